@@ -49,9 +49,12 @@ _BOTH = {
     TypeError: "_WrongType",
     AttributeError: "_WrongAttribute",
     NameError: "_UnknownName",
+    IndexError: "_WrongIndex",
+    KeyError: "_UnknownKey",
     ZeroDivisionError: "_DividedByZero",
 }
-_AND = {builtin: type(name, (Error, builtin), {"__module__": __name__}) for builtin, name in _BOTH.items()}
+_MEMBERS = {"__module__": __name__, "__str__": Exception.__str__}  # KeyError shows its text as a literal
+_AND = {builtin: type(name, (Error, builtin), dict(_MEMBERS)) for builtin, name in _BOTH.items()}
 globals().update((each.__name__, each) for each in _AND.values())  # where pickles look for them
 # What options raise, by the exception of Python that refuses it.
 OF_OPTIONS = {**{builtin.__name__: each for builtin, each in _AND.items()}, "ConfigFileError": ConfigFileError}

@@ -1,34 +1,17 @@
 // What texts of options do: expressions are evaluated, and setters called. No code of the text's own ever runs.
 // Source: spec options.md sections 7 and 8.
 #include <algorithm>
-#include <cmath>
 
 #include "base/nearest.h"
 #include "options/expression.h"
 #include "options/objects.h"
 #include "options/store.h"
+#include "options/things.h"
 
 namespace abele::host {
 namespace {
 
 using Named = std::vector<std::pair<std::string, OptionValue>>;
-
-constexpr int64_t kLargestShift = 64;  // of << and **: a number of the file, not the memory of the machine
-
-/// The options, or one group of them. values: of the text's own Options(); nullptr: the target's.
-struct View {
-  std::shared_ptr<Options::Values> values;
-  std::string group;  // empty: all
-};
-/// A name that something follows: poptorch, torch, or an enumeration.
-struct Scope {
-  std::string name;
-};
-using Thing = std::variant<OptionValue, View, Scope>;
-
-[[noreturn]] void refuse(ErrorCode code, const std::string& what, const char* builtin) {
-  throw OptionError(code, {.what = what}, builtin);
-}
 
 bool isGroup(const std::string& name) {
   static const std::vector<std::string> groups = {"Training", "Precision",   "Jit",
@@ -56,88 +39,8 @@ std::string joinPath(const std::string& group, const std::string& name) {
   return group.empty() ? name : cat(group, ".", name);
 }
 
-// Arithmetic ---------------------------------------------------------------------------------------------------------
-
-bool isWhole(const OptionValue& value) { return value.as<bool>() || value.as<int64_t>(); }
-
-double realOf(const OptionValue& value) {
-  if (value.as<double>()) return *value.as<double>();
-  if (value.as<uint64_t>()) return static_cast<double>(*value.as<uint64_t>());
-  return static_cast<double>(*integer<int64_t>(value));
-}
-
-[[noreturn]] void tooLarge(const std::string& text) {
-  refuse(ErrorCode::E0702, cat("the result of ", text, " is too large"), "ValueError");
-}
-
-int64_t power(int64_t base, int64_t exponent) {
-  int64_t result = 1;
-  for (int64_t i = 0; i < exponent; ++i)
-    if (__builtin_mul_overflow(result, base, &result)) tooLarge("**");
-  return result;
-}
-
-int64_t floorDivide(int64_t a, int64_t b) {
-  if (b == -1 && a == std::numeric_limits<int64_t>::min()) tooLarge("//");
-  return a / b - (a % b != 0 && (a < 0) != (b < 0));
-}
-
-OptionValue wholeResult(const std::string& op, int64_t a, int64_t b) {
-  int64_t result = 0;
-  if (op == "+" && !__builtin_add_overflow(a, b, &result)) return OptionValue(result);
-  if (op == "-" && !__builtin_sub_overflow(a, b, &result)) return OptionValue(result);
-  if (op == "*" && !__builtin_mul_overflow(a, b, &result)) return OptionValue(result);
-  if (op == "//") return OptionValue(floorDivide(a, b));
-  if (op == "%") return OptionValue(b == -1 ? int64_t{0} : a - floorDivide(a, b) * b);
-  if (op == "|") return OptionValue(a | b);
-  if (op == "&") return OptionValue(a & b);
-  if (op == "**") return OptionValue(power(a, b));
-  if ((op == "<<" || op == ">>") && b < 0) refuse(ErrorCode::E0702, "negative shift count", "ValueError");
-  if (op == ">>") return OptionValue(a >> std::min<int64_t>(b, 63));
-  if (op == "<<" && !__builtin_mul_overflow(a, power(2, b), &result)) return OptionValue(result);
-  tooLarge(op);
-}
-
-OptionValue realResult(const std::string& op, double a, double b) {
-  if (op == "+") return OptionValue(a + b);
-  if (op == "-") return OptionValue(a - b);
-  if (op == "*") return OptionValue(a * b);
-  if (op == "/") return OptionValue(a / b);
-  if (op == "//") return OptionValue(std::floor(a / b));
-  if (op == "%") return OptionValue(a - std::floor(a / b) * b);
-  if (op == "**") return OptionValue(std::pow(a, b));
-  refuse(ErrorCode::E0702, cat(op, " of numbers that are not whole"), "TypeError");
-}
-
-OptionValue binary(const std::string& op, const OptionValue& a, const OptionValue& b) {
-  if (op == "+" && a.as<std::string>() && b.as<std::string>())
-    return OptionValue(*a.as<std::string>() + *b.as<std::string>());
-  for (const OptionValue* side : {&a, &b})
-    if (!isWhole(*side) && !side->as<uint64_t>() && !side->as<double>())
-      refuse(ErrorCode::E0702, cat("arithmetic with ", side->text()), "TypeError");
-  if ((op == "<<" || op == "**") && std::abs(realOf(b)) > kLargestShift) tooLarge(op);
-  if ((op == "/" || op == "//" || op == "%") && realOf(b) == 0)
-    refuse(ErrorCode::E0702, "division by zero", "ZeroDivisionError");
-  const bool whole = isWhole(a) && isWhole(b) && op != "/" && !(op == "**" && realOf(b) < 0);
-  if (!whole) return realResult(op, realOf(a), realOf(b));
-  return wholeResult(op, *integer<int64_t>(a), *integer<int64_t>(b));
-}
-
-OptionValue unary(const std::string& op, const OptionValue& value) {
-  if (op == "not") {
-    const bool empty = value.isNone() || value.text() == "\"\"" || value.text() == "[]" || value.text() == "{}";
-    return OptionValue(empty || ((isWhole(value) || value.as<double>()) && realOf(value) == 0));
-  }
-  constexpr uint64_t kLargest = uint64_t{1} << 63;
-  if (op == "-" && value.as<uint64_t>() && *value.as<uint64_t>() == kLargest)
-    return OptionValue(std::numeric_limits<int64_t>::min());
-  if (op == "+" && value.as<uint64_t>()) return value;
-  if (op != "~") return binary(op, OptionValue(int64_t{0}), value);
-  if (!isWhole(value)) refuse(ErrorCode::E0702, cat("~ of ", value.text()), "TypeError");
-  return OptionValue(~*integer<int64_t>(value));
-}
-
 OptionValue readOf(const Options::Values& values, const std::string& group, const std::string& name) {
+  if (group == "_Popart" && name == "options") return OptionValue(values.popart);
   if (const OptionValue* found = values.find(group, name)) return *found;
   throw OptionError(ErrorCode::E0701,
                     {.what = cat("there is no option ", name),
@@ -152,29 +55,17 @@ class Evaluator {
   explicit Evaluator(OptionTarget& target) : target_(target) {}
 
   void run(const Statement& statement) {
-    if (!statement.target) {
-      const Thing result = thing(statement.value);
-      if (statement.value.kind == Expression::Kind::kCall) return;
-      throwUser(ErrorCode::E0701, {.what = cat(nameOf(statement.value), " is no setter"),
-                                   .expected = "a call such as deviceIterations(4)",
-                                   .remedy = "docs/options.md lists all setters"});
-    }
-    OptionValue given = value(statement.value);
-    const Thing owner = thing(statement.target->parts[0]);
-    const View* view = std::get_if<View>(&owner);
-    if (view == nullptr) refuse(ErrorCode::E0701, cat(nameOf(*statement.target), " is no option"), "AttributeError");
-    const std::string group = view->group.empty() ? "Options" : view->group;
-    if (view->values)
-      view->values->assign(group, statement.target->text, std::move(given));
-    else
-      target_.assign(group, statement.target->text, std::move(given));
+    if (statement.target) return assign(*statement.target, statement.value);
+    const int calls_before = calls_;
+    const Thing result = thing(statement.value);
+    const Kind kind = statement.value.kind;
+    if (calls_ > calls_before || kind == Kind::kCall || kind == Kind::kConditional || kind == Kind::kLogical) return;
+    throwUser(ErrorCode::E0701, {.what = cat(nameOf(statement.value), " is no setter"),
+                                 .expected = "a call such as deviceIterations(4)",
+                                 .remedy = "docs/options.md lists all setters"});
   }
 
-  OptionValue value(const Expression& expression) {
-    Thing result = thing(expression);
-    if (auto* found = std::get_if<OptionValue>(&result)) return std::move(*found);
-    refuse(ErrorCode::E0702, cat(nameOf(expression), " is no value of an option"), "TypeError");
-  }
+  OptionValue value(const Expression& expression) { return optionOf(thing(expression), nameOf(expression)); }
 
  private:
   using Kind = Expression::Kind;
@@ -188,33 +79,116 @@ class Evaluator {
     return expression.kind == Kind::kConstant ? expression.constant.text() : "an expression";
   }
 
+  // Statements -------------------------------------------------------------------------------------------------------
+
+  void assign(const Expression& target, const Expression& expression) {
+    OptionValue given = value(expression);
+    if (target.kind == Kind::kSubscript) return assignItem(target, std::move(given));
+    const Thing owner = thing(target.parts[0]);
+    const View* view = std::get_if<View>(&owner);
+    if (view == nullptr) refuse(ErrorCode::E0701, cat(nameOf(target), " is no option"), "AttributeError");
+    const std::string group = view->group.empty() ? "Options" : view->group;
+    if (view->values)
+      view->values->assign(group, target.text, std::move(given));
+    else
+      target_.assign(group, target.text, std::move(given));
+  }
+
+  /// _Popart.options["name"] = value; other items are copies.
+  void assignItem(const Expression& target, OptionValue given) {
+    const Expression& what = target.parts[0];
+    const Thing owner = what.kind == Kind::kAttribute ? thing(what.parts[0]) : Thing();
+    const View* view = std::get_if<View>(&owner);
+    if (view == nullptr || view->group != "_Popart" || what.text != "options")
+      refuse(ErrorCode::E0701, cat("an item of ", nameOf(what), " cannot be set"), "TypeError");
+    callSetter(*view, "set", {value(target.parts[1]), std::move(given)}, {});
+  }
+
+  // Values -----------------------------------------------------------------------------------------------------------
+
   Thing thing(const Expression& expression) {
+    Thing result = evaluated(expression);
+    budget_.take(1 + (containerOf(result) ? 0 : costOf(result)));
+    return result;
+  }
+
+  Thing evaluated(const Expression& expression) {
+    const auto part = [&](size_t i) { return thing(expression.parts[i]); };
     switch (expression.kind) {
       case Kind::kConstant: return expression.constant;
       case Kind::kName: return named(expression.text);
       case Kind::kAttribute: return attribute(expression);
       case Kind::kCall: return called(expression);
-      case Kind::kList: return OptionValue(values(expression.parts, 0, expression.parts.size()));
-      case Kind::kMap: return OptionValue(map(expression));
-      case Kind::kUnary: return unary(expression.text, value(expression.parts[0]));
-      case Kind::kBinary: {
-        const OptionValue left = value(expression.parts[0]);
-        return binary(expression.text, left, value(expression.parts[1]));
+      case Kind::kList: return makeContainer(Container::Kind::kList, things(expression.parts));
+      case Kind::kTuple: return makeContainer(Container::Kind::kTuple, things(expression.parts));
+      case Kind::kSet: return set(things(expression.parts));
+      case Kind::kMap: return map(expression);
+      case Kind::kUnary: return unaryOf(expression.text, part(0));
+      case Kind::kBinary: return binary(expression);
+      case Kind::kCompare: return comparison(expression);
+      case Kind::kLogical: {
+        Thing left = part(0);
+        return isTrue(left) == (expression.text == "or") ? left : part(1);
       }
+      case Kind::kConditional: return part(isTrue(part(0)) ? 1 : 2);
+      case Kind::kComprehension: return comprehension(expression);
+      case Kind::kSubscript: return subscript(expression);
+      case Kind::kJoined: return joined(expression);
+      case Kind::kField: return OptionValue(field(expression));
+      case Kind::kClause:
+      case Kind::kSlice:
+      case Kind::kSpread: break;
     }
-    throwInternal(__FILE__, __LINE__, "thing", "an unknown expression");
+    throwInternal(__FILE__, __LINE__, "evaluated", "an expression that stands alone");
   }
 
-  static Thing named(const std::string& name) {
+  Thing binary(const Expression& expression) {
+    const Thing left = thing(expression.parts[0]);
+    return binaryOf(expression.text, left, thing(expression.parts[1]), budget_);
+  }
+
+  Thing comparison(const Expression& expression) {
+    const Thing left = thing(expression.parts[0]), right = thing(expression.parts[1]);
+    budget_.take(costOf(left) + costOf(right));
+    return OptionValue(compared(expression.text, left, right));
+  }
+
+  Thing subscript(const Expression& expression) {
+    const Thing what = thing(expression.parts[0]);
+    budget_.take(costOf(what));
+    const Expression& index = expression.parts[1];
+    if (index.kind != Kind::kSlice) return itemAt(what, thing(index));
+    const Thing begin = thing(index.parts[0]), end = thing(index.parts[1]);
+    return sliceOf(what, begin, end, thing(index.parts[2]));
+  }
+
+  Thing joined(const Expression& expression) {
+    std::string all;
+    for (const Expression& each : expression.parts) all += *scalarOf<std::string>(thing(each));
+    return OptionValue(std::move(all));
+  }
+
+  std::string field(const Expression& expression) {
+    const Thing shown = thing(expression.parts[0]);
+    budget_.take(costOf(shown));
+    const std::string format = *scalarOf<std::string>(joined(expression.parts[1]));
+    if (expression.text.empty()) return formatted(shown, format);
+    return formatted(OptionValue(expression.text == "r" ? representationOf(shown) : textOf(shown)), format);
+  }
+
+  Thing named(const std::string& name) const {
+    for (auto each = variables_.rbegin(); each != variables_.rend(); ++each)
+      if (each->first == name) return each->second;
     if (name == "options") return View();
     if (name == "poptorch" || name == "torch" || name == "enums" || isEnum(name)) return Scope{name};
+    if (isFunction(name)) return Function{name};
     refuse(ErrorCode::E0701, cat("name ", name, " is not defined"), "NameError");
   }
 
   Thing attribute(const Expression& expression) {
     const Thing owner = thing(expression.parts[0]);
     const std::string& name = expression.text;
-    if (const View* view = std::get_if<View>(&owner)) return optionOf(*view, name);
+    if (const View* view = std::get_if<View>(&owner)) return optionAt(*view, name);
     const Scope* scope = std::get_if<Scope>(&owner);
     if (scope && scope->name == "torch") return OptionValue(cat("torch.", name));
     if (scope && isEnum(scope->name)) return member(scope->name, name);
@@ -223,70 +197,191 @@ class Evaluator {
     refuse(ErrorCode::E0701, cat(nameOf(expression), " is nothing that options are made of"), "AttributeError");
   }
 
-  Thing optionOf(const View& view, const std::string& name) {
+  Thing optionAt(const View& view, const std::string& name) {
     if (view.group.empty() && isGroup(name)) return View{view.values, name};
     if (findRow(joinPath(view.group, name))) return OptionValue();  // run() says that it is not called
     const std::string group = view.group.empty() ? "Options" : view.group;
-    return view.values ? readOf(*view.values, group, name) : target_.read(group, name);
+    return makeThing(view.values ? readOf(*view.values, group, name) : target_.read(group, name));
   }
+
+  // Calls ------------------------------------------------------------------------------------------------------------
 
   Thing called(const Expression& expression) {
     const Expression& what = expression.parts[0];
-    if (what.kind == Kind::kName && !isObject(what.text)) named(what.text);
-    Thing owner = what.kind == Kind::kAttribute ? thing(what.parts[0]) : Thing(Scope{"poptorch"});
     if (what.kind != Kind::kAttribute && what.kind != Kind::kName)
       refuse(ErrorCode::E0701, "what a call returns is no setter", "TypeError");
+    Thing owner = what.kind == Kind::kAttribute ? thing(what.parts[0])
+                  : isObject(what.text)         ? Thing(Scope{"poptorch"})
+                                                : named(what.text);
     const Scope* scope = std::get_if<Scope>(&owner);
-    const OptionObject* object = objectOf(owner);
-    if (object == nullptr && !std::holds_alternative<View>(owner) && !(scope && scope->name == "poptorch"))
+    const bool makes = scope && (what.kind == Kind::kName || scope->name == "poptorch");
+    const bool has_methods = objectOf(owner) || containerOf(owner) || scalarOf<std::string>(owner);
+    const bool is_function = what.kind == Kind::kName && std::holds_alternative<Function>(owner);
+    if (!makes && !is_function && !std::holds_alternative<View>(owner) &&
+        !(has_methods && what.kind == Kind::kAttribute))
       refuse(ErrorCode::E0701, cat(nameOf(what), " is no setter"), "AttributeError");
-    const size_t first_named = expression.parts.size() - expression.names.size();
-    OptionList arguments = values(expression.parts, 1, first_named);
-    Named by_name;
-    for (size_t i = first_named; i < expression.parts.size(); ++i)
-      by_name.emplace_back(expression.names[i - first_named], value(expression.parts[i]));
+    Things arguments;
+    NamedThings by_name;
+    takeArguments(expression, arguments, by_name);
+    if (is_function) return callFunction(what.text, std::move(arguments), std::move(by_name), budget_);
+    if (has_methods && !objectOf(owner))
+      return callMethodOf(owner, what.text, std::move(arguments), std::move(by_name), budget_);
+    return calledOfOptions(owner, what, arguments, by_name);
+  }
+
+  Thing calledOfOptions(const Thing& owner, const Expression& what, const Things& given, const NamedThings& by_name) {
+    OptionList arguments;
+    Named named_values;
+    for (const Thing& each : given) arguments.push_back(optionOf(each, nameOfArgument(each)));
+    for (const auto& [name, each] : by_name) named_values.emplace_back(name, optionOf(each, nameOfArgument(each)));
     if (const View* view = std::get_if<View>(&owner)) {
-      callSetter(*view, what.text, std::move(arguments), std::move(by_name));
+      callSetter(*view, what.text, std::move(arguments), std::move(named_values));
       return owner;
     }
-    if (scope && what.text == "Options" && arguments.empty()) return View{std::make_shared<Options::Values>(), {}};
-    OptionObject made = scope ? makeObject(what.text, arguments) : *object;
-    if (!scope) callMethod(made, what.text, arguments, by_name);
+    const bool makes = std::holds_alternative<Scope>(owner);
+    if (makes && what.text == "Options" && arguments.empty()) return View{std::make_shared<Options::Values>(), {}};
+    if (makes && isEnum(what.text) && arguments.size() == 1 && wholeNumberOf(given[0]))
+      return member(what.text, *wholeNumberOf(given[0]));
+    OptionObject made = makes ? makeObject(what.text, arguments) : *objectOf(owner);
+    if (!makes) callMethod(made, what.text, arguments, named_values);
     return OptionValue(std::make_shared<const OptionObject>(std::move(made)));
   }
 
+  static std::string nameOfArgument(const Thing& thing) {
+    return std::holds_alternative<OptionValue>(thing) ? "" : kindOf(thing);
+  }
+
+  void takeArguments(const Expression& expression, Things& arguments, NamedThings& by_name) {
+    const size_t first_named = expression.parts.size() - expression.names.size();
+    for (size_t i = 1; i < first_named; ++i) addItem(expression.parts[i], arguments);
+    for (size_t i = first_named; i < expression.parts.size(); ++i) {
+      const std::string& name = expression.names[i - first_named];
+      if (!name.empty()) {
+        by_name.emplace_back(name, thing(expression.parts[i]));
+        continue;
+      }
+      const Thing spread = thing(expression.parts[i].parts[0]);
+      const Container& map = mapOf(spread);
+      for (size_t k = 0; k < map.items.size(); ++k) {
+        const auto* text = scalarOf<std::string>(map.items[k]);
+        if (!text) refuse(ErrorCode::E0702, "the name of an argument is no text", "TypeError");
+        by_name.emplace_back(*text, map.mapped[k]);
+      }
+    }
+    for (size_t i = 0; i < by_name.size(); ++i)
+      for (size_t k = 0; k < i; ++k)
+        if (by_name[i].first == by_name[k].first)
+          refuse(ErrorCode::E0702, cat("the argument ", by_name[i].first, " is given twice"), "TypeError");
+  }
+
   static const OptionObject* objectOf(const Thing& thing) {
-    const OptionValue* value = std::get_if<OptionValue>(&thing);
-    const auto* held = value ? value->as<std::shared_ptr<const OptionObject>>() : nullptr;
+    const auto* held = scalarOf<std::shared_ptr<const OptionObject>>(thing);
     return held == nullptr ? nullptr : held->get();
   }
 
-  void callSetter(const View& view, const std::string& name, OptionList arguments, Named by_name) {
+  void callSetter(const View& view, const std::string& name, OptionList arguments, Named named) {
     const std::string path = joinPath(view.group, name);
+    ++calls_;
     if (view.values)
-      view.values->call(path, std::move(arguments), std::move(by_name));
+      view.values->call(path, std::move(arguments), std::move(named));
     else
-      target_.call(path, std::move(arguments), std::move(by_name));
+      target_.call(path, std::move(arguments), std::move(named));
   }
 
-  OptionList values(const std::vector<Expression>& parts, size_t begin, size_t end) {
-    OptionList list;
-    for (size_t i = begin; i < end; ++i) list.push_back(value(parts[i]));
-    return list;
+  // Containers -------------------------------------------------------------------------------------------------------
+
+  static const Container& mapOf(const Thing& thing) {
+    const Container* map = containerOf(thing);
+    if (map == nullptr || map->kind != Container::Kind::kMap)
+      refuse(ErrorCode::E0702, cat("** of ", kindOf(thing)), "TypeError");
+    return *map;
   }
 
-  OptionMap map(const Expression& expression) {
-    OptionMap result;
-    for (size_t i = 0; i < expression.parts.size(); i += 2) {
-      const OptionValue key = value(expression.parts[i]);
-      if (!key.as<std::string>())
-        refuse(ErrorCode::E0702, cat("the name ", key.text(), " of a map is no string"), "AssertionError");
-      result.insert_or_assign(*key.as<std::string>(), value(expression.parts[i + 1]));
+  void addItem(const Expression& expression, Things& items) {
+    if (expression.kind != Kind::kSpread) {
+      items.push_back(thing(expression));
+      return;
     }
-    return result;
+    const Things spread = itemsOf(thing(expression.parts[0]));
+    budget_.take(spread.size());
+    items.insert(items.end(), spread.begin(), spread.end());
+  }
+
+  Things things(const std::vector<Expression>& parts) {
+    Things items;
+    for (const Expression& each : parts) addItem(each, items);
+    return items;
+  }
+
+  static Thing set(const Things& items) {
+    Container result{.kind = Container::Kind::kSet};
+    for (const Thing& each : items) insertItem(result, each);
+    return makeContainer(std::move(result));
+  }
+
+  Thing map(const Expression& expression) {
+    Container result{.kind = Container::Kind::kMap};
+    for (size_t i = 0; i < expression.parts.size(); i += 2) {
+      if (expression.parts[i].kind != Kind::kSpread) {
+        const Thing name = thing(expression.parts[i]);
+        insertPair(result, name, thing(expression.parts[i + 1]));
+        continue;
+      }
+      const Thing spread = thing(expression.parts[i].parts[0]);
+      const Container& other = mapOf(spread);
+      budget_.take(other.items.size());
+      for (size_t k = 0; k < other.items.size(); ++k) insertPair(result, other.items[k], other.mapped[k]);
+    }
+    return makeContainer(std::move(result));
+  }
+
+  Thing comprehension(const Expression& expression) {
+    Container result{.kind = expression.text == "["   ? Container::Kind::kList
+                             : expression.text == "{" ? Container::Kind::kSet
+                             : expression.text == ":" ? Container::Kind::kMap
+                                                      : Container::Kind::kIterator};
+    const size_t variables_before = variables_.size();
+    runClauses(expression, result.kind == Container::Kind::kMap ? 2 : 1, result);
+    variables_.resize(variables_before);
+    return makeContainer(std::move(result));
+  }
+
+  void runClauses(const Expression& expression, size_t clause, Container& result) {
+    if (clause == expression.parts.size()) {
+      Thing item = thing(expression.parts[0]);
+      if (result.kind == Container::Kind::kMap)
+        insertPair(result, item, thing(expression.parts[1]));
+      else if (result.kind == Container::Kind::kSet)
+        insertItem(result, item);
+      else
+        result.items.push_back(std::move(item));
+      return;
+    }
+    const Expression& loop = expression.parts[clause];
+    const size_t variables_before = variables_.size();
+    for (const Thing& item : itemsOf(thing(loop.parts[0]))) {
+      bind(loop, item);
+      const auto holds = [&](const Expression& condition) { return isTrue(thing(condition)); };
+      if (std::all_of(loop.parts.begin() + 1, loop.parts.end(), holds)) runClauses(expression, clause + 1, result);
+      variables_.resize(variables_before);
+    }
+  }
+
+  void bind(const Expression& loop, const Thing& item) {
+    if (loop.text.empty()) {
+      variables_.emplace_back(loop.names[0], item);
+      return;
+    }
+    const Things items = itemsOf(item);
+    if (items.size() != loop.names.size())
+      refuse(ErrorCode::E0702, cat(items.size(), " values for ", loop.names.size(), " variables"), "ValueError");
+    for (size_t i = 0; i < items.size(); ++i) variables_.emplace_back(loop.names[i], items[i]);
   }
 
   OptionTarget& target_;
+  NamedThings variables_;  // of the loops around, the innermost last
+  Budget budget_;
+  int calls_ = 0;  // of setters
 };
 
 class ValuesTarget : public OptionTarget {
@@ -334,7 +429,12 @@ bool applyUpdate(OptionTarget& target, const std::string& path, const OptionValu
 }  // namespace
 
 void applyConfigText(OptionTarget& target, const std::string& text, const std::string& file_name) {
-  std::vector<std::pair<std::string, std::vector<Statement>>> lines;
+  struct Line {
+    int number = 0;
+    std::string source;
+    std::vector<Statement> statements;
+  };
+  std::vector<Line> lines;
   size_t begin = 0;
   int number = 0;
   while (begin < text.size()) {
@@ -345,7 +445,7 @@ void applyConfigText(OptionTarget& target, const std::string& text, const std::s
     ++number;
     const std::string source = cat("options.", line);
     try {
-      lines.emplace_back(source, parseLine(source));
+      lines.push_back({number, source, parseLine(source)});
     } catch (const SyntaxError& error) {
       throw OptionError(
           ErrorCode::E0702,
@@ -355,10 +455,10 @@ void applyConfigText(OptionTarget& target, const std::string& text, const std::s
     }
   }
   Evaluator evaluator(target);
-  for (const auto& [source, statements] : lines) try {
-      for (const Statement& statement : statements) evaluator.run(statement);
+  for (const Line& line : lines) try {
+      for (const Statement& statement : line.statements) evaluator.run(statement);
     } catch (Error& error) {
-      error.addContext(cat(source, " of ", file_name));
+      error.addContext(cat("line ", line.number, " of ", file_name, ": ", line.source));
       throw;
     }
 }

@@ -2,27 +2,41 @@
 // Source: spec options.md sections 7 and 8.
 #include <algorithm>
 #include <array>
-#include <cctype>
-#include <charconv>
 #include <set>
 
 #include "base/cat.h"
 #include "options/expression.h"
+#include "options/reader.h"
 
 namespace abele::host {
 namespace {
 
-enum class Language { kPython, kJson };
+using Kind = Expression::Kind;
 
 // Operators that bind alike, the loosest first.
-constexpr std::array<std::array<const char*, 4>, 5> kOperators = {
-    {{"|"}, {"&"}, {"<<", ">>"}, {"+", "-"}, {"//", "*", "/", "%"}}};
+constexpr std::array<std::array<const char*, 4>, 6> kOperators = {
+    {{"|"}, {"^"}, {"&"}, {"<<", ">>"}, {"+", "-"}, {"//", "*", "/", "%"}}};
+constexpr std::array<const char*, 6> kComparisons = {"==", "!=", "<=", ">=", "<", ">"};
 
-class Parser {
+bool isKeyword(const std::string& word) {
+  static const std::set<std::string> keywords = {
+      "and",      "as",     "assert",  "async", "await", "break",  "class", "continue", "def",  "del",  "elif",
+      "else",     "except", "finally", "for",   "from",  "global", "if",    "import",   "in",   "is",   "lambda",
+      "nonlocal", "not",    "or",      "pass",  "raise", "return", "try",   "while",    "with", "yield"};
+  return keywords.contains(word);
+}
+
+Expression constant(OptionValue value) { return {.constant = std::move(value)}; }
+
+Expression pairOf(Kind kind, const std::string& text, Expression left, Expression right) {
+  return {.kind = kind, .text = text, .parts = {std::move(left), std::move(right)}};
+}
+
+class Parser : private Reader {
  public:
-  Parser(const std::string& text, Language language) : text_(text), language_(language) {}
+  Parser(const std::string& text, TextLanguage language) : Reader(text, language) {}
 
-  Expression expression() { return language_ == Language::kJson ? primary() : binary(0); }
+  Expression expression() { return isPython() ? conditional() : primary(); }
 
   std::vector<std::pair<std::string, Expression>> object() {
     std::vector<std::pair<std::string, Expression>> pairs;
@@ -46,10 +60,15 @@ class Parser {
     do {
       if (atEnd()) break;
       Statement statement{.target = {}, .value = expression()};
-      if (take('=')) {
-        if (statement.value.kind != Expression::Kind::kAttribute) fail("only options have values to set");
-        statement.target = std::move(statement.value);
-        statement.value = expression();
+      const std::string changed = changingOperator();
+      if (!changed.empty() || take('=')) {
+        if (statement.value.kind != Kind::kAttribute && statement.value.kind != Kind::kSubscript)
+          fail("only options have values to set");
+        statement.target = statement.value;
+        Expression value = expression();
+        statement.value = changed.empty()
+                              ? std::move(value)
+                              : pairOf(Kind::kBinary, changed, std::move(statement.value), std::move(value));
       }
       all.push_back(std::move(statement));
     } while (take(';'));
@@ -62,45 +81,79 @@ class Parser {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& what) const { throw SyntaxError{cat(what, " at column ", position_ + 1)}; }
-  static bool isNameStart(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
-  static bool isDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
-  char peek(size_t ahead = 0) const { return position_ + ahead < text_.size() ? text_[position_ + ahead] : '\0'; }
-  bool atEnd() {
-    skipSpace();
-    return position_ == text_.size() || (language_ == Language::kPython && peek() == '#');
-  }
-  bool take(char c) {
-    skipSpace();
-    if (peek() != c || position_ == text_.size()) return false;
-    ++position_;
-    return true;
-  }
-  void expect(char c) {
-    if (!take(c)) fail(cat("expected '", c, "'"));
-  }
-  void skipSpace() {
-    while (position_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[position_]))) ++position_;
+  // Operators, the loosest first -------------------------------------------------------------------------------------
+
+  Expression conditional() {
+    Expression value = logical("or");
+    if (!takeWord("if")) return value;
+    const Depth depth(*this);
+    Expression condition = logical("or");
+    if (!takeWord("else")) fail("expected 'else'");
+    Expression otherwise = expression();
+    return {.kind = Kind::kConditional, .parts = {std::move(condition), std::move(value), std::move(otherwise)}};
   }
 
-  /// Bounds recursion: damaged text never exhausts the stack.
-  struct Depth {
-    explicit Depth(Parser& parser) : depth(parser.depth_) {
-      if (++depth > 100) parser.fail("nested too deeply");
+  Expression logical(const std::string& word) {
+    const auto next = [&] { return word == "or" ? logical("and") : inversion(); };
+    Expression left = next();
+    while (takeWord(word)) {
+      countOperator();
+      left = pairOf(Kind::kLogical, word, std::move(left), next());
     }
-    ~Depth() { --depth; }
-    int& depth;
-  };
+    return left;
+  }
+
+  Expression inversion() {
+    if (!takeWord("not")) return comparison();
+    const Depth depth(*this);
+    return {.kind = Kind::kUnary, .text = "not", .parts = {inversion()}};
+  }
+
+  Expression comparison() {
+    Expression left = binary(0);
+    std::optional<Expression> chain;
+    for (std::string op = comparing(); !op.empty(); op = comparing()) {
+      countOperator();
+      Expression right = binary(0);
+      Expression compared = pairOf(Kind::kCompare, op, std::move(left), right);
+      left = std::move(right);
+      chain = chain ? pairOf(Kind::kLogical, "and", std::move(*chain), std::move(compared)) : std::move(compared);
+    }
+    return chain ? std::move(*chain) : left;
+  }
+
+  std::string comparing() {
+    if (takeWord("in")) return "in";
+    if (takeWord("is")) return takeWord("not") ? "is not" : "is";
+    const size_t begin = position_;
+    if (takeWord("not")) {
+      if (takeWord("in")) return "not in";
+      position_ = begin;
+      return "";
+    }
+    skipSpace();
+    for (const char* each : kComparisons) {
+      const std::string text = each;
+      if (text_.compare(position_, text.size(), text) != 0) continue;
+      if (text.size() == 1 && peek(1) == text[0]) continue;  // a shift
+      position_ += text.size();
+      return text;
+    }
+    return "";
+  }
 
   Expression binary(size_t level) {
     if (level == kOperators.size()) return unary();
     Expression left = binary(level + 1);
     while (const char* found = takeOperator(level)) {
-      Expression right = binary(level + 1);
-      left = {.kind = Expression::Kind::kBinary, .text = found, .parts = {std::move(left), std::move(right)}};
-      if (++operators_ > 100) fail("too many operators");
+      left = pairOf(Kind::kBinary, found, std::move(left), binary(level + 1));
+      countOperator();
     }
     return left;
+  }
+
+  void countOperator() {
+    if (++operators_ > 100) fail("too many operators");
   }
 
   const char* takeOperator(size_t level) {
@@ -109,30 +162,42 @@ class Parser {
       const std::string text = each == nullptr ? "" : each;
       if (text.empty() || text_.compare(position_, text.size(), text) != 0) continue;
       if (text == "*" && peek(1) == '*') continue;  // binds tighter
+      if (peek(text.size()) == '=') continue;       // a statement
+      if (text == "/" && peek(1) == '/') continue;  // "//="
       position_ += text.size();
       return each;
     }
     return nullptr;
   }
 
+  /// Of "+=" its "+"; nothing where something else follows.
+  std::string changingOperator() {
+    skipSpace();
+    for (const std::string text : {"**", "//", "<<", ">>", "+", "-", "*", "/", "%", "|", "&", "^"}) {
+      if (text_.compare(position_, text.size(), text) != 0 || peek(text.size()) != '=') continue;
+      position_ += text.size() + 1;
+      return text;
+    }
+    return "";
+  }
+
   Expression unary() {
     skipSpace();
-    for (const char* each : {"-", "+", "~", "not"}) {
-      const std::string text = each;
-      const char next = peek(text.size());
-      if (text_.compare(position_, text.size(), text) != 0) continue;
-      if (text == "not" && (isNameStart(next) || isDigit(next))) continue;
-      position_ += text.size();
+    for (const char op : {'-', '+', '~'}) {
+      if (peek() != op) continue;
+      ++position_;
       const Depth depth(*this);
-      return {.kind = Expression::Kind::kUnary, .text = text, .parts = {unary()}};
+      return {.kind = Kind::kUnary, .text = {op}, .parts = {unary()}};
     }
     Expression base = postfix(primary());
     skipSpace();
-    if (peek() != '*' || peek(1) != '*') return base;
+    if (peek() != '*' || peek(1) != '*' || peek(2) == '=') return base;
     position_ += 2;
     const Depth depth(*this);
-    return {.kind = Expression::Kind::kBinary, .text = "**", .parts = {std::move(base), unary()}};
+    return pairOf(Kind::kBinary, "**", std::move(base), unary());
   }
+
+  // What follows a value ---------------------------------------------------------------------------------------------
 
   Expression postfix(Expression value) {
     int steps = 0;
@@ -142,10 +207,13 @@ class Parser {
       if (peek() == '.' && !isDigit(peek(1))) {
         ++position_;
         std::string text = name();
+        if (isKeyword(text)) fail("invalid syntax");
         if (text.starts_with('_') && text != "_Popart") fail(cat(text, " is no option"));
-        value = {.kind = Expression::Kind::kAttribute, .text = std::move(text), .parts = {std::move(value)}};
+        value = {.kind = Kind::kAttribute, .text = std::move(text), .parts = {std::move(value)}};
       } else if (peek() == '(') {
         value = call(std::move(value));
+      } else if (peek() == '[' && isPython()) {
+        value = subscript(std::move(value));
       } else {
         return value;
       }
@@ -155,217 +223,282 @@ class Parser {
   Expression call(Expression what) {
     const Depth depth(*this);
     ++position_;
-    Expression result{.kind = Expression::Kind::kCall, .parts = {std::move(what)}};
+    Expression result{.kind = Kind::kCall, .parts = {std::move(what)}};
     while (!take(')')) {
       requireMore('(');
       if (result.parts.size() > 1) {
         expect(',');
         if (take(')')) break;
       }
-      skipSpace();
-      const size_t begin = position_;
-      if (isNameStart(peek())) {
-        std::string word = name();
-        if (take('=') && peek() != '=') {
-          result.names.push_back(std::move(word));
-          result.parts.push_back(expression());
-          continue;
-        }
-        position_ = begin;
-      }
-      if (!result.names.empty()) fail("positional argument follows keyword argument");
-      result.parts.push_back(expression());
+      argument(result);
     }
     return result;
   }
 
-  void requireMore(char open) {
-    if (atEnd()) fail(cat("'", open, "' was never closed"));
+  void argument(Expression& result) {
+    skipSpace();
+    const size_t begin = position_;
+    if (isNameStart(peek())) {
+      std::string word = name();
+      if (take('=') && peek() != '=') {
+        result.names.push_back(std::move(word));
+        result.parts.push_back(expression());
+        return;
+      }
+      position_ = begin;
+    }
+    if (peek() == '*' && peek(1) == '*') {
+      position_ += 2;
+      result.names.emplace_back();
+      result.parts.push_back({.kind = Kind::kSpread, .text = "**", .parts = {expression()}});
+      return;
+    }
+    if (!result.names.empty()) fail("positional argument follows keyword argument");
+    result.parts.push_back(item());
+    if (isNextWord("for")) {
+      if (result.parts.size() > 2) fail("a generator expression is the only argument, or has parentheses");
+      result.parts.back() = comprehension("(", {std::move(result.parts.back())});
+    }
   }
+
+  Expression subscript(Expression what) {
+    const Depth depth(*this);
+    ++position_;
+    const auto bound = [&] {
+      skipSpace();
+      return peek() == ':' || peek() == ']' ? constant(OptionValue()) : expression();
+    };
+    Expression begin = bound();
+    if (take(':')) {
+      Expression end = bound();
+      Expression step = take(':') ? bound() : constant(OptionValue());
+      begin = {.kind = Kind::kSlice, .parts = {std::move(begin), std::move(end), std::move(step)}};
+    } else if (begin.kind == Kind::kConstant && begin.constant.isNone()) {
+      fail("invalid index");
+    }
+    expect(']');
+    return pairOf(Kind::kSubscript, "", std::move(what), std::move(begin));
+  }
+
+  // Values -----------------------------------------------------------------------------------------------------------
 
   Expression primary() {
     skipSpace();
     const char c = peek();
-    const bool python = language_ == Language::kPython;
-    if (c == '[') return items('[', ']');
+    if (c == '[') return items('[', ']', Kind::kList);
     if (c == '{') return braces();
-    if (c == '"' || (c == '\'' && python)) return constant(OptionValue(strings()));
-    if (isDigit(c) || (c == '-' && !python) || (c == '.' && isDigit(peek(1)) && python)) return constant(number());
-    if (c == '(' && python) return parentheses();
+    if (c == '"' || (c == '\'' && isPython())) return strings();
+    if (isDigit(c) || (c == '-' && !isPython()) || (c == '.' && isDigit(peek(1)) && isPython()))
+      return constant(number());
+    if (c == '(' && isPython()) return parentheses();
     if (!isNameStart(c)) fail("invalid syntax");
+    if (isPython() && prefix()) return strings();
     std::string text = name();
-    if (text == (python ? "True" : "true")) return constant(OptionValue(true));
-    if (text == (python ? "False" : "false")) return constant(OptionValue(false));
-    if (text == (python ? "None" : "null")) return constant(OptionValue());
-    if (!python) fail("expected a value");
-    return {.kind = Expression::Kind::kName, .text = std::move(text)};
+    if (text == (isPython() ? "True" : "true")) return constant(OptionValue(true));
+    if (text == (isPython() ? "False" : "false")) return constant(OptionValue(false));
+    if (text == (isPython() ? "None" : "null")) return constant(OptionValue());
+    if (!isPython()) fail("expected a value");
+    if (text == "lambda") fail("lambda: a configuration file makes no functions");
+    if (isKeyword(text)) fail("invalid syntax");
+    return {.kind = Kind::kName, .text = std::move(text)};
   }
 
-  static Expression constant(OptionValue value) { return {.constant = std::move(value)}; }
-
-  std::string name() {
+  /// An item of a display or an argument: an expression, or one that is spread out.
+  Expression item() {
     skipSpace();
-    if (!isNameStart(peek())) fail("expected a name");
-    const size_t begin = position_;
-    while (isNameStart(peek()) || isDigit(peek())) ++position_;
-    return text_.substr(begin, position_ - begin);
+    if (!isPython() || peek() != '*' || peek(1) == '*') return expression();
+    ++position_;
+    return {.kind = Kind::kSpread, .text = "*", .parts = {expression()}};
   }
 
-  Expression items(char open, char close) {
+  Expression items(char open, char close, Kind kind) {
     const Depth depth(*this);
     ++position_;
-    Expression list{.kind = Expression::Kind::kList};
+    Expression list{.kind = kind};
     while (!take(close)) {
       requireMore(open);
       if (!list.parts.empty()) expect(',');
-      if (language_ == Language::kPython && take(close)) break;
-      list.parts.push_back(expression());
+      if (isPython() && take(close)) {
+        ends_with_comma_ = true;
+        return list;
+      }
+      list.parts.push_back(item());
+      if (isPython() && list.parts.size() == 1 && isNextWord("for")) {
+        list = comprehension({open}, std::move(list.parts));
+        expect(close);
+        break;
+      }
     }
+    ends_with_comma_ = false;
     return list;
   }
 
-  /// A tuple, which is a list here, or one expression.
+  /// A tuple, a generator, or one expression.
   Expression parentheses() {
-    const size_t begin = position_;
-    Expression list = items('(', ')');
-    const std::string inside = text_.substr(begin, position_ - begin);
-    const size_t last = inside.find_last_not_of(" \t", inside.size() - 2);
-    const bool is_tuple = list.parts.size() != 1 || inside[last] == ',';
-    return is_tuple ? list : Expression(list.parts[0]);
+    Expression list = items('(', ')', Kind::kTuple);
+    const bool is_one = list.kind == Kind::kTuple && list.parts.size() == 1 && !ends_with_comma_;
+    if (is_one && list.parts[0].kind == Kind::kSpread) fail("invalid syntax");
+    return is_one ? Expression(list.parts[0]) : list;
   }
 
-  /// A map, or Python's set, which is a list here.
+  /// A map or a set.
   Expression braces() {
     const Depth depth(*this);
     ++position_;
-    if (take('}')) return {.kind = Expression::Kind::kMap};
-    Expression result{.parts = {expression()}};
-    const bool is_map = take(':');
-    if (!is_map && language_ == Language::kJson) fail("expected ':'");
-    result.kind = is_map ? Expression::Kind::kMap : Expression::Kind::kList;
-    while (true) {
-      if (is_map) result.parts.push_back(expression());
-      if (take('}')) break;
+    Expression result{.kind = Kind::kMap};
+    for (bool is_first = true; !take('}'); is_first = false) {
       requireMore('{');
-      expect(',');
-      if (language_ == Language::kPython && take('}')) break;
-      result.parts.push_back(expression());
-      if (is_map) expect(':');
+      if (!is_first) {
+        expect(',');
+        if (isPython() && take('}')) break;
+      }
+      skipSpace();
+      if (isPython() && result.kind == Kind::kMap && peek() == '*' && peek(1) == '*') {
+        position_ += 2;
+        result.parts.push_back({.kind = Kind::kSpread, .text = "**", .parts = {expression()}});
+        result.parts.push_back({});
+        continue;
+      }
+      Expression one = is_first || result.kind == Kind::kSet ? item() : expression();
+      if (isPython() && is_first && (one.kind == Kind::kSpread || !isNext(':'))) result.kind = Kind::kSet;
+      result.parts.push_back(std::move(one));
+      if (result.kind == Kind::kMap) {
+        expect(':');
+        result.parts.push_back(expression());
+      }
+      if (isPython() && is_first && isNextWord("for")) {
+        result = comprehension(result.kind == Kind::kMap ? ":" : "{", std::move(result.parts));
+        expect('}');
+        break;
+      }
     }
     return result;
   }
 
-  /// Python joins strings that follow each other.
-  std::string strings() {
-    std::string all = string();
-    for (skipSpace(); language_ == Language::kPython && (peek() == '"' || peek() == '\''); skipSpace()) all += string();
-    return all;
+  bool isNext(char c) {
+    skipSpace();
+    return peek() == c;
   }
 
-  std::string string() {
-    const char quote = text_[position_++];
-    std::string out;
+  Expression comprehension(const std::string& text, std::vector<Expression> element) {
+    const Depth depth(*this);
+    if (element[0].kind == Kind::kSpread) fail("invalid syntax");
+    Expression result{.kind = Kind::kComprehension, .text = text, .parts = std::move(element)};
+    while (takeWord("for")) {
+      Expression clause{.kind = Kind::kClause};
+      const bool enclosed = take('(');
+      do clause.names.push_back(name());
+      while (take(','));
+      if (std::ranges::any_of(clause.names, isKeyword)) fail("invalid syntax");
+      if (enclosed) expect(')');
+      clause.text = clause.names.size() > 1 ? "," : "";
+      if (!takeWord("in")) fail("expected 'in'");
+      clause.parts.push_back(logical("or"));
+      while (takeWord("if")) clause.parts.push_back(logical("or"));
+      result.parts.push_back(std::move(clause));
+      countOperator();
+    }
+    return result;
+  }
+
+  // Strings ----------------------------------------------------------------------------------------------------------
+
+  /// Do letters stand in front of a string, as in f"..."?
+  bool prefix() const {
+    size_t length = 0;
+    while (isNameStart(peek(length)) && length < 3) ++length;
+    const char quote = peek(length);
+    if (length == 3 || (quote != '"' && quote != '\'') || isKeyword(text_.substr(position_, length))) return false;
+    for (size_t i = 0; i < length; ++i)
+      if (std::string("rRfFuU").find(peek(i)) == std::string::npos) fail("strings of bytes are no part of options");
+    return true;
+  }
+
+  /// Python joins strings that follow each other.
+  Expression strings() {
+    Expression all{.kind = Kind::kJoined};
+    do {
+      bool raw = false, has_fields = false;
+      for (; peek() != '"' && peek() != '\''; ++position_) {
+        raw = raw || peek() == 'r' || peek() == 'R';
+        has_fields = has_fields || peek() == 'f' || peek() == 'F';
+      }
+      if (!has_fields) {
+        addText(all, string(raw));
+        continue;
+      }
+      const char quote = text_[position_++];
+      fields(all, quote, raw);
+      ++position_;
+    } while (isPython() && isString());
+    if (all.parts.empty()) return constant(OptionValue(""));
+    return all.parts.size() == 1 && all.parts[0].kind == Kind::kConstant ? Expression(all.parts[0]) : all;
+  }
+
+  bool isString() {
+    skipSpace();
+    return peek() == '"' || peek() == '\'' || (isNameStart(peek()) && prefix());
+  }
+
+  static void addText(Expression& joined, const std::string& text) {
+    if (text.empty()) return;
+    if (joined.parts.empty() || joined.parts.back().kind != Kind::kConstant)
+      joined.parts.push_back(constant(OptionValue(text)));
+    else
+      joined.parts.back().constant = OptionValue(*joined.parts.back().constant.as<std::string>() + text);
+  }
+
+  /// Texts and fields up to the quote, or of a format (quote: '}') up to its end.
+  void fields(Expression& joined, char quote, bool raw) {
     while (peek() != quote) {
       if (position_ >= text_.size()) fail("unterminated string");
       const char c = text_[position_++];
-      if (c == '\\')
-        escape(out);
+      std::string text;
+      if ((c == '{' || c == '}') && peek() == c && quote != '}')
+        text = text_[position_++];
+      else if (c == '{') {
+        joined.parts.push_back(field());
+        continue;
+      } else if (c == '}')
+        fail("single '}' in an f-string");
+      else if (c == '\\' && !raw)
+        escape(text);
       else
-        out += c;
+        text = c;
+      addText(joined, text);
     }
-    ++position_;
-    return out;
   }
 
-  void escape(std::string& out) {
-    static const std::string letters = "ntrbf\"'\\/av0", bytes = "\n\t\r\b\f\"'\\/\a\v\0";
-    const char c = peek();
-    ++position_;
-    const size_t found = letters.find(c);
-    const bool known = found != std::string::npos && c != '\0' && (language_ == Language::kPython || found < 9);
-    if (c == 'u')
-      out += codePoint(4);
-    else if (language_ == Language::kPython && (c == 'x' || c == 'U'))
-      out += codePoint(c == 'x' ? 2 : 8);
-    else if (known)
-      out += c == '0' ? '\0' : bytes[found];
-    else
-      fail("unknown escape");
+  /// Behind its "{".
+  Expression field() {
+    const Depth depth(*this);
+    Expression result{.kind = Kind::kField, .parts = {expression()}};
+    Expression format{.kind = Kind::kJoined};
+    if (take('!')) result.text = name();
+    if (!result.text.empty() && result.text != "s" && result.text != "r") fail("unknown conversion");
+    if (take(':')) fields(format, '}', /*raw=*/true);
+    expect('}');
+    result.parts.push_back(std::move(format));
+    return result;
   }
 
-  uint32_t hexadecimal(size_t digits) {
-    uint32_t code = 0;
-    if (position_ + digits > text_.size()) fail("unknown escape");
-    const char* begin = text_.data() + position_;
-    if (std::from_chars(begin, begin + digits, code, 16).ptr != begin + digits) fail("unknown escape");
-    position_ += digits;
-    return code;
-  }
-
-  /// As UTF-8; two surrogates are one code point.
-  std::string codePoint(size_t digits) {
-    uint32_t code = hexadecimal(digits);
-    if (code >= 0xD800 && code < 0xDC00 && peek() == '\\' && peek(1) == 'u') {
-      position_ += 2;
-      const uint32_t low = hexadecimal(4);
-      if (low < 0xDC00 || low > 0xDFFF) fail("half a pair of surrogates");
-      code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
-    }
-    if (code > 0x10FFFF) fail("unknown escape");
-    if (code < 0x80) return {static_cast<char>(code)};
-    std::string out;
-    for (; code >= 0x40u >> out.size(); code >>= 6) out.insert(out.begin(), static_cast<char>(0x80 | (code & 63)));
-    static constexpr std::array<uint8_t, 4> kFirst = {0, 0xC0, 0xE0, 0xF0};
-    out.insert(out.begin(), static_cast<char>(kFirst[out.size()] | code));
-    return out;
-  }
-
-  OptionValue number() {
-    const size_t begin = position_;
-    if (peek() == '-') ++position_;
-    bool is_float = false;
-    while (std::isalnum(static_cast<unsigned char>(peek())) || peek() == '.' || peek() == '_' ||
-           ((peek() == '-' || peek() == '+') && (text_[position_ - 1] == 'e' || text_[position_ - 1] == 'E'))) {
-      is_float |= peek() == '.' || peek() == 'e' || peek() == 'E';
-      ++position_;
-    }
-    std::string digits = text_.substr(begin, position_ - begin);
-    std::erase(digits, '_');
-    const char* first = digits.data();
-    const char* last = first + digits.size();
-    const auto all = [&](auto& number) {
-      const auto [end, error] = std::from_chars(first, last, number);
-      return error == std::errc() && end == last;
-    };
-    int64_t integer = 0;
-    uint64_t large = 0;
-    double real = 0;
-    if (!is_float && all(integer)) return OptionValue(integer);
-    if (!is_float && all(large)) return OptionValue(large);
-    if (is_float && all(real)) return OptionValue(real);
-    fail("invalid number");
-  }
-
-  const std::string& text_;
-  Language language_;
-  size_t position_ = 0;
-  int depth_ = 0;
   int operators_ = 0;
+  bool ends_with_comma_ = false;  // the items that were read last
 };
 
 }  // namespace
 
-std::vector<Statement> parseLine(const std::string& line) { return Parser(line, Language::kPython).statements(); }
+std::vector<Statement> parseLine(const std::string& line) { return Parser(line, TextLanguage::kPython).statements(); }
 
 Expression parseExpression(const std::string& text) {
-  Parser parser(text, Language::kPython);
+  Parser parser(text, TextLanguage::kPython);
   Expression value = parser.expression();
   parser.end();
   return value;
 }
 
 std::vector<std::pair<std::string, Expression>> parseJsonObject(const std::string& text) {
-  return Parser(text, Language::kJson).object();
+  return Parser(text, TextLanguage::kJson).object();
 }
 
 }  // namespace abele::host

@@ -219,19 +219,77 @@ randomSeed(-9223372036854775808)
   EXPECT_EQ(options.random_seed(), uint64_t{1} << 63);
 }
 
+TEST(OptionsFile, HasExpressionsOfPython) {
+  const TemporaryFile file(R"(
+deviceIterations(0x1F + 0b1 if options.replication_factor == 1 else 1_000)
+setExecutionStrategy(poptorch.PipelinedExecution(*[poptorch.Stage(f"block{i:02d}").ipu(i % 2) for i in range(4)]))
+setAvailableMemoryProportion({f"IPU{i}": 0.1 * (i + 1) for i in range(2) if i < 3 and i not in (2,)})
+appendToLocationExcludes(*sorted(set(["b", "a", "b"])), "c%d" % len("four"))
+Training.gradientAccumulation(**dict(gradient_accumulation=max(3, *range(2))))
+replication_factor += 1; options.replication_factor *= 2
+_Popart.options["outlineThreshold"] = sum(x / 2 for x in [1, 2])
+modelName(", ".join(reversed("{}-{n:>3}".format(1, n=2).split("-"))).upper() or 'x')
+broadcastBuffers(False) if options._Popart.options["outlineThreshold"] > 1 else None
+logDir("never") if False else None
+)");
+  Options options;
+  options.loadFromFile(file.path.string());
+  Options expected;
+  expected.deviceIterations(32).replicationFactor(4).modelName("  2, 1").broadcastBuffers(false);
+  expected.setExecutionStrategy(
+      abele::PipelinedExecution{abele::Stage{"block00"}.ipu(0), abele::Stage{"block01"}.ipu(1),
+                                abele::Stage{"block02"}.ipu(0), abele::Stage{"block03"}.ipu(1)});
+  expected.setAvailableMemoryProportion({{"IPU0", 0.1}, {"IPU1", 0.2}}).appendToLocationExcludes({"a", "b", "c4"});
+  expected.Training().gradientAccumulation(3);
+  expected.Popart().set("outlineThreshold", 1.5);
+  EXPECT_EQ(options.toJson(), expected.toJson());
+}
+
+// Each value is Python's repr() of the expression.
+TEST(OptionsFile, ExpressionsHavePythonsResults) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"-7 // 2, -7 % 3, 7.5 // -2, -2 ** 2, 2 ** -1", "(-4, 2, -4.0, -4, 0.5)"},
+      {"1e5, 1e16, 1.5e-7, 0.1 + 0.2, -0.0", "(100000.0, 1e+16, 1.5e-07, 0.30000000000000004, -0.0)"},
+      {"18446744073709551615 - 1, 9007199254740993 + 1", "(18446744073709551614, 9007199254740994)"},
+      {"'abcdef'[4:1:-1], 'h\u00e4'[1], [1, 2, 3][-5::-1]", "('edc', '\u00e4', [])"},
+      {"f'{255:#x} {1234567:,} {-5:05d} {0.25:.1%} {\"a\"!r:>5}'", "\"0xff 1,234,567 -0005 25.0%   'a'\""},
+      {"1 < 2 < 3, 1 == 1.0, (1,) == [1], not 1 == 2", "(True, True, False, True)"},
+      {"round(2.5), round(2.675, 2), int('-0x1f', 16), int(-3.9)", "(2, 2.67, -31, -3)"},
+      {"{1: 'a', True: 'b', 'c': (1,)}", "{1: 'b', 'c': (1,)}"},
+      {"0 or 'x', 1 and [], None is None, '%5.1f%%' % 2.25", "('x', [], True, '  2.2%')"}};
+  for (const auto& [expression, expected] : cases) {
+    const TemporaryFile file(std::string("modelName(repr((") + expression + ")))");
+    Options options;
+    options.loadFromFile(file.path.string());
+    EXPECT_EQ(options.model_name(), expected);
+  }
+}
+
 TEST(OptionsFile, RefusesWhatIsMoreThanOptions) {
   const std::pair<const char*, const char*> lines[] = {
       {"deviceIterations(1 / 0)", "E0702 option-value: division by zero"},
       {"deviceIterations(2 ** 4096)", "too large"},
-      {"deviceIterations(9223372036854775807 + 1)", "too large"},
+      {"deviceIterations(9223372036854775807 + 1)", "device_iterations is 9223372036854775808"},
       {"deviceIterations(unknown)", "name unknown is not defined"},
       {"logDir(poptorch.os.getcwd())", "E0701"},
-      {"logDir('{0}'.format(options))", "E0701"},
+      {"logDir('{0}'.format(options))", "the text of options"},
+      {"logDir('{0.frozen}'.format(1))", "E0701"},
+      {"logDir((lambda: 'x')())", "makes no functions"},
+      {"logDir(open('x'))", "name open is not defined"},
+      {"logDir('a' * 10 ** 9)", "too large"},
+      {"logDir(str([0 for i in range(10 ** 4) for k in range(10 ** 4)]))", "more than 100000 values"},
+      {"logDir('a'.title())", "no method title"},
+      {"source_location_excludes[0] = 'x'", "cannot be set"},
+      {"options.source_location_excludes.append('x')", "E0701"},
+      {"deviceIterations(range(3))", "an iterator"},
+      {"deviceIterations([3][1])", "index 1 of a list of 1"},
+      {"deviceIterations({'a': 1}['b'])", "a map without the name 'b'"},
+      {"logDir(f'{ {1, 2} }')", "which has no order"},
       {"logDir(options)", "is no value of an option"},
       {"logDir(options.__class__)", "SyntaxError at line 1"},
       {"deviceIterations(2", "'(' was never closed"},
       {"deviceIterations(2)(3)", "E0701"},
-      {"deviceIterations(\"a\" * 3)", "arithmetic with"}};
+      {"deviceIterations(\"a\" - 3)", "arithmetic (-) with"}};
   for (const auto& [line, expected] : lines) {
     const TemporaryFile file(line);
     const std::string text = abele::test::errorOf([&] { Options().loadFromFile(file.path.string()); });
