@@ -59,6 +59,8 @@ struct Request {
   /// What forward reads of values that may differ is taken as this micro-batch has it, and every later one must have
   /// the same (E0101 when it runs). Otherwise it is E0101 at once.
   bool trusts_reads = false;
+  /// Group normalisations take channels that lie `groups` apart for a group, instead of neighbours.
+  bool strides_groups = false;
   /// How the program calls the tensor of this storage ("encoder.cache"); "" where it does not know. May be empty.
   std::function<std::string(const c10::StorageImpl*)> name_of;
   /// Told after every operator how many bytes its operands and results have. May be empty.

@@ -57,6 +57,7 @@ BodyCapture captureBody(const std::function<std::vector<at::Tensor>(std::vector<
                          .arguments = inputs,
                          .source_location = [&] { return outer->attribution().source(); },
                          .mode_object = mode_object,
+                         .strides_groups = outer->stridesGroups(),
                          .is_nested = true});
   }
   requireOneStream(recording.graph, source);

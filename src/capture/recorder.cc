@@ -37,7 +37,7 @@ Recorder::Recorder(const Request& request)
       draws_(request, &position_, &nodes_, [this](const auto& op, auto* stack) { decompose(op, stack); }),
       reads_(request, &position_, &table_, &writer_, &values_, &inputs_, &locks_,
              [this](const auto& op, auto* stack) { record(op, stack); }),
-      rewrites_(request.training, &position_, &values_, &lazy_copies_,
+      rewrites_(request.training, request.strides_groups, &position_, &values_, &lazy_copies_,
                 [this](const auto& op, auto* stack) { record(op, stack); }) {
   recording_.graph.training = request.training;
   for (size_t i = 0; i < request.model.size(); ++i) {

@@ -70,6 +70,7 @@ class Recorder final : public OperatorObserver {
   Locks& locks() { return locks_; }
   Reads& reads() { return reads_; }
   const Losses& losses() const { return losses_; }
+  bool stridesGroups() const { return request_.strides_groups; }
   const GraphWriter& writer() const { return writer_; }
   const Recording& recording() const { return recording_; }
   ir::Graph& graph() { return recording_.graph; }

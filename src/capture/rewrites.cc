@@ -126,7 +126,7 @@ bool Rewrites::isOnMetaDevice(const c10::OperatorHandle& op, const torch::jit::S
 
 bool Rewrites::recordAnother(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   return recordLazyView(stack) || recordInFloat32(op, stack) || recordWithWiderStatistics(op, stack) ||
-         recordWithFixedShapes(stack) || recordWithGradMode(stack);
+         recordWithStridedGroups(op, stack) || recordWithFixedShapes(stack) || recordWithGradMode(stack);
 }
 
 // What eager would see through the view when either side is written later is refused then.

@@ -15,8 +15,11 @@ namespace abele::capture {
 class Rewrites {
  public:
   /// record: records one more operator, as if the program had called it.
-  Rewrites(bool training, Position* position, const Values* values, LazyCopies* lazy_copies, RunOperator record)
+  /// strides_groups: as Request::strides_groups.
+  Rewrites(bool training, bool strides_groups, Position* position, const Values* values, LazyCopies* lazy_copies,
+           RunOperator record)
       : training_(training),
+        strides_groups_(strides_groups),
         position_(*position),
         values_(*values),
         lazy_copies_(*lazy_copies),
@@ -40,6 +43,8 @@ class Rewrites {
   bool recordWithGradMode(torch::jit::Stack* stack);
   bool recordInFloat32(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void measureAgain(const c10::OperatorHandle& backward, torch::jit::Stack* stack);
+  bool recordWithStridedGroups(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void permuteChannels(c10::IValue& tensor, size_t dim, int64_t rows);
   bool recordWithWiderStatistics(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void widenOperands(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void widenWeights(const c10::OperatorHandle& op, torch::jit::Stack* stack);
@@ -49,6 +54,8 @@ class Rewrites {
   const at::Tensor* beforeCast(const at::Tensor& result) const;
 
   const bool training_;
+  const bool strides_groups_;
+  bool permutes_groups_ = false;  // the operator that is recorded has its channels permuted already
   Position& position_;
   const Values& values_;
   LazyCopies& lazy_copies_;

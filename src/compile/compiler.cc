@@ -265,6 +265,7 @@ capture::Request requestOf(const Program& program, const ProgramOptions& options
   request.checks_comparisons = program.checks_comparisons;
   request.reads_model = program.reads_model;
   request.trusts_reads = options.trusts_reads;
+  request.strides_groups = options.strides_groups;
   request.name_of = program.name_of;
   runtime::registerFixedShapeOperators();
   runtime::registerGradModeOperators();

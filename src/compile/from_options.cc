@@ -397,7 +397,9 @@ ProgramOptions programOptions(const Options::Values& values, bool training) {
   session.seed = seed.value_or(0);
   session.floating_point_exceptions = isOn(values, "enableFloatingPointChecks");
   session.stochastic_rounding = isOn(values, "enableStochasticRounding");
-  session.synthetic_data = isOn(values, "syntheticDataMode");
+  session.strides_groups = isOn(values, "groupNormStridedChannelGrouping");
+  if (const OptionValue* mode = values.expert("syntheticDataMode"))
+    session.synthetic_data = static_cast<SyntheticData>(integer<int64_t>(*mode).value_or(0));
   setLossScaling(values, session);
   setAnchors(values, training, session);
   session.name = values.get<std::optional<std::string>>("model_name").value_or("");

@@ -39,6 +39,9 @@ enum class OutputMode { kFinal, kEveryN, kAll, kSum };
 /// Which of the processes that hold the stages of a replica get its results; kOwner: each the one that makes it.
 enum class OutputRank : uint8_t { kAll, kFirst, kLast, kOwner };
 enum class Strategy { kPipelined, kSharded };
+/// What calls read in the place of their arguments, made up once; uniform: from 0 to 1. Integers are zeros, which are
+/// valid as indices. The numbers are PopART's.
+enum class SyntheticData : uint8_t { kOff, kZeros, kNormal, kUniform };
 
 /// Which instructions are joined to save passes over memory. kExact: those whose results keep every bit.
 enum class Fusion : uint8_t { kOff, kExact, kFast };

@@ -130,8 +130,8 @@ void downloadSlices(const Compiled& compiled, size_t external, const at::Tensor&
 at::Tensor copyOf(const Compiled& compiled, size_t external);
 
 // inputs.cc
-/// Random numbers like these inputs; zeros for integers.
-std::vector<at::Tensor> syntheticLike(const std::vector<Type>& types);
+/// Made-up contents like these inputs; zeros for integers.
+std::vector<at::Tensor> syntheticLike(const std::vector<Type>& types, SyntheticData kind);
 
 /// Part `index` of `count` equal parts of the rows.
 std::vector<at::Tensor> partOf(const std::vector<at::Tensor>& inputs, int64_t index, int64_t count);

@@ -76,13 +76,14 @@ std::vector<at::Tensor> partOf(const std::vector<at::Tensor>& inputs, int64_t in
   return rows;
 }
 
-std::vector<at::Tensor> syntheticLike(const std::vector<Type>& types) {
+std::vector<at::Tensor> syntheticLike(const std::vector<Type>& types, SyntheticData kind) {
   at::Generator generator = at::detail::createCPUGenerator();
   std::vector<at::Tensor> made;
   for (const Type& type : types) {
     const auto dtype = static_cast<at::ScalarType>(type.dtype);
     at::Tensor memory = at::empty({type.extent()}, at::TensorOptions(dtype)).zero_();
-    if (at::isFloatingType(dtype)) memory.normal_(0, 1, generator);
+    if (at::isFloatingType(dtype) && kind == SyntheticData::kNormal) memory.normal_(0, 1, generator);
+    if (at::isFloatingType(dtype) && kind == SyntheticData::kUniform) memory.uniform_(0, 1, generator);
     made.push_back(memory.as_strided(type.sizes, type.strides));
   }
   return made;

@@ -85,7 +85,7 @@ PerfCounters Session::perfCounters() const {
   const ProgramOptions& options = impl_->options;
   PerfCounters counters;
   std::vector<double> inputs, inputs_complete, outputs;
-  if (!impl_->last_step.actions.empty() && !options.synthetic_data) {
+  if (!impl_->last_step.actions.empty() && options.synthetic_data == SyntheticData::kOff) {
     const std::vector<int64_t> ends = forwardEnds(options, compiled, impl_->last_step);
     const auto stepOf = [&](int64_t micro_batch) {
       return impl_->handovers.at(static_cast<size_t>(micro_batch / compiled.executable.micro_batches));

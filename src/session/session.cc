@@ -202,7 +202,8 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
 }
 
 void Session::Impl::adopt(std::unique_ptr<Compiled> next) {
-  if (options.synthetic_data) synthetic = syntheticLike(next->input_types);
+  if (options.synthetic_data != SyntheticData::kOff)
+    synthetic = syntheticLike(next->input_types, options.synthetic_data);
   drop();
   compiled = std::move(next);
   captured_text.clear();
@@ -224,7 +225,8 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
   const DefaultType default_type(compiled.default_type);
   requireMemory(given);
   checkSameInputs(compiled.input_types, given);
-  for (size_t i = 0; i < given.size() && !impl_->options.synthetic_data; ++i)
+  const bool is_synthetic = impl_->options.synthetic_data != SyntheticData::kOff;
+  for (size_t i = 0; i < given.size() && !is_synthetic; ++i)
     ABELE_REQUIRE(!given[i].is_meta(), E0708,
                   {.what = cat("input ", i, " is on the meta device, and has no contents"),
                    .found = typeOf(given[i]).str(),
@@ -232,7 +234,7 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
                    .remedy = "compile() takes such tensors, a call does not"});
   const auto sinceBegin = [&] { return std::chrono::nanoseconds(Clock::now() - start).count(); };
   warnOfEdits(compiled);
-  const std::vector<at::Tensor>& inputs = impl_->options.synthetic_data ? impl_->synthetic : given;
+  const std::vector<at::Tensor>& inputs = is_synthetic ? impl_->synthetic : given;
   std::vector<at::Tensor> bound = bindable(inputs);
   followModel(compiled, /*requires_fit=*/true);
   if (compiled.shared) {

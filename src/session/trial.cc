@@ -50,8 +50,11 @@ PlacementTrial timeTrial(const Program& program, MadeProgram made, const Program
   compiled.meta = program.meta;
   load(compiled, apart, makeGenerator(apart));
   const bool has_contents = std::ranges::none_of(inputs, [](const at::Tensor& input) { return input.is_meta(); });
-  const std::vector<at::Tensor> bound =
-      bindable(has_contents && !options.synthetic_data ? inputs : syntheticLike(compiled.input_types));
+  const bool is_synthetic = options.synthetic_data != SyntheticData::kOff;
+  const std::vector<at::Tensor> bound = bindable(
+      has_contents && !is_synthetic
+          ? inputs
+          : syntheticLike(compiled.input_types, is_synthetic ? options.synthetic_data : SyntheticData::kNormal));
   callNs(compiled, apart, bound, program.poll);  // kernels learn and try in their first run
   std::vector<int64_t> times;
   const Clock::time_point start = Clock::now();

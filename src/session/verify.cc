@@ -499,7 +499,7 @@ void checkRequest(const VerifyRequest& request, const std::vector<std::vector<at
          "replicas, which add gradients in an order of their own", "verify with replicationFactor(1) in one process");
   refuse(!options.stochastic_rounding, "stochastic rounding", "verify without it");
   refuse(!options.auto_loss_scaling, "automatic loss scaling", "verify with a fixed loss scaling");
-  refuse(!options.synthetic_data, "synthetic data", "verify with the real inputs");
+  refuse(options.synthetic_data == SyntheticData::kOff, "synthetic data", "verify with the real inputs");
   const std::vector<c10::Device> devices = deviceList(options.device);
   const auto isCpu = [](c10::Device device) { return device.is_cpu(); };
   refuse(std::ranges::all_of(devices, isCpu) || std::ranges::none_of(devices, isCpu),

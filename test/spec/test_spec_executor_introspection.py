@@ -244,6 +244,34 @@ def test_synthetic_data_replaces_the_inputs():
     assert (plain(torch.full((2, 3), 9.0), torch.zeros(5, dtype=torch.int32))[0] == 9).all()
 
 
+@pytest.mark.spec("options/5")
+@pytest.mark.parametrize("mode", [1, 2, 3])
+def test_synthetic_data_has_several_forms(mode):
+    class Look(torch.nn.Module):
+        def forward(self, x, half, index):
+            return x, half, index
+
+    def run():
+        opts = poptorch.Options()
+        opts._Popart.set("syntheticDataMode", mode)
+        executor = poptorch.inferenceModel(Look(), opts)
+        inputs = torch.full((100, 10), 9.0), torch.full((100,), 9.0).half(), torch.full((5,), 7, dtype=torch.int32)
+        first = executor(*inputs)
+        assert all(map(torch.equal, first, executor(*inputs)))  # made once
+        return first
+
+    x, half, index = first = run()
+    assert all(map(torch.equal, first, run()))  # the same in each program
+    assert half.dtype == torch.half and torch.equal(index, torch.zeros(5, dtype=torch.int32))
+    for value in (x, half.float()):
+        if mode == 1:
+            assert not value.any()
+        elif mode == 2:
+            assert (value < 0).any() and abs(value.mean()) < 0.4 and 0.7 < value.std() < 1.3
+        else:
+            assert 0 <= value.min() < 0.1 and 0.9 < value.max() <= 1 and abs(value.mean() - 0.5) < 0.2
+
+
 @pytest.mark.spec(
     "executor/8/cycleCount", "options/2/logCycleCount", names=["PoplarExecutor.cycleCount", "Options.logCycleCount"]
 )

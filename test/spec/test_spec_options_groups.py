@@ -245,7 +245,8 @@ REFUSED = [
     ("engineOptions", {1: "a"}, "strings as names"),
     ("engineOptions", {"a": [1]}, "strings as names"),
     ("patterns", {"A": True}, "without a level"),
-    ("groupNormStridedChannelGrouping", True, "E0702"),
+    ("enableNonStableSoftmax", True, "E0702"),
+    ("syntheticDataMode", 4, "E0702"),
 ]
 
 

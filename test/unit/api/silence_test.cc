@@ -239,7 +239,9 @@ TEST(Silence, SettingsThatAreNotAvailable) {
   EXPECT_EQ(wrap("globalReplicationFactor", int64_t{4}), "E0702");
   EXPECT_EQ(wrap("delayVarUpdates", false), "E0702");
   EXPECT_EQ(wrap("enableNonStableSoftmax", true), "E0702");
-  EXPECT_EQ(wrap("groupNormStridedChannelGrouping", true), "E0702");
+  EXPECT_EQ(wrap("groupNormStridedChannelGrouping", true), "");
+  EXPECT_EQ(wrap("syntheticDataMode", int64_t{3}), "");
+  EXPECT_EQ(wrap("syntheticDataMode", int64_t{4}), "E0702");
   EXPECT_EQ(wrap("enableOutlining", false), "");
   EXPECT_EQ(wrap("dotChecks", std::vector<std::string>{"FWD0"}), "");
 }
