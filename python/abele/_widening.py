@@ -24,7 +24,12 @@ _LAYERS = {
     "_native_multi_head_attention": ("query",),
 }
 # Functions, and the names of the operands that are cast to the widest type among them.
-_FUNCTIONS = {"scaled_dot_product_attention": ("query", "key", "value"), "prelu": ("input", "weight")}
+_FUNCTIONS = {
+    "scaled_dot_product_attention": ("query", "key", "value"),
+    "prelu": ("input", "weight"),
+    "multi_dot": ("tensors",),
+    "chain_matmul": ("matrices",),
+}
 # Functions that torch's CPU does not have for float16 and bfloat16, members of torch.linalg and of torch (and of
 # tensors). They compute in float32, and their results get the type of the first operand.
 _LINALG = (
@@ -85,14 +90,14 @@ def _castToActivation(activations, original):
 def _widened(names, original):
     @functools.wraps(original)
     def function(*args, **kwargs):
-        operands = [*args[: len(names)], *(kwargs.get(name) for name in names)]
+        operands = _tensors(*args[: len(names)], *(kwargs.get(name) for name in names))
         types = {value.dtype for value in operands if _isFloating(value)}
         if len(types) < 2:
             return original(*args, **kwargs)
         widest = functools.reduce(torch.promote_types, types)
 
         def widen(value):
-            return value.to(widest) if _isFloating(value) else value
+            return _each(value, lambda each: each.to(widest) if _isFloating(each) else each)
 
         wide = [widen(value) if i < len(names) else value for i, value in enumerate(args)]
         return original(*wide, **{key: widen(value) if key in names else value for key, value in kwargs.items()})
@@ -149,7 +154,9 @@ def widenedOperands():
     makes = {name: functools.partial(_castToActivation, activations) for name, activations in _LAYERS.items()}
     makes.update((name, functools.partial(_widened, names)) for name, names in _FUNCTIONS.items())
     homes = (torch, torch.nn.functional, torch._VF, torch.Tensor)
-    places = [(home, name, make) for name, make in makes.items() for home in homes if hasattr(home, name)]
+    places = [
+        (home, name, make) for name, make in makes.items() for home in (*homes, torch.linalg) if hasattr(home, name)
+    ]
     narrow = [(torch.linalg, name) for name in _LINALG] + [(home, name) for name in _NARROW for home in homes]
     places += [(home, name, _inFloat32) for home, name in narrow if hasattr(home, name)]
     places.append((torch.nn.RNNBase, "check_input", _checkedInput))

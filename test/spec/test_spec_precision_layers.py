@@ -90,6 +90,17 @@ def test_a_prelu_of_two_types_has_the_wider_one(inputs, parameters):
     assert y.dtype == FLOAT and torch.equal(y, expected)
 
 
+@spec("environment/11/mixed_operands")
+def test_products_of_lists_have_the_widest_type():
+    class Products(nn.Module):
+        def forward(self, a, b):
+            return torch.linalg.multi_dot([a, b, a]), torch.chain_matmul(a, b)
+
+    a, b = torch.randn(3, 4), torch.randn(4, 3).half()
+    for mine, value in zip(poptorch.inferenceModel(Products())(a, b), Products()(a, b.float()), strict=True):
+        assert mine.dtype == FLOAT and torch.equal(mine, value)
+
+
 ALGEBRA = {
     "inverse": lambda a: torch.linalg.inv(a),
     "method": lambda a: a.inverse() + a.det(),
