@@ -187,7 +187,7 @@ std::optional<double> enumNumber(const Thing& thing) {
 
 bool equalContainers(const Container& a, const Container& b) {
   for (const Container* each : {&a, &b})
-    if (each->kind == Kind::kIterator) refuse(ErrorCode::E0702, "an iterator is compared", "TypeError");
+    if (isLazy(*each)) refuse(ErrorCode::E0702, "a range or an iterator is compared", "TypeError");
   if (a.kind != b.kind || a.items.size() != b.items.size()) return false;
   for (size_t i = 0; i < a.items.size(); ++i) {
     if (a.kind == Kind::kList || a.kind == Kind::kTuple) {
@@ -204,7 +204,8 @@ bool equalContainers(const Container& a, const Container& b) {
 
 Things sequenceItems(const Thing& what) {
   const Container* container = containerOf(what);
-  if (!scalarOf<std::string>(what) && (!container || container->kind == Kind::kSet || container->kind == Kind::kMap))
+  const bool has_places = container && (isSequence(what) || container->kind == Kind::kRange);
+  if (!scalarOf<std::string>(what) && !has_places)
     refuse(ErrorCode::E0702, cat(kindOf(what), " has no items by number"), "TypeError");
   return itemsOf(what);
 }

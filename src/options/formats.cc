@@ -48,7 +48,7 @@ std::string quotedText(const std::string& text) {
 }
 
 std::string containerText(const Container& container) {
-  if (container.kind == Kind::kIterator) refuse(ErrorCode::E0702, "the text of an iterator", "TypeError");
+  if (isLazy(container)) refuse(ErrorCode::E0702, "the text of a range or an iterator", "TypeError");
   const bool is_set = container.kind == Kind::kSet;
   if (is_set && container.items.size() > 1)
     refuse(ErrorCode::E0702, "the text of a set, which has no order", "TypeError");

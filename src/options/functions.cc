@@ -53,6 +53,11 @@ struct Call {
     budget.take(found.size());
     return found;
   }
+  Things itemsInAnyOrder(size_t i) const {
+    Things found = host::itemsInAnyOrder(arguments[i]);
+    budget.take(found.size());
+    return found;
+  }
 };
 
 Thing iterator(Things items) { return makeContainer(Kind::kIterator, std::move(items)); }
@@ -156,7 +161,7 @@ Thing extremeOf(Call& call) {
   const std::optional<Thing> otherwise = call.take("default");
   call.requireNoneNamed();
   if (call.arguments.empty()) call.refuse("called without arguments");
-  const Things items = call.arguments.size() == 1 ? call.items(0) : call.arguments;
+  const Things items = call.arguments.size() == 1 ? call.itemsInAnyOrder(0) : call.arguments;
   if (items.empty() && otherwise) return *otherwise;
   if (items.empty()) refuse(ErrorCode::E0702, cat(call.name, "() of nothing"), "ValueError");
   const Thing* best = items.data();
@@ -178,12 +183,14 @@ Thing rangeOf(Call& call) {
     items.push_back(number(i));
     if (__builtin_add_overflow(i, step, &i)) break;
   }
-  return iterator(std::move(items));
+  return makeContainer(Kind::kRange, std::move(items));
 }
 
 Thing lengthOf(Call& call) {
   call.require(1, 1);
-  return number(static_cast<int64_t>(call.items(0).size()));
+  const Container* given = containerOf(call.arguments[0]);
+  if (given && given->kind == Kind::kIterator) call.refuse("an iterator has no length");
+  return number(static_cast<int64_t>(call.itemsInAnyOrder(0).size()));
 }
 
 Thing collected(Call& call, Kind kind) {
@@ -191,7 +198,7 @@ Thing collected(Call& call, Kind kind) {
   if (call.arguments.empty()) return makeContainer(kind, {});
   if (kind != Kind::kSet) return makeContainer(kind, call.items(0));
   Container set{.kind = kind};
-  for (const Thing& each : call.items(0)) insertItem(set, each);
+  for (const Thing& each : call.itemsInAnyOrder(0)) insertItem(set, each);
   return makeContainer(std::move(set));
 }
 Thing listOf(Call& call) { return collected(call, Kind::kList); }
@@ -219,7 +226,8 @@ Thing mapOf(Call& call) {
 Thing sortedItems(Call& call) {
   const std::optional<Thing> descending = call.take("reverse");
   call.require(1, 1);
-  Things items = call.items(0);
+  if (descending && !wholeNumberOf(*descending)) call.refuse(cat("reverse is ", kindOf(*descending)));
+  Things items = call.itemsInAnyOrder(0);
   const bool falls = descending && isTrue(*descending);
   std::ranges::stable_sort(
       items, [&](const Thing& a, const Thing& b) { return falls ? compared("<", b, a) : compared("<", a, b); });
@@ -262,11 +270,11 @@ Thing zipped(Call& call) {
 
 Thing anyOf(Call& call) {
   call.require(1, 1);
-  return OptionValue(std::ranges::any_of(call.items(0), isTrue));
+  return OptionValue(std::ranges::any_of(call.itemsInAnyOrder(0), isTrue));
 }
 Thing allOf(Call& call) {
   call.require(1, 1);
-  return OptionValue(std::ranges::all_of(call.items(0), isTrue));
+  return OptionValue(std::ranges::all_of(call.itemsInAnyOrder(0), isTrue));
 }
 
 Thing toText(Call& call) {

@@ -7,7 +7,7 @@ namespace {
 
 using Kind = Container::Kind;
 
-const char* const kKinds[] = {"a list", "a tuple", "a set", "a map", "an iterator"};
+const char* const kKinds[] = {"a list", "a tuple", "a set", "a map", "a range", "an iterator"};
 
 /// Equal things have equal keys.
 std::string keyOf(const Thing& thing) {
@@ -70,9 +70,9 @@ OptionValue optionOf(const Thing& thing, const std::string& name) {
   if (const OptionValue* value = std::get_if<OptionValue>(&thing)) return *value;
   const Container* container = containerOf(thing);
   if (container == nullptr) refuse(ErrorCode::E0702, cat(name, " is no value of an option"), "TypeError");
-  if (container->kind == Kind::kIterator)
+  if (isLazy(*container))
     throw OptionError(ErrorCode::E0702,
-                      {.what = cat(name, " is no value of an option"), .found = "an iterator", .remedy = "list(...)"},
+                      {.what = cat(name, " is no value of an option"), .found = kindOf(thing), .remedy = "list(...)"},
                       "TypeError");
   if (container->kind != Kind::kMap) {
     OptionList list;
@@ -99,8 +99,10 @@ std::string kindOf(const Thing& thing) {
 }
 
 bool isTrue(const Thing& thing) {
-  if (const Container* container = containerOf(thing))
-    return container->kind == Kind::kIterator || !container->items.empty();
+  if (const Container* container = containerOf(thing)) {
+    if (container->kind == Kind::kIterator) refuse(ErrorCode::E0702, "whether an iterator is true", "TypeError");
+    return !container->items.empty();
+  }
   if (scalarOf<std::monostate>(thing)) return false;
   if (isNumber(thing)) return realOf(std::get<OptionValue>(thing)) != 0;
   if (const auto* text = scalarOf<std::string>(thing)) return !text->empty();
@@ -109,6 +111,16 @@ bool isTrue(const Thing& thing) {
 }
 
 Things itemsOf(const Thing& thing) {
+  const Container* set = containerOf(thing);
+  if (set && set->kind == Kind::kSet && set->items.size() > 1)
+    throw OptionError(ErrorCode::E0702, {.what = "the order of a set", .remedy = "sorted(...), or a list"},
+                      "TypeError");
+  return itemsInAnyOrder(thing);
+}
+
+bool isLazy(const Container& container) { return container.kind == Kind::kIterator || container.kind == Kind::kRange; }
+
+Things itemsInAnyOrder(const Thing& thing) {
   if (const Container* container = containerOf(thing)) return container->items;
   const auto* text = scalarOf<std::string>(thing);
   if (text == nullptr) refuse(ErrorCode::E0702, cat(kindOf(thing), " has no items"), "TypeError");

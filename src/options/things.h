@@ -35,7 +35,7 @@ using Things = std::vector<Thing>;
 using NamedThings = std::vector<std::pair<std::string, Thing>>;
 
 struct Container {
-  enum class Kind { kList, kTuple, kSet, kMap, kIterator };  // kIterator: range, zip, what a generator makes, ...
+  enum class Kind { kList, kTuple, kSet, kMap, kRange, kIterator };  // kIterator: zip, generators, items of a map, ...
   Kind kind = Kind::kList;
   Things items;                          // of a map: its names
   Things mapped;                         // of a map: its values
@@ -71,8 +71,13 @@ OptionValue optionOf(const Thing& thing, const std::string& name);
 std::string kindOf(const Thing& thing);
 /// Is it what Python takes for true?
 bool isTrue(const Thing& thing);
-/// What a loop runs over. Throws E0702 where it is nothing of that kind.
+/// What a loop runs over. Throws E0702 where it is nothing of that kind, and for a set, whose order Python does not
+/// say.
 Things itemsOf(const Thing& thing);
+/// The same where the order does not matter.
+Things itemsInAnyOrder(const Thing& thing);
+/// Does it have neither text nor equals, as ranges and iterators?
+bool isLazy(const Container& container);
 /// Where a set or a map has the item, or the name; equal ones are one. Throws E0702 for what sets cannot have.
 std::optional<size_t> placeIn(const Container& container, const Thing& item);
 void insertItem(Container& set, const Thing& item);
