@@ -19,13 +19,18 @@ HEAD = """# Published models
 Each of these classes is made unmodified, small and with random weights, cut into a pipeline by
 `PipelinedExecution(AutoStage.AutoSplit)`, and run beside eager PyTorch: two updates of AdamW with three micro-batches
 each, and an inference of three micro-batches. *equal* means that losses, outputs, weights and buffers have eager's
-bits. `./dev test --models` runs them with the versions that `requirements-models.txt` pins; CI does not. A class that
-is refused is asserted to be refused, with this error; the reason follows.
+bits; *with trustReads*, that the class reads values that are the same in every micro-batch, which
+[`trustReads(True)`](guide/control_flow.md#values-that-forward-reads) allows. `./dev test --models` runs them with the
+versions that `requirements-models.txt` pins; CI does not. A class that is refused is asserted to be refused, with this
+error; the reason follows.
 """
 
 
-def cell(refused):
-    return "equal" if refused is None else f"{refused.code}: {refused.reason}"
+def cell(row, mode):
+    refused = getattr(row, mode)
+    if refused is not None:
+        return f"{refused.code}: {refused.reason}"
+    return "equal, with trustReads" if row.trusts_reads else "equal"
 
 
 def pinned():
@@ -37,7 +42,8 @@ def page():
     sys.path.insert(0, str(TABLES))
     versions, parts, total, equal = pinned(), [], 0, 0
     for library in LIBRARIES:
-        rows = importlib.import_module(f"test_{library}").ROWS
+        tables = sorted(path.stem for path in TABLES.glob(f"test_{library}*.py"))
+        rows = [row for table in tables for row in importlib.import_module(table).ROWS]
         total += len(rows)
         equal += sum(row.training is None and row.inference is None for row in rows)
         version = versions[library.replace("_", "-")]
@@ -46,7 +52,7 @@ def page():
             "| class | stages | training | inference |",
             "|---|---|---|---|",
         ]
-        lines += [f"| {row.name} | {row.stages} | {cell(row.training)} | {cell(row.inference)} |" for row in rows]
+        lines += [f"| {row.name} | {row.stages} | {cell(row, 'training')} | {cell(row, 'inference')} |" for row in rows]
         parts.append("\n".join(lines) + "\n")
     summary = f"\n{total} classes; {equal} of them are equal in training and in inference.\n"
     return HEAD + summary + "".join(parts)

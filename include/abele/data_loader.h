@@ -55,30 +55,31 @@ using NextChunk = std::function<bool(std::vector<at::Tensor>& chunk)>;
 
 namespace detail {
 
-/// Throws E0801 unless the sample is made of tensors alone.
-ABELE_API std::vector<at::Tensor> tensorsOfSample(Flat sample);
+/// Throws E0801 unless the sample is made of tensors alone, under the keys of those before. form: of these, set by the
+/// first one.
+ABELE_API std::vector<at::Tensor> tensorsOfSample(Flat sample, std::string& form);
 /// The tensors of a sample, which is a structure of them, or an example of torch::data without a target.
 template <class Sample>
-auto tensorsOfSample(const Sample& sample) {
+auto tensorsOfSample(const Sample& sample, std::string& form) {
   if constexpr (IsStructure<Sample>::value) {
-    return tensorsOfSample(flattened(sample));
+    return tensorsOfSample(flattened(sample), form);
   } else {
     static_assert(requires { sample.data; }, "samples are tensors or structures of them (abele/structure.h)");
-    return tensorsOfSample(sample.data);
+    return tensorsOfSample(sample.data, form);
   }
 }
 /// Sample i of a data set of torch::data, or of one that is mapped.
 template <class DataSet>
-auto sampleOf(DataSet& data, size_t i) {
+auto sampleOf(DataSet& data, size_t i, std::string& form) {
   if constexpr (requires { data.get(i); }) {
-    return tensorsOfSample(data.get(i));
+    return tensorsOfSample(data.get(i), form);
   } else {
     const std::vector<size_t> indices{i};
     auto batch = data.get_batch(indices);
     if constexpr (requires { batch.front(); }) {
-      return tensorsOfSample(batch.front());
+      return tensorsOfSample(batch.front(), form);
     } else {  // stacked
-      auto tensors = tensorsOfSample(batch);
+      auto tensors = tensorsOfSample(batch, form);
       for (auto& tensor : tensors) tensor = tensor.select(0, 0);
       return tensors;
     }
@@ -95,7 +96,10 @@ template <class DataSet>
 auto samplesOf(DataSet data) {
   auto shared = std::make_shared<DataSet>(std::move(data));
   const int64_t count = shared->size() ? static_cast<int64_t>(*shared->size()) : -1;
-  return std::pair([shared](int64_t i) { return sampleOf(*shared, static_cast<size_t>(i)); }, count);
+  const auto sample = [shared, form = std::string()](int64_t i) mutable {
+    return sampleOf(*shared, static_cast<size_t>(i), form);
+  };
+  return std::pair(sample, count);
 }
 
 }  // namespace detail
@@ -202,14 +206,14 @@ template <class Range>
 std::function<NextChunk()> passesOf(Range& range) {
   return [&range]() -> NextChunk {
     auto at = std::make_shared<decltype(range.begin())>(range.begin());
-    return [&range, at, is_first = true](std::vector<at::Tensor>& batch) mutable {
+    return [&range, at, is_first = true, form = std::string()](std::vector<at::Tensor>& batch) mutable {
       if (!is_first) ++*at;
       is_first = false;
       if (!(*at != range.end())) return false;
       if constexpr (std::convertible_to<decltype(**at), std::vector<at::Tensor>>)
         batch = **at;
       else
-        batch = tensorsOfSample(**at);
+        batch = tensorsOfSample(**at, form);
       return true;
     };
   };

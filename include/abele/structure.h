@@ -40,7 +40,8 @@ struct Example;
 namespace abele::detail {
 
 /// The tensors of structures in order, and how the structures are built: 't' a tensor, '-' nothing, [...] elements in
-/// order, {<length>:<key><value>...} a map by sorted keys, =<length>:<text> a value that is no tensor.
+/// order, {<length>:<key><value>...} a map in its own order (one without an order: by sorted keys), =<length>:<text> a
+/// value that is no tensor.
 struct ABELE_API Flat {
   // Compiled in the library: at::Tensor may be incomplete here.
   Flat();
@@ -185,36 +186,34 @@ struct Flattener<torch::data::Example<Data, Target>> {
   }
 };
 template <class T>
-void flattenByKey(Flat& flat, const std::map<std::string, const T*>& values) {
-  flat.form += '{';
-  for (const auto& [key, value] : values) {
-    flat.form += std::to_string(key.size()) + ':' + key;
-    flatten(flat, *value);
-  }
-  flat.form += '}';
-}
-template <class T, class Map>
-void flattenMap(Flat& flat, const Map& values) {
-  std::map<std::string, const T*> sorted;
-  for (const auto& [key, value] : values) sorted.emplace(key, &value);
-  flattenByKey(flat, sorted);
+void flattenEntry(Flat& flat, const std::string& key, const T& value) {
+  flat.form += std::to_string(key.size()) + ':' + key;
+  flatten(flat, value);
 }
 template <class T, class C, class A>
 struct Flattener<std::map<std::string, T, C, A>> {
-  static void add(Flat& flat, const std::map<std::string, T, C, A>& values) { flattenMap<T>(flat, values); }
+  static void add(Flat& flat, const std::map<std::string, T, C, A>& values) {
+    flat.form += '{';
+    for (const auto& [key, value] : values) flattenEntry(flat, key, value);
+    flat.form += '}';
+  }
 };
 template <class T, class H, class E, class A>
 struct Flattener<std::unordered_map<std::string, T, H, E, A>> {
   static void add(Flat& flat, const std::unordered_map<std::string, T, H, E, A>& values) {
-    flattenMap<T>(flat, values);
+    std::map<std::string, const T*> sorted;
+    for (const auto& [key, value] : values) sorted.emplace(key, &value);
+    flat.form += '{';
+    for (const auto& [key, value] : sorted) flattenEntry(flat, key, *value);
+    flat.form += '}';
   }
 };
 template <class T>
 struct Flattener<torch::OrderedDict<std::string, T>> {
   static void add(Flat& flat, const torch::OrderedDict<std::string, T>& values) {
-    std::map<std::string, const T*> sorted;
-    for (const auto& item : values) sorted.emplace(item.key(), &item.value());
-    flattenByKey(flat, sorted);
+    flat.form += '{';
+    for (const auto& item : values) flattenEntry(flat, item.key(), item.value());
+    flat.form += '}';
   }
 };
 template <class T>

@@ -14,6 +14,16 @@ def randomStates():
     return states
 
 
+def checkRandomStates(states):
+    """Raises what setRandomStates() would raise for these; changes nothing."""
+    if "torch" in states:
+        torch.Generator().set_state(states["torch"])
+    if "random" in states:
+        random.Random().setstate(states["random"])
+    if "numpy" in states and "numpy" in sys.modules:
+        sys.modules["numpy"].random.RandomState().set_state(states["numpy"])
+
+
 def setRandomStates(states):
     """Sets those that are there; numpy's only where numpy was imported."""
     if "torch" in states:

@@ -2,7 +2,7 @@
 
 import os
 
-from ._errors import formatMessage, refused
+from ._errors import formatMessage, refused, userError
 from ._native import core
 
 
@@ -26,5 +26,21 @@ def writeText(path, text):
 def readText(path):
     """The text of a file that people write."""
     name = nativePath(path)
-    os.stat(name)  # FileNotFoundError and PermissionError are what Python's callers know
-    return core().readWholeFile(name, b"", core().MOST_TEXT_BYTES).decode("utf-8")
+    try:
+        os.stat(name)
+    except (FileNotFoundError, PermissionError):  # what Python's callers know
+        raise
+    except OSError:  # the native reader says what is wrong
+        pass
+    content = core().readWholeFile(name, b"", core().MOST_TEXT_BYTES)
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise userError(
+            "E0712",
+            "a file of text has bytes that are no characters",
+            at=os.fsdecode(name),
+            found=f"byte {content[error.start]:#04x} at {error.start}",
+            expected="a text in UTF-8",
+            remedy="save the file as UTF-8, or use a copy of it",
+        ) from None

@@ -6,6 +6,7 @@ The same files as C++'s abele::saveCheckpoint (include/abele/checkpoint.h); eith
 from __future__ import annotations
 
 import collections
+import contextlib
 import json
 import numbers
 import operator
@@ -19,7 +20,7 @@ from . import optim
 from ._errors import userError
 from ._files import nativePath
 from ._native import core
-from ._random_states import randomStates, setRandomStates
+from ._random_states import checkRandomStates, randomStates, setRandomStates
 
 if TYPE_CHECKING:
     from .executor import Executor
@@ -107,6 +108,7 @@ def load_checkpoint(
                 remedy=f"pass no {name}, or write checkpoints in Python with one",
             )
     batches = None if loader is None or of_cpp is None else _batchesOfCpp(loader, checkpoint.texts, path)
+    states = _checkedStates(checkpoint, front, path)  # before anything changes
     model._loadCheckpoint(checkpoint, numbers, front)
     for name, module in modules.items():
         module.set_extra_state(front["extra"][name])
@@ -115,9 +117,9 @@ def load_checkpoint(
     if batches is not None:
         loader._seekInOrder(batches)
     elif loader is not None:
-        loader._seek(front["loader"], _joined(checkpoint.tensors, front["loader_random"], _LOADER))
-    if "random" in front:
-        setRandomStates(_joined(checkpoint.tensors, front["random"], _RANDOM))
+        loader._seek(front["loader"], states["loader"])
+    if "random" in states:
+        setRandomStates(states["random"])
     notes = {name[len(_NOTE) :]: text for name, text in checkpoint.texts.items() if name.startswith(_NOTE)}  # of C++
     return {**notes, **front.get("notes", {}), "step": checkpoint.step, "path": path}
 
@@ -191,15 +193,12 @@ def _batchesOfCpp(loader, texts, path):
     return int(batches)
 
 
-def _textsOf(checkpoint, path):
-    """The optimizer's numbers, and what Python wrote, of a file of C++ nothing. Raises: E0501."""
+@contextlib.contextmanager
+def _reading(path):
+    """What is no part of a checkpoint raises E0501 in this context."""
     try:
-        numbers = json.loads(checkpoint.texts[_NUMBERS])
-        front = _unpacked(json.loads(checkpoint.texts.get(_FRONT, "{}")), checkpoint.tensors)
-        dict(front)
-        for group in front.get("optimizer", numbers)["groups"]:
-            dict(group)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise userError(
             "E0501",
             "a checkpoint whose texts are not those of a training run",
@@ -207,7 +206,33 @@ def _textsOf(checkpoint, path):
             found=f"{type(error).__name__}: {error}",
             remedy="use a checkpoint that save_checkpoint() wrote",
         ) from error
+
+
+def _textsOf(checkpoint, path):
+    """The optimizer's numbers, and what Python wrote, of a file of C++ nothing. Raises: E0501."""
+    with _reading(path):
+        numbers = json.loads(checkpoint.texts[_NUMBERS])
+        front = _unpacked(json.loads(checkpoint.texts.get(_FRONT, "{}")), checkpoint.tensors)
+        dict(front)
+        for group in front.get("optimizer", numbers)["groups"]:
+            dict(group)
     return numbers, front
+
+
+def _checkedStates(checkpoint, front, path):
+    """Random states of the host and of the loader, where the file has them. Raises: E0501."""
+    states = {}
+    with _reading(path):
+        for name, plain, prefix in (("random", "random", _RANDOM), ("loader", "loader_random", _LOADER)):
+            if name in front:
+                states[name] = _joined(checkpoint.tensors, front[plain], prefix)
+                checkRandomStates(states[name])
+        batches = front.get("loader")
+        if isinstance(batches, bool) or not isinstance(batches, int | None) or (batches or 0) < 0:
+            raise ValueError(f"{batches!r} for the number of batches that a loader has made")
+        for name in ("extra", "notes"):
+            dict(front.get(name, {}))
+    return states
 
 
 def _extraModules(model):

@@ -46,12 +46,19 @@ bool holdsOthers(std::string_view form) {
 
 }  // namespace
 
-std::vector<at::Tensor> detail::tensorsOfSample(Flat sample) {
+std::vector<at::Tensor> detail::tensorsOfSample(Flat sample, std::string& form) {
   ABELE_REQUIRE(!holdsOthers(sample.form), E0801,
                 {.what = "a sample has values that are no tensors, or undefined tensors",
                  .found = host::formInWords(sample.form),
                  .expected = "tensors alone",
                  .remedy = "make tensors of numbers in get(): torch::tensor(label)"});
+  if (form.empty()) form = sample.form;
+  const bool has_keys = form.find('{') != std::string::npos;
+  ABELE_REQUIRE(!has_keys || form == sample.form, E0801,
+                {.what = "the keys of a sample are not those of the first one, or in another order",
+                 .found = host::formInWords(sample.form),
+                 .expected = host::formInWords(form),
+                 .remedy = "give all samples the same keys in the same order"});
   return std::move(sample.tensors);
 }
 

@@ -40,6 +40,15 @@ std::shared_ptr<const void> ownerOf(torch::nn::Module& module);
 /// "encoder.0" of all that are registered, parents first.
 std::vector<std::string> modulePaths(const torch::nn::Module& module);
 
+/// What a module is beside its tensors.
+struct ModuleKind {
+  std::string path;  // "encoder.0"; "" of the outermost one
+  std::string text;  // its type; of torch's modules also their options, "torch::nn::Dropout(p=0.5, inplace=false)"
+  bool operator==(const ModuleKind&) const = default;
+};
+/// Of a module and all that are registered in it, parents first.
+std::vector<ModuleKind> moduleKinds(const torch::nn::Module& module);
+
 // optimizer.cc
 /// Throws E0706 for values that torch refuses, and for groups that name no parameter or one that another group has.
 OptimizerSpec optimizerSpec(const optim::Optimizer& optimizer, const std::vector<NamedTensor>& tensors);

@@ -254,7 +254,11 @@ Checkpoint readCheckpoint(const std::string& path) {
   ABELE_REQUIRE(named, E0501,
                 {.what = "a file of tensors that is no checkpoint",
                  .at = path,
-                 .expected = "a file that saveCheckpoint() wrote"});
+                 .expected = "a file that saveCheckpoint() wrote",
+                 .remedy = inLanguage("name the folder that save_checkpoint() wrote; load_weights() and load_tensors() "
+                                      "read other files of tensors",
+                                      "name the folder that saveCheckpoint() wrote; loadWeights() and loadTensors() "
+                                      "read other files of tensors")});
   StoredTensors all;
   for (const auto& [name, place] : set->places())
     all.emplace(name, StoredTensor{

@@ -1,6 +1,7 @@
 #include "model/frozen.h"
 
 #include <algorithm>
+#include <functional>
 
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
@@ -52,10 +53,22 @@ std::vector<std::string> settingsNow() {
   return values;
 }
 
+/// The one of this name. at: where it is, if the two lists are alike; goes on behind the one that was found.
+template <class List, class Name>
+auto* named(List& list, const std::string& name, Name of, size_t& at) {
+  const auto begin = list.begin() + static_cast<ptrdiff_t>(std::min(at, list.size()));
+  const bool is_here = begin != list.end() && std::invoke(of, *begin) == name;
+  const auto found = is_here ? begin : std::ranges::find(list, name, of);
+  if (found == list.end()) return static_cast<decltype(&*found)>(nullptr);
+  at = static_cast<size_t>(found - list.begin()) + 1;
+  return &*found;
+}
+
 }  // namespace
 
-Frozen::Frozen(const capture::Recording& recording, const std::vector<NamedTensor>& tensors, bool training)
-    : outside_(recording.outside), settings_(settingsNow()), training_(training) {
+Frozen::Frozen(const capture::Recording& recording, const std::vector<NamedTensor>& tensors,
+               std::vector<ModuleKind> modules, bool training)
+    : outside_(recording.outside), modules_(std::move(modules)), settings_(settingsNow()), training_(training) {
   for (const NamedTensor& each : tensors)
     tensors_.push_back({each.name, each.tensor.unsafeGetTensorImpl(), each.trains});
 }
@@ -65,7 +78,52 @@ bool Frozen::isDue() {
   return ++calls_ <= kAlways || began_ >= next_look_;
 }
 
-std::vector<std::string> Frozen::changes(const std::vector<NamedTensor>& now) {
+void Frozen::addChangesOf(const std::vector<NamedTensor>& tensors, std::vector<std::string>& found) const {
+  size_t at = 0, kept = 0;
+  int64_t others_trained = 0;
+  const NamedTensor* added = nullptr;
+  for (const NamedTensor& now : tensors) {
+    const Tensor* const was = named(tensors_, now.name, &Tensor::name, at);
+    if (!was) {
+      if (!added) added = &now;
+      continue;
+    }
+    ++kept;
+    if (was->identity != now.tensor.unsafeGetTensorImpl())
+      found.push_back(cat(now.name,
+                          " is another tensor now, and the devices go on with the one before: call "
+                          "copyWeightsToDevice()"));
+    if (training_ && was->is_trained != now.trains) ++others_trained;
+  }
+  if (others_trained != 0)
+    found.push_back(cat("requires_grad() of ", others_trained, " parameters is another one now", kCompile));
+  if (added) found.push_back(cat(added->name, " was not there when the model was compiled", kCompile));
+  if (kept < tensors_.size())
+    found.push_back(cat("the module had ", tensors_.size(), " parameters and buffers when the model was compiled, and ",
+                        tensors_.size() - kept, " of them are not there now", kCompile));
+}
+
+void Frozen::addChangesOf(const std::vector<ModuleKind>& modules, std::vector<std::string>& found) const {
+  if (modules == modules_) return;
+  size_t at = 0, kept = 0;
+  for (const ModuleKind& now : modules) {
+    const ModuleKind* const was = named(modules_, now.path, &ModuleKind::path, at);
+    if (was) ++kept;
+    if (was && was->text == now.text) continue;
+    const std::string name = now.path.empty() ? "the module" : cat("the module ", now.path);
+    if (was)
+      found.push_back(
+          cat(name, " was ", was->text, " when the model was compiled, and is ", now.text, " now", kCompile));
+    else
+      found.push_back(cat(name, " was not there when the model was compiled", kCompile));
+  }
+  if (kept < modules_.size())
+    found.push_back(cat(modules_.size() - kept, " of the ", modules_.size(),
+                        " modules that the model was compiled with are not there now", kCompile));
+}
+
+std::vector<std::string> Frozen::changes(const std::vector<NamedTensor>& tensors,
+                                         const std::vector<ModuleKind>& modules) {
   std::vector<std::string> found;
   for (const capture::OutsideTensor& each : outside_) {
     const auto tensor = each.tensor.lock();
@@ -74,18 +132,8 @@ std::vector<std::string> Frozen::changes(const std::vector<NamedTensor>& now) {
                           ", was written since the model was compiled", kCompile,
                           ", or pass the tensor as an argument, or register it as a buffer"));
   }
-  int64_t others_trained = 0;
-  for (size_t i = 0; i < std::min(now.size(), tensors_.size()); ++i) {
-    const Tensor& was = tensors_[i];
-    if (was.name != now[i].name) break;  // the module has other parts
-    if (was.identity != now[i].tensor.unsafeGetTensorImpl())
-      found.push_back(cat(was.name,
-                          " is another tensor now, and the devices go on with the one before: call "
-                          "copyWeightsToDevice()"));
-    if (training_ && was.is_trained != now[i].trains) ++others_trained;
-  }
-  if (others_trained != 0)
-    found.push_back(cat("requires_grad() of ", others_trained, " parameters is another one now", kCompile));
+  addChangesOf(tensors, found);
+  addChangesOf(modules, found);
   const std::vector<std::string> settings = settingsNow();
   for (size_t i = 0; i < settings.size(); ++i)
     if (settings[i] != settings_[i])
@@ -97,8 +145,10 @@ std::vector<std::string> Frozen::changes(const std::vector<NamedTensor>& now) {
 }
 
 void Frozen::noteUpload(const std::vector<NamedTensor>& now) {
-  for (size_t i = 0; i < std::min(now.size(), tensors_.size()); ++i)
-    if (tensors_[i].name == now[i].name) tensors_[i].identity = now[i].tensor.unsafeGetTensorImpl();
+  size_t at = 0;
+  for (const NamedTensor& each : now)
+    if (Tensor* const own = named(tensors_, each.name, &Tensor::name, at))
+      own->identity = each.tensor.unsafeGetTensorImpl();
 }
 
 }  // namespace abele::host

@@ -1,5 +1,6 @@
 // What a compiled program goes on with although a C++ program can change it: tensors that became constants, which
-// parameters are trained, tensors that others have replaced, settings of torch. Python's: python/abele/_frozen.py.
+// parameters are trained, tensors and modules that others have replaced, options of torch's modules, settings of torch.
+// Python's: python/abele/_frozen.py.
 #pragma once
 
 #include <chrono>
@@ -17,12 +18,13 @@ namespace abele::host {
 class Frozen {
  public:
   /// As it was when this was recorded. training: it trains the tensors.
-  Frozen(const capture::Recording& recording, const std::vector<NamedTensor>& tensors, bool training);
+  Frozen(const capture::Recording& recording, const std::vector<NamedTensor>& tensors, std::vector<ModuleKind> modules,
+         bool training);
 
   /// Is it time to look? It is for the first calls, later so seldom that looking takes a hundredth of the time.
   bool isDue();
-  /// Warnings of what has changed. now: the tensors of the module. Requires: isDue() was asked just before.
-  std::vector<std::string> changes(const std::vector<NamedTensor>& now);
+  /// Warnings of what has changed. The arguments are as they are now. Requires: isDue() was asked just before.
+  std::vector<std::string> changes(const std::vector<NamedTensor>& tensors, const std::vector<ModuleKind>& modules);
   /// The devices have the contents of these.
   void noteUpload(const std::vector<NamedTensor>& now);
 
@@ -34,8 +36,12 @@ class Frozen {
     bool is_trained = false;
   };
 
+  void addChangesOf(const std::vector<NamedTensor>& tensors, std::vector<std::string>& found) const;
+  void addChangesOf(const std::vector<ModuleKind>& modules, std::vector<std::string>& found) const;
+
   std::vector<capture::OutsideTensor> outside_;
   std::vector<Tensor> tensors_;
+  const std::vector<ModuleKind> modules_;
   std::vector<std::string> settings_;  // in the order of the table
   const bool training_;
   int64_t calls_ = 0;

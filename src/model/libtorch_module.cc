@@ -28,6 +28,10 @@ std::vector<NamedTensor> LibTorchModule::tensors() {
   return module_ ? tensorsOf(*module_) : std::vector<NamedTensor>();
 }
 
+std::vector<ModuleKind> LibTorchModule::modules() const {
+  return module_ ? moduleKinds(*module_) : std::vector<ModuleKind>();
+}
+
 ModuleSource::Captured LibTorchModule::capture(const std::string& form, const std::vector<NamedTensor>& tensors,
                                                const Compile& compile) {
   ABELE_REQUIRE(
@@ -48,7 +52,7 @@ ModuleSource::Captured LibTorchModule::capture(const std::string& form, const st
   program.checks_comparisons = true;
   program.reads_model = placed.reader();
   program.recorded = [&](const capture::Recording& recording) {
-    captured.structure = std::make_shared<Frozen>(recording, tensors, program_options.training);
+    captured.structure = std::make_shared<Frozen>(recording, tensors, modules(), program_options.training);
     if (!recording.held_result.empty())
       note(log::Level::kWarn,
            cat("the program keeps a tensor that forward makes at ", recording.held_result,
@@ -62,7 +66,7 @@ ModuleSource::Captured LibTorchModule::capture(const std::string& form, const st
 
 std::vector<std::string> LibTorchModule::changes(const Captured& program) {
   auto* frozen = static_cast<Frozen*>(program.structure.get());
-  return frozen && frozen->isDue() ? frozen->changes(tensors()) : std::vector<std::string>();
+  return frozen && frozen->isDue() ? frozen->changes(tensors(), modules()) : std::vector<std::string>();
 }
 
 void LibTorchModule::noteUpload(const Captured& program) {

@@ -44,6 +44,8 @@ class LibTorchModule : public ModuleSource {
   ProgramOptions program_options;  // may change until a program is compiled
 
  private:
+  std::vector<ModuleKind> modules() const;
+
   torch::nn::Module* const module_;
   const std::shared_ptr<const void> owner_;
   const detail::StructuredForward forward_;

@@ -147,9 +147,11 @@ Model::Found Model::find(const std::vector<at::Tensor>& inputs, const std::strin
         inOrder(inputs, form, program->form, /*takes_tensors_alone=*/program->is_final);
     // Values and structures stand in the code that calls: others are a mistake more often than a wish.
     if (!ordered) refuseForm(form, program->form, source_->hasForward());
-    // The session of a program that is final says what it was compiled for.
-    if (program->is_final || std::ranges::equal(program->inputs, *ordered, isSameKind))
-      return {program, *std::move(ordered)};
+    // The session of a program that is final says what it was compiled for. Another order of keys is another program,
+    // since forward may go by the order.
+    const bool is_same =
+        program->form == withoutTrailingNothing(form) && std::ranges::equal(program->inputs, *ordered, isSameKind);
+    if (program->is_final || is_same) return {program, *std::move(ordered)};
   }
   return {};
 }

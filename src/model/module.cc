@@ -1,4 +1,5 @@
 // The tensors of a LibTorch module. Alone in its unit: torch/nn/module.h is slow to compile.
+#include <sstream>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -42,6 +43,25 @@ std::vector<std::string> modulePaths(const torch::nn::Module& module) {
   std::vector<std::string> paths;
   for (const auto& item : module.named_modules(/*name_prefix=*/"", /*include_self=*/false)) paths.push_back(item.key());
   return paths;
+}
+
+namespace {
+
+std::string kindOf(const torch::nn::Module& module) {
+  // Only torch's own print nothing that changes from step to step.
+  if (!module.name().starts_with("torch::nn::")) return module.name();
+  std::ostringstream text;
+  module.pretty_print(text);
+  return text.str();
+}
+
+}  // namespace
+
+std::vector<ModuleKind> moduleKinds(const torch::nn::Module& module) {
+  std::vector<ModuleKind> kinds{{"", kindOf(module)}};
+  for (const auto& item : module.named_modules(/*name_prefix=*/"", /*include_self=*/false))
+    kinds.push_back({item.key(), kindOf(*item.value())});
+  return kinds;
 }
 
 std::shared_ptr<const void> ownerOf(torch::nn::Module& module) { return module.weak_from_this().lock(); }

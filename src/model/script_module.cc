@@ -179,17 +179,14 @@ void add(detail::Flat& flat, const c10::IValue& value) {
   } else if (value.isList()) {
     addEach(flat, value.toListRef());
   } else if (value.isGenericDict()) {
-    std::map<std::string, c10::IValue> sorted;
+    flat.form += '{';
     for (const auto& item : value.toGenericDict()) {
       ABELE_REQUIRE(item.key().isString(), E0708,
                     {.what = "the script returns a dictionary whose keys are no texts",
                      .found = cat("a key of type ", item.key().tagKind())});
-      sorted.emplace(item.key().toStringRef(), item.value());
-    }
-    flat.form += '{';
-    for (const auto& [key, element] : sorted) {
+      const std::string& key = item.key().toStringRef();
       flat.form += cat(key.size(), ':', key);
-      add(flat, element);
+      add(flat, item.value());
     }
     flat.form += '}';
   } else if (value.isBool()) {

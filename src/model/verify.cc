@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "compile/tensors.h"
+#include "model/forms.h"
 #include "model/libtorch_model.h"
 #include "model/libtorch_module.h"
 #include "model/lines.h"
@@ -36,8 +37,9 @@ abele::Verification LibTorchModel::verify(const std::vector<detail::Flat>& batch
   if (Model::optimizer()) request.optimizer = Model::optimizer()->spec(tensors);
   std::vector<std::vector<at::Tensor>> inputs;
   for (const detail::Flat& batch : batches) {
-    ABELE_REQUIRE(batch.form == form, E0704,
-                  {.what = "the batches are built differently", .found = batch.form, .expected = form});
+    ABELE_REQUIRE(
+        batch.form == form, E0704,
+        {.what = "the batches are built differently", .found = formInWords(batch.form), .expected = formInWords(form)});
     inputs.push_back(batch.tensors);
   }
   const CompileHooks hooks;

@@ -450,7 +450,9 @@ void applyConfigText(OptionTarget& target, const std::string& text, const std::s
       throw OptionError(
           ErrorCode::E0702,
           {.what = cat("SyntaxError at line ", number, " of ", file_name, ": ", error.detail, "\n> ", source),
-           .found = source},
+           .found = source,
+           .expected = "lines such as deviceIterations(4)",
+           .remedy = "write a setter's call on each line, without \"options.\" in front; # begins a comment"},
           "ConfigFileError");
     }
   }

@@ -451,7 +451,8 @@ IpuConfig::IpuConfig(const std::string& json) {
 
 IpuConfig IpuConfig::read(const std::string& path) {
   const std::filesystem::path given = path;
-  const std::filesystem::path file = std::filesystem::is_directory(given) ? given / "ipu_config.json" : given;
+  std::error_code error;  // reading says what is wrong
+  const std::filesystem::path file = std::filesystem::is_directory(given, error) ? given / "ipu_config.json" : given;
   return IpuConfig(readWholeFile(file.string(), {}, kMostTextBytes));
 }
 

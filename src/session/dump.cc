@@ -39,7 +39,8 @@ void exportTo(const std::string& target, const Compiled& compiled) {
   namespace fs = std::filesystem;
   fs::path path(target);
   std::error_code error;
-  if (fs::is_directory(path) || !path.has_filename()) path /= "model.proto";
+  if (fs::is_directory(path, error) || !path.has_filename()) path /= "model.proto";
+  error.clear();  // writing says what is wrong
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
   if (error) refuse(target, error.message());
   const bool binary = environmentInteger("POPTORCH_EXPORT_PROTO_AS_BINARY", 0) != 0;

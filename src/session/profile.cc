@@ -25,10 +25,17 @@ Json memoryOf(const Session& session) {
   }
 }
 
+/// As the process calls it now. Where its folder was removed nothing can be written, which writing says.
+std::string absolutePath(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path found = std::filesystem::absolute(path, error);
+  return error ? path : found.string();
+}
+
 }  // namespace
 
 Profile::Profile(const ProfileOptions& options, const Session& session)
-    : path_(std::filesystem::absolute(options.path).string()), runs_left_(options.runs) {
+    : path_(absolutePath(options.path)), runs_left_(options.runs) {
   const SessionReport report = session.report();
   content_ = std::make_shared<Json>(
       Json{{"format", "abele-profile"},

@@ -1,6 +1,7 @@
 #include "session/report_page.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
@@ -10,6 +11,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <system_error>
 
 #include <nlohmann/json.hpp>
 
@@ -232,8 +234,13 @@ void write(const std::string& path, const PageTitle& title, const Parts& parts) 
 
 /// The last call alone.
 TraceTracks lastCall(Session& session, const std::string& kind) {
-  std::string folder = std::filesystem::temp_directory_path() / "abele-report-XXXXXX";
-  ABELE_REQUIRE(mkdtemp(folder.data()) != nullptr, E0712, {.what = "no temporary folder can be made", .at = folder});
+  std::error_code error;
+  std::string folder = std::filesystem::temp_directory_path(error) / "abele-report-XXXXXX";
+  ABELE_REQUIRE(!error && mkdtemp(folder.data()) != nullptr, E0712,
+                {.what = "no temporary folder can be made",
+                 .at = folder,
+                 .found = error ? error.message() : std::generic_category().message(errno),
+                 .remedy = "set TMPDIR to a folder that can be written"});
   struct Removed {
     const std::string& folder;
     ~Removed() {

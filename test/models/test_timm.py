@@ -52,6 +52,16 @@ ROWS = [
     row("mobilevit_xxs", 2, 64),
     row("xcit_nano_12_p16_224", 2, 32, img_size=32),
     row("ghostnet_050", 2),
+    row("mambaout_femto", 2, 64),
+    row("mobilenetv4_conv_small_035", 3, 64),
+    row("fastvit_t8", 2, 64),
+    row("repvit_m0_9", 2, 64),
+    row("starnet_s1", 2, 64),
+    row("shvit_s1", 2, 64),
+    row("vit_small_patch16_dinov3", 2, 64, depth=2),
+    row("naflexvit_base_patch16_gap", 2, 64, depth=2),
+    row("swiftformer_xs", 2, 64),
+    row("inception_next_atto", 2, 64),
 ]
 
 

@@ -33,6 +33,7 @@ class Row:
     training: Refused | None = None
     inference: Refused | None = None
     labels: tuple = ("labels",)  # arguments that inference does without
+    trusts_reads: bool = False  # Options.trustReads: it reads what is the same in every micro-batch
 
 
 def tensors_of(value):
@@ -75,7 +76,7 @@ def _options(row):
     options = abele.Options().randomSeed(SEED).outputMode(abele.OutputMode.All)
     options.setExecutionStrategy(abele.PipelinedExecution(abele.AutoStage.AutoSplit).devices(row.stages))
     options._Popart.set("abele.threadsPerDevice", torch.get_num_threads())
-    return options
+    return options.trustReads(row.trusts_reads)
 
 
 def _part(batch, row, k):

@@ -362,6 +362,10 @@ def test_graphs_are_exported(monkeypatch, tmp_path):
     monkeypatch.setenv("POPTORCH_EXPORT_PROTO_FILE", str(tmp_path / "model.proto" / "inside" / "file"))
     with pytest.raises(poptorch.Error, match="POPTORCH_EXPORT_PROTO_FILE"):
         runSmall()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    monkeypatch.setenv("POPTORCH_EXPORT_PROTO_FILE", str(tmp_path / "loop" / "file"))
+    with pytest.raises(poptorch.Error, match="POPTORCH_EXPORT_PROTO_FILE"):
+        runSmall()
 
 
 @pytest.mark.spec(

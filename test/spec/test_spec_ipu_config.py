@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import sys
 import types
 
@@ -244,6 +245,16 @@ def test_files_that_cannot_be_read(tmp_path, monkeypatch):
         (tmp_path / "ipu_config.json").write_text(text)
         with pytest.raises(OSError, match="is not a JSON file"):
             IPUConfig.from_pretrained(tmp_path)
+    # A file of which a read would never end.
+    (tmp_path / "ipu_config.json").unlink()
+    os.mkfifo(tmp_path / "ipu_config.json")
+    for path in (tmp_path, tmp_path / "ipu_config.json"):
+        with pytest.raises(OSError, match="is not a JSON file: E0712"):
+            IPUConfig.from_pretrained(path)
+    (tmp_path / "ipu_config.json").unlink()
+    (tmp_path / "ipu_config.json").write_bytes(b'{"seed": "\xff"}')
+    with pytest.raises(OSError, match="is not a JSON file: E0712"):
+        IPUConfig.from_pretrained(tmp_path)
     (tmp_path / "ipu_config.json").write_text("[1]")
     with pytest.raises(OSError, match="JSON object"):
         IPUConfig.from_pretrained(tmp_path)

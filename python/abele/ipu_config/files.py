@@ -8,8 +8,9 @@ import os
 from collections.abc import Mapping
 from typing import Any, Self
 
-from .._errors import refused
+from .._errors import Error, refused
 from .._native import core
+from .._whole_files import readText
 
 _HUB_ARGUMENTS = frozenset(
     ("cache_dir", "force_download", "local_files_only", "proxies", "resume_download", "revision", "token")
@@ -100,7 +101,7 @@ class ConfigFiles:
         path = os.fspath(pretrained_model_name_or_path)
         if os.path.isdir(path):
             return _read(os.path.join(path, subfolder, cls.CONFIG_NAME)), kwargs
-        if os.path.isfile(os.path.join(subfolder, path)):
+        if os.path.exists(os.path.join(subfolder, path)):
             return _read(os.path.join(subfolder, path)), kwargs
         return _read(_fromHub(path, cls.CONFIG_NAME, subfolder, download)), kwargs
 
@@ -124,9 +125,8 @@ class ConfigFiles:
 
 def _read(path):
     try:
-        with open(path, encoding="utf-8") as file:
-            values = json.load(file)
-    except (ValueError, RecursionError) as error:  # JSON, its characters or its depth
+        values = json.loads(readText(path))
+    except (ValueError, RecursionError, Error) as error:  # JSON, its depth or characters; pipes, devices, whole disks
         raise OSError(f"{path} is not a JSON file: {error}") from error
     if not isinstance(values, dict):
         raise OSError(f"{path} does not hold a JSON object")

@@ -222,6 +222,29 @@ TEST(DataLoaderSources, SamplesAreStructuresOfTensors) {
   expect(batchOf<Named>([&](size_t i) { return Named{{"a 12:-=", one(i)}, {"b", one(i)}}; }), 2);
 }
 
+TEST(DataLoaderSources, DictionariesOfSamplesKeepTheirOrder) {
+  using Ordered = torch::OrderedDict<std::string, at::Tensor>;
+  const auto sample = [](size_t i, bool turned) {
+    const at::Tensor label = torch::tensor(static_cast<int64_t>(i)), image = torch::full({2}, static_cast<float>(i));
+    Ordered all;
+    if (turned) all.insert("image", image);
+    all.insert("label", label);
+    if (!turned) all.insert("image", image);
+    return all;
+  };
+  const Batch batch = batchOf<Ordered>([&](size_t i) { return sample(i, false); });
+  EXPECT_EQ(batch.at(0).scalar_type(), at::kLong);
+  EXPECT_EQ(batch.at(1).dim(), 2);
+  // Columns of different things would be mixed.
+  const std::string text = abele::test::errorOf([&] { batchOf<Ordered>([&](size_t i) { return sample(i, i == 2); }); });
+  EXPECT_NE(text.find("E0801"), std::string::npos) << text;
+  EXPECT_NE(text.find("{image: a tensor, label: a tensor}"), std::string::npos) << text;
+  EXPECT_NE(text.find("{label: a tensor, image: a tensor}"), std::string::npos) << text;
+  using Named = std::map<std::string, at::Tensor>;
+  EXPECT_EQ(codeOf([] { batchOf<Named>([](size_t i) { return Named{{i == 2 ? "z" : "x", torch::zeros({2})}}; }); }),
+            "E0801");
+}
+
 TEST(DataLoaderSources, NumbersInSamplesAreRefused) {
   using Labelled = torch::data::Example<at::Tensor, int64_t>;
   EXPECT_EQ(codeOf([] { batchOf<Labelled>([](size_t i) { return Labelled(torch::zeros({3}), int64_t(i)); }); }),

@@ -90,6 +90,48 @@ TEST(Kinds, Dictionaries) {
   EXPECT_EQ(codeOf([&] { model(Hashed{{"x", x}, {"z", y}}); }), "E0704");
 }
 
+template <class Map>
+std::vector<std::string> keysOf(const Map& map) {
+  std::vector<std::string> keys;
+  for (const auto& item : map) {
+    if constexpr (requires { item.key(); })
+      keys.push_back(item.key());
+    else
+      keys.push_back(item.first);
+  }
+  return keys;
+}
+
+TEST(Kinds, DictionariesKeepTheOrderOfTheProgram) {
+  using Ordered = torch::OrderedDict<std::string, Tensor>;
+  using Falling = std::map<std::string, Tensor, std::greater<>>;
+  // Goes by the order of its keys.
+  const auto forward = [](const Ordered& in) {
+    Ordered out;
+    Tensor sum = torch::zeros({4, 4});
+    for (const auto& item : in) {
+      sum = sum * 2 + item.value();
+      out.insert("after " + item.key(), sum);
+    }
+    return std::pair(out, Falling{{"a", sum + 1}, {"b", sum + 2}});
+  };
+  auto model = abele::inferenceModel(forward);
+  for (const auto& keys : {std::vector<std::string>{"y", "z", "x"}, {"x", "y", "z"}, {"y", "z", "x"}}) {
+    Ordered in;
+    for (const std::string& key : keys) in.insert(key, rows() * key[0]);
+    const auto [expected, expected_falling] = forward(in);
+    const auto [found, falling] = model.call<std::pair<Ordered, Falling>>(in);
+    ASSERT_EQ(keysOf(found), keysOf(expected));
+    for (const auto& item : expected) EXPECT_TRUE(torch::equal(found[item.key()], item.value())) << item.key();
+    EXPECT_EQ(keysOf(falling), (std::vector<std::string>{"b", "a"}));
+    const std::vector<Tensor> list = model(in);
+    ASSERT_EQ(list.size(), 5u);
+    for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(torch::equal(list[i], expected[i].value())) << i;
+    EXPECT_TRUE(torch::equal(list[3], expected_falling.at("b")));
+  }
+  EXPECT_EQ(model.numPrograms(), 2);  // one for each order
+}
+
 TEST(Kinds, StructsAndExamplesOfDataSets) {
   nn::Linear net(4, 4);
   auto model = abele::trainingModel(net, [net](Batch batch, int64_t scale) mutable {

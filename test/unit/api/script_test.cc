@@ -141,6 +141,24 @@ def forward(self, xs: List[Tensor], named: Dict[str, Tensor], mask: Optional[Ten
   EXPECT_FALSE(pair.second);
 }
 
+TEST_F(Script, DictionariesKeepTheirOrder) {
+  torch::jit::Module net = scripted(R"(
+def forward(self, named: Dict[str, Tensor]):
+    total = torch.zeros_like(named["b"])
+    for key in named.keys():
+        total = total * 2 + named[key]
+    return {"total": total, "double": total * 2}
+)");
+  torch::OrderedDict<std::string, at::Tensor> in;
+  in.insert("c", x);
+  in.insert("b", x + 1);
+  auto model = inferenceModel(net);
+  const auto out = model.call<torch::OrderedDict<std::string, at::Tensor>>(in);
+  EXPECT_TRUE(at::equal(out["total"], x * 2 + (x + 1)));
+  EXPECT_EQ(out[0].key(), "total");
+  EXPECT_EQ(out[1].key(), "double");
+}
+
 TEST_F(Script, RefusesWhatDoesNotFit) {
   torch::jit::Module none("None"), numbers = scripted("def forward(self, x):\n    return x.item()\n");
   EXPECT_EQ(codeOf([&] { inferenceModel(none); }), "E0708");

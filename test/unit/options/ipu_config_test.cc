@@ -35,6 +35,11 @@ TEST(IpuConfig, WhatDoesNotFitIsRefused) {
   const IpuConfig encoder(R"({"execute_encoder_on_cpu_for_generation": true})");
   EXPECT_EQ(codeOf([&] { encoder.options(); }), "E0702");
   EXPECT_EQ(codeOf([] { IpuConfig::read("no such folder"); }), "E0712");
+  const std::filesystem::path loop = std::filesystem::path(testing::TempDir()) / "abele_loop.json";
+  std::filesystem::remove(loop);
+  std::filesystem::create_symlink(loop, loop);
+  EXPECT_EQ(codeOf([&] { IpuConfig::read(loop.string()); }), "E0712");
+  std::filesystem::remove(loop);
 }
 
 TEST(IpuConfig, LayersAreSharedAmongTheDevices) {

@@ -309,6 +309,7 @@ TEST(OptionsFile, AppliesNothingWhenALineDoesNotParse) {
     EXPECT_NE(text.find("E0702"), std::string::npos) << text;
     EXPECT_NE(text.find("SyntaxError at line 2 of abele_options.cfg"), std::string::npos) << text;
     EXPECT_NE(text.find("> options.Training.gradientAccumulation("), std::string::npos) << text;
+    EXPECT_NE(text.find("  try  "), std::string::npos) << text;
   }
   EXPECT_EQ(options.str(), Options().str());
 }

@@ -415,6 +415,15 @@ def test_a_damaged_checkpoint(tmp_path):
         {"python": '{"optimizer": {"groups": [3]}}'},
         {"python": '{"extra": {"tensor": "none"}}'},
         {"python": '{"extra": {"dict": [1]}}'},
+        # Of what Python wrote, these alone.
+        {"python": {"random": {"random": 3}}},
+        {"python": {"random": {"random": {"tuple": [3, {"tuple": [-1] * 625}, None]}}}},
+        {"python": {"random": {"numpy": "MT19937"}}},
+        {"python": {"random": 3}},
+        {"python": {"loader": "many"}},
+        {"python": {"loader": -1}},
+        {"python": {"loader_random": None}},
+        {"python": {"notes": 3}},
     ],
 )
 def test_a_checkpoint_whose_texts_somebody_changed(texts, tmp_path):
@@ -426,14 +435,18 @@ def test_a_checkpoint_whose_texts_somebody_changed(texts, tmp_path):
     metadata = header["__metadata__"]
     del metadata["abele.checksums"], metadata["abele.metadata_checksum"]  # as other programs write such files
     for name, text in texts.items():
+        if isinstance(text, dict):
+            text = json.dumps(json.loads(metadata[f"text/{name}"]) | text)
         metadata[f"text/{name}"] = text
         if text is None:
             del metadata[f"text/{name}"]
     changed = json.dumps(header).encode()
     path.write_bytes(len(changed).to_bytes(8, "little") + changed + whole[8 + length :])
     before = {name: value.clone() for name, value in run.net.state_dict().items()}
+    host = torch.get_rng_state()
     with pytest.raises(abele.Error, match="E0501|E0706"):
         run.load(tmp_path)
+    assert torch.equal(torch.get_rng_state(), host)
     assert all(torch.equal(value, before[name]) for name, value in run.net.state_dict().items())
 
 
