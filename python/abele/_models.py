@@ -126,7 +126,8 @@ class CompiledModel(Executor):
     def costs(self) -> dict[str, Any]:
         """Times and memory of the stages, for simulate() and PipelinedExecution.costs().
 
-        Times are medians over the last 32 calls, or of capture before the first. Keys: docs/simulator.md.
+        Times are medians over the last 32 calls, or of capture before the first. "machine" has the links between
+        processes or accelerators, as they were measured. Keys: docs/simulator.md.
 
         Returns: {"hop_ns": 0, "stages": [{"forward_ns": ..., "stash_bytes": ..., ...}, ...], ...}.
         """

@@ -179,6 +179,7 @@ class PipelinedExecution(_StageStrategy):
         Args:
             costs: what abele.CompiledModel.costs() returned for the same stages: a dict, or its JSON text. "machine"
                 in it describes memories and links (docs/simulator.md), for AutoSplit and explain; it may stand alone.
+                Without costs, links between processes and accelerators count as they were measured.
         Returns: self.
         Raises:
             Error: E0404 when the model is compiled, for costs that cannot be read or of another number of stages.

@@ -1,5 +1,6 @@
 #include "compile/default_schedule.h"
 
+#include "compile/placement.h"
 #include "passes/pass.h"
 
 namespace abele::host {
@@ -13,7 +14,8 @@ Lowered lowerByDefault(const Captured& captured, ProgramOptions options) {
   options.schedule_rule = ScheduleRule::kGiven;
   options.schedule = plan::ScheduleKind::k1F1B;
   Lowered result{.graph = runPasses(captured, options), .choice = {}};
-  plan::DefaultScheduleOptions rules{.plan = planOptions(options), .limits = options.device_memory};
+  plan::DefaultScheduleOptions rules{
+      .plan = planOptions(options), .limits = options.device_memory, .machine = machineOf(options)};
   if (!plan::canCompareSchedules(result.graph, rules.plan, result.choice.reason)) return result;
   rules.cores = coresOfReplica(options);
   ir::Graph split;

@@ -47,6 +47,7 @@ class Chooser {
       auto it = std::find(devices_.begin(), devices_.end(), stage.device);
       worker_of_.push_back(static_cast<int>(it - devices_.begin()));
       if (it == devices_.end()) devices_.push_back(stage.device);
+      device_of_.push_back(stage.device);
     }
   }
 
@@ -141,9 +142,12 @@ class Chooser {
     return costs;
   }
 
-  CostModel modelOf(std::vector<StageCost> costs) const {
+  CostModel modelOf(ScheduleKind kind, std::vector<StageCost> costs) const {
     CostModel model;
     model.stages = std::move(costs);
+    if (options_.machine.hasLinks())
+      model.transfers =
+          transfersOf(handoversOf(splitsBackward(kind) ? split_ : whole_), device_of_, options_.machine, {});
     model.hop_ns = options_.plan.costs.empty() ? kEstimatedHopNs : options_.plan.hop_ns;
     model.action_ns = kEstimatedActionNs;
     model.cores = options_.cores;
@@ -155,9 +159,9 @@ class Chooser {
     const std::vector<StageCost> costs = costsOf(kind);
     const PredictOptions predicted{
         .schedule = kind, .accumulation = options_.plan.accumulation, .most_held = most_held};
-    Schedule schedule = makeSchedule(predicted, worker_of_, costs, options_.plan.hop_ns);
+    Schedule schedule = makeSchedule(predicted, worker_of_, costs, options_.plan.hop_ns);  // as the plan will
     dropFreeWeightGradients(schedule, costs);
-    return simulate(schedule, static_cast<int>(costs.size()), options_.plan.accumulation, modelOf(costs));
+    return simulate(schedule, static_cast<int>(costs.size()), options_.plan.accumulation, modelOf(kind, costs));
   }
 
   // What the work alone takes, however it is ordered.
@@ -211,6 +215,7 @@ class Chooser {
   const DefaultScheduleOptions& options_;
   std::vector<int> worker_of_;        // by stage
   std::vector<int> devices_;          // by worker
+  std::vector<int> device_of_;        // by stage
   std::vector<int64_t> plain_peaks_;  // by worker, under 1F1B; empty until asked for
 };
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/links.h"
 #include "plan/memory_report.h"
 #include "plan/plan.h"
 
@@ -12,6 +13,7 @@ namespace abele::plan {
 struct DefaultScheduleOptions {
   PlanOptions plan;       // `schedule` does not matter
   MemoryLimits limits;    // a device without one may take about what the fullest one takes under 1F1B
+  Machine machine = {};   // on whose links stages hand over; without links: one memory
   int cores = 0;          // that the devices share; 0: one each
   bool all_kinds = true;  // false: `whole` and `split` differ by more than weight gradients; gpipe is left out
 };
@@ -23,7 +25,7 @@ struct DefaultSchedule {
 };
 
 /// 1F1B, unless another schedule is predicted to be faster by a margin worth having, within the memory. Deterministic:
-/// times are estimates by shape, or options.plan.costs.
+/// times are estimates by shape, or options.plan.costs, and those of the machine's links.
 /// whole: lowered for training. split: the same with weight gradients apart (passes::splitWeightGradient).
 /// Throws what makePlan throws for 1F1B.
 DefaultSchedule defaultSchedule(const ir::Graph& whole, const ir::Graph& split, const DefaultScheduleOptions& options);

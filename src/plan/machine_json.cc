@@ -2,6 +2,7 @@
 #include "plan/machine_json.h"
 
 #include "base/cat.h"
+#include "plan/machine_text.h"
 
 namespace abele::plan {
 namespace {
@@ -82,6 +83,8 @@ Machine parseMachine(const std::string& json) {
   const JsonReader reader("a machine");
   return readMachine(reader, reader.parse(json));
 }
+
+std::string machineText(const Machine& machine) { return machineJson(machine).dump(); }
 
 nlohmann::ordered_json machineJson(const Machine& machine) {
   nlohmann::ordered_json links = nlohmann::ordered_json::array();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "compile/placement.h"
 #include "plan/cost.h"
 #include "plan/predict.h"
 #include "session/impl.h"
@@ -136,6 +137,7 @@ std::string Session::costs() const {
   useMeasured(measured, costs);
   plan::PlanOptions options = compiled.plan.options;
   plan::Chain chain = plan::chainOf(graph, options, std::move(costs));
+  chain.machine = machineOf(impl_->options);
   measured.useOverheads(chain.costs);
   // Threads of a device that has several compete too, so that shares of cores are not known then.
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());

@@ -22,15 +22,15 @@ namespace {
 
 constexpr auto kPollPeriod = std::chrono::milliseconds(50);
 
-/// The caller can be interrupted: another thread waits for the messages.
-std::vector<runtime::Announcement> exchange(runtime::Peers& peers, const runtime::Announcement& own,
-                                            const std::function<bool()>& poll) {
-  runtime::announce(peers, own);
-  if (!poll) return runtime::requireSameAct(peers);
-  auto texts = std::async(std::launch::async, [&] { return runtime::requireSameAct(peers); });
+}  // namespace
+
+// The caller can be interrupted: another thread waits for the messages.
+void waitForOthers(runtime::Peers& peers, const std::function<bool()>& poll, const std::function<void()>& waits) {
+  if (!poll) return waits();
+  auto done = std::async(std::launch::async, waits);
   bool stops = false;
   std::exception_ptr thrown;
-  while (!stops && texts.wait_for(kPollPeriod) != std::future_status::ready) {
+  while (!stops && done.wait_for(kPollPeriod) != std::future_status::ready) {
     try {
       stops = poll();
     } catch (...) {
@@ -38,16 +38,22 @@ std::vector<runtime::Announcement> exchange(runtime::Peers& peers, const runtime
       stops = true;
     }
   }
-  if (!stops) return texts.get();
+  if (!stops) return done.get();
   peers.interrupt();
-  texts.wait();
+  done.wait();
   peers.fail("its compilation was interrupted");
   if (thrown) std::rethrow_exception(thrown);
   throwUser(ErrorCode::E0602, {.what = "waiting for the other processes was interrupted",
                                .remedy = "start all processes again, from the last checkpoint"});
 }
 
-}  // namespace
+std::vector<runtime::Announcement> exchange(runtime::Peers& peers, const runtime::Announcement& own,
+                                            const std::function<bool()>& poll) {
+  runtime::announce(peers, own);
+  std::vector<runtime::Announcement> all;
+  waitForOthers(peers, poll, [&] { all = runtime::requireSameAct(peers); });
+  return all;
+}
 
 int leastCores(runtime::Peers& peers, int own, const std::function<bool()>& poll) {
   uint64_t least = static_cast<uint64_t>(own);

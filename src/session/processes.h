@@ -5,17 +5,26 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "compile/program_options.h"
 
 namespace abele::runtime {
 class Peers;
-}
+struct Announcement;
+}  // namespace abele::runtime
 
 namespace abele::host {
 
 /// The other processes, for training; null where there are none. Throws E0714, E0606.
 std::shared_ptr<runtime::Peers> joinPeers(const ProgramOptions& options);
+/// Calls `waits`, which waits for the other processes, while poll is asked, as in Session. What it ends (E0602) ends
+/// the group.
+void waitForOthers(runtime::Peers& peers, const std::function<bool()>& poll, const std::function<void()>& waits);
+/// What this process and all others announce, by process. Throws what runtime::requireSameAct throws, and E0602 as
+/// above.
+std::vector<runtime::Announcement> exchange(runtime::Peers& peers, const runtime::Announcement& own,
+                                            const std::function<bool()>& poll);
 /// What the process with the fewest cores for a replica has: schedules and cuts are chosen by it, and all processes
 /// must choose the same. Throws, and poll, as below.
 int leastCores(runtime::Peers& peers, int own, const std::function<bool()>& poll = {});

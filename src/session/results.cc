@@ -51,12 +51,27 @@ class Target {
     return whole;
   }
 
+  /// A row for each replica, bound to all of its micro-batches: the device adds them up there, in their order.
+  at::Tensor bindSums(const Type& one, const std::vector<Position>& chosen, int64_t replicas) {
+    at::Tensor sums = emptyOf(one, replicas);
+    std::vector<at::Tensor> of_replica;
+    for (int64_t r = 0; r < replicas; ++r) of_replica.push_back(rowsOf(sums, one, r, replicas));
+    for (const Position& p : chosen) at(p) = of_replica[static_cast<size_t>(p.replica)];
+    return sums;
+  }
+
  private:
   int64_t micro_batches_;
   int64_t outputs_;
   Results& results_;
   int32_t target_;
 };
+
+/// Do the devices add up the micro-batches of a result? Then a process sends one sum. A step of the runtime begins its
+/// sums anew, so that a call of several steps adds up afterwards.
+bool addsOnDevices(const ProgramOptions& options, OutputMode mode) {
+  return mode == OutputMode::kSum && stepsPerCall(options) == 1;
+}
 
 /// What a call returns of one value: the rows of the chosen micro-batches, or their sums, which are still to be made.
 at::Tensor returnedOf(Results& results, const Type& one, OutputMode mode, int64_t replicas,
@@ -124,6 +139,11 @@ void bindAnchor(const ProgramOptions& options, const Compiled& compiled, const C
   const bool is_bound = is_reader || isMaker(options, compiled, anchor.target);
   at::Tensor whole;
   if (anchor.updated < 0) {
+    if (addsOnDevices(options, anchor.mode)) {
+      const at::Tensor sums = is_bound ? target.bindSums(anchor.type, wanted, options.replicas) : at::Tensor();
+      results.anchored.push_back(is_reader ? sums : at::Tensor());
+      return;
+    }
     if (is_bound) whole = target.bind(anchor.type, wanted);
   } else {
     for (int64_t r = 0; r < options.replicas; ++r)  // all processes take part in reading it
@@ -206,9 +226,15 @@ Results allocateResults(const ProgramOptions& options, const Compiled& compiled)
       continue;
     }
     const bool is_reader = isReader(options, compiled, result.target);
+    const bool is_bound = is_reader || isMaker(options, compiled, result.target);
+    Target target(options, compiled, results, result.target);
     at::Tensor whole;
-    if (is_reader || isMaker(options, compiled, result.target))
-      whole = Target(options, compiled, results, result.target).bind(result.type, chosen);
+    if (addsOnDevices(options, options.output_mode)) {
+      if (is_bound) whole = target.bindSums(result.type, chosen, options.replicas);
+      results.returned.push_back(is_reader ? whole : at::Tensor());
+      continue;
+    }
+    if (is_bound) whole = target.bind(result.type, chosen);
     if (!is_reader) {
       results.returned.emplace_back();
       continue;

@@ -22,6 +22,7 @@
 #include "runtime/memory/reused_pages.h"
 #include "session/impl.h"
 #include "session/inputs.h"
+#include "session/links.h"
 #include "session/processes.h"
 #include "session/trial.h"
 
@@ -169,6 +170,7 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
   if (next->peers)
     impl_->options.processes.cores = options.processes.cores =
         leastCores(*next->peers, coresOfReplica(options), program.poll);
+  impl_->options.costs = options.costs = costsWithLinks(options, next->peers, program.poll);
   const Clock::time_point capture_start = Clock::now();
   capture::Recording recording = [&] {
     std::optional<runtime::FromReusedPages> reuse;

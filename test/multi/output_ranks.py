@@ -14,8 +14,7 @@ from stage_cases import ROWS, WIDTH, Case
 
 ACCUMULATION, CALLS = 3, 2
 RANKS = ("all", "first", "last", "owner")
-HOW = ("training", "inference", "replicas", "spread")
-NAMES = [f"{how}-{rank}" for how in HOW for rank in RANKS]
+SUMS = {"sums": "training", "predicted_sums": "inference", "replica_sums": "replicas", "spread_sums": "spread"}
 
 
 class Halves(torch.nn.Module):
@@ -34,8 +33,8 @@ class Halves(torch.nn.Module):
         return {"early": early, "late": late, "loss": poptorch.identity_loss(F.mse_loss(late, target), "mean")}
 
 
-def options(processes, rank):
-    opts = poptorch.Options().outputMode(poptorch.OutputMode.All)
+def options(processes, rank, mode=poptorch.OutputMode.All):
+    opts = poptorch.Options().outputMode(mode)
     opts._Popart.set("abele.allowShortPipeline", True)
     opts._Popart.set("abele.threadsPerDevice", 1)
     if processes > 1:
@@ -44,10 +43,10 @@ def options(processes, rank):
     return opts
 
 
-def halves(training, processes=1, rank="all"):
+def halves(training, processes=1, rank="all", mode=poptorch.OutputMode.All):
     """Of each call its results, what this process sent, and what an anchor says of the first stage's weight."""
     torch.manual_seed(1)
-    model, opts = Halves(), options(processes, rank)
+    model, opts = Halves(), options(processes, rank, mode)
     draw = torch.Generator().manual_seed(3)
     batches = [[torch.randn(ACCUMULATION * ROWS, WIDTH, generator=draw) for _ in range(2)] for _ in range(CALLS)]
     if training:
@@ -72,11 +71,12 @@ def halves(training, processes=1, rank="all"):
     return {"results": results, "sent": sent, "anchors": anchors, "weights": weights}
 
 
-def replicas(rank, spread):
+def replicas(rank, spread, mode=poptorch.OutputMode.All):
     """Each replica in two processes, or both in all of them."""
 
     def edit(opts):
         opts.Distributed.outputRank(rank)
+        opts.outputMode(mode)
 
     return Case(replicas=2, devices=2, accumulation=ACCUMULATION, spread=spread, dropout=0.5, edit=edit)
 
@@ -109,12 +109,14 @@ def main():
     processes = int(os.environ["WORLD_SIZE"])
     for name in names:
         how, rank = name.split("-")
+        mode = poptorch.OutputMode.Sum if how in SUMS else poptorch.OutputMode.All
+        how = SUMS.get(how, how)
         if how == "written":
             found = written(processes, rank)
         elif how in ("training", "inference"):
-            found = halves(how == "training", processes, rank)
+            found = halves(how == "training", processes, rank, mode)
         else:
-            found = replicas(rank, how == "spread").together()
+            found = replicas(rank, how == "spread", mode).together()
         torch.save(found, f"{folder}/{name}-{os.environ['RANK']}.pt")
 
 

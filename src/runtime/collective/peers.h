@@ -74,6 +74,10 @@ class Peers : public PeerMessages {
   virtual int64_t sentBytes() const = 0;
   /// This process cannot keep in step: tells the others and leaves. They fail at their next message.
   virtual void fail(const std::string& why) = 0;
+  /// A number that no link of a program has: those count from 0.
+  static constexpr int64_t kMeasuredLink = -1;
+  /// Behind the last message of a link to another process: frees what this process has of it.
+  virtual void dropLink(int64_t link, int64_t other) = 0;
 };
 
 }  // namespace abele::runtime

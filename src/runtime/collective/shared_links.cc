@@ -47,7 +47,8 @@ std::shared_ptr<SharedChannel> SharedLinks::makeOut(const End& end, size_t messa
   const std::string answer = hear();
   const bool is_shared = made && answer != none();
   if (is_shared) ABELE_CHECK(made->watch(answer), "a process of this host that cannot be watched");
-  log::info("link ", end.link, " to process ", end.process,
+  const std::string name = end.link < 0 ? "the link that is measured" : cat("link ", end.link);
+  log::info(name, " to process ", end.process,
             is_shared ? " hands over through shared memory"
                       : " hands over through sockets: the process is on another "
                         "host, cannot be reached, or ABELE_HANDOVER says so");
@@ -59,6 +60,11 @@ std::shared_ptr<SharedChannel> SharedLinks::makeIn(const Tell& tell, const Hear&
   std::shared_ptr<SharedChannel> made = offer != none() && mayShare() ? SharedChannel::open(offer) : nullptr;
   tell(made ? SharedChannel::identify() : none());
   return made;
+}
+
+void SharedLinks::drop(int64_t link, int64_t process) {
+  const std::lock_guard lock(mutex_);
+  for (const bool sends : {false, true}) channels_.erase({.link = link, .process = process, .sends = sends});
 }
 
 void SharedLinks::closeAll() {

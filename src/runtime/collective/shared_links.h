@@ -31,6 +31,8 @@ class SharedLinks {
   /// log says. ABELE_HANDOVER=sockets keeps all links there. message_bytes: of the link's first message, which says how
   /// much memory the two ends have.
   std::shared_ptr<SharedChannel> at(const End& end, size_t message_bytes, const Tell& tell, const Hear& hear);
+  /// Both directions of a link to a process, behind its last message.
+  void drop(int64_t link, int64_t process);
   /// Whoever waits at the other end of a channel hears that it is lost.
   void closeAll();
 

@@ -82,6 +82,20 @@ TEST(DefaultSchedule, TakesAFasterOneThatNeedsNoMoreMemory) {
   EXPECT_TRUE(contains(choice.reason, "1f1b 27.")) << choice.reason;
 }
 
+TEST(DefaultSchedule, CountsWhatLinksTake) {
+  DefaultScheduleOptions options = withCosts(2, 8);
+  options.limits.every = int64_t{1} << 30;
+  const ir::Graph graph = chainOf(2, 2, kWide);
+  EXPECT_EQ(choose(graph, options).schedule, ScheduleKind::kZeroBubble);
+  // An order that holds more micro-batches waits for messages less often.
+  options.machine.links = {{.name = "far", .latency_ns = 10'000'000, .bytes_per_s = 1'000'000'000}};
+  const DefaultSchedule far = choose(graph, options);
+  EXPECT_EQ(far.schedule, ScheduleKind::kZeroBubble2) << far.reason;
+  // Devices that share memory hand over in no time.
+  options.machine.space_devices = 2;
+  EXPECT_EQ(choose(graph, options).schedule, ScheduleKind::kZeroBubble);
+}
+
 TEST(DefaultSchedule, StaysWithoutWeightGradients) {
   const DefaultSchedule choice = choose(chainOf(2, 2, kWide, /*trains_weights=*/false), withCosts(2, 8));
   EXPECT_EQ(choice.schedule, ScheduleKind::k1F1B) << choice.reason;

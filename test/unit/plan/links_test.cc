@@ -12,6 +12,7 @@
 #include "plan/auto_split.h"
 #include "plan/cost.h"
 #include "plan/explain.h"
+#include "plan/machine_text.h"
 
 namespace abele::plan {
 namespace {
@@ -313,6 +314,15 @@ TEST(Links, RefuseWhatCannotBe) {
   bad[4].gradient_bytes = {1};
   bad[5].replication.replicas = 0;
   for (const Chain& chain : bad) EXPECT_NE(errorOf([&] { predict(chain, {}); }).find("E0404"), std::string::npos);
+}
+
+TEST(Machines, AreReadAsTheyAreWritten) {
+  Machine machine = hostsOfFour(/*is_shared=*/true);
+  machine.name = "two \"hosts\"";
+  machine.space_devices = 2;
+  machine.device_bytes = 7;
+  EXPECT_EQ(parseMachine(machineText(machine)), machine);
+  EXPECT_EQ(machineText(parseMachine(machineText(machine))), machineText(machine));
 }
 
 }  // namespace

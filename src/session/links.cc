@@ -1,0 +1,295 @@
+#include "session/links.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/link_time.h"
+#include "base/log.h"
+#include "base/whole_file.h"
+#include "compile/device_list.h"
+#include "compile/measured_placement.h"
+#include "plan/links.h"
+#include "plan/machine_text.h"
+#include "runtime/collective/announcement.h"
+#include "runtime/collective/measured_link.h"
+#include "runtime/collective/peers.h"
+#include "runtime/device/copy_time.h"
+#include "session/processes.h"
+
+namespace abele::host {
+namespace {
+
+enum Class : size_t { kWithinProcess, kWithinHost, kBetweenHosts, kClasses };
+constexpr std::array<const char*, kClasses> kNames = {"within a process", "within a host", "between hosts"};
+constexpr char kAsMeasured[] = "as measured";
+
+/// How the devices of a replica lie. The same in all processes, but for `memories`.
+struct Layout {
+  int64_t here = 0;                   // devices in each process; 0: all are in this one
+  int64_t together = 1;               // neighbours that share a memory
+  std::vector<c10::Device> memories;  // of this process, where accelerators are among them
+  bool hasLinks() const { return here > 0 || memories.size() > 1; }
+};
+
+/// How many neighbours have one memory, if all groups are alike and no memory comes back later; else 1.
+int64_t lengthOfGroups(const std::vector<int>& spaces) {
+  const auto length = static_cast<int64_t>(
+      std::find_if(spaces.begin(), spaces.end(), [&](int space) { return space != spaces.front(); }) - spaces.begin());
+  std::vector<int> begun;
+  for (size_t d = 0; d < spaces.size(); ++d) {
+    const bool begins = static_cast<int64_t>(d) % length == 0;
+    if (!begins && spaces[d] != spaces[d - 1]) return 1;
+    if (!begins) continue;
+    if (std::ranges::find(begun, spaces[d]) != begun.end()) return 1;
+    begun.push_back(spaces[d]);
+  }
+  return static_cast<int64_t>(spaces.size()) % length == 0 ? length : 1;
+}
+
+Layout layoutOf(const ProgramOptions& options) {
+  Layout layout{.here = devicesOfReplicaHere(options)};
+  if (captureDevice(options).is_cpu()) {
+    layout.together = std::max<int64_t>(1, layout.here);
+    return layout;
+  }
+  const std::vector<c10::Device> devices = devicesHere(options);
+  const size_t own = layout.here > 0 ? static_cast<size_t>(layout.here) : devices.size();
+  for (size_t d = 0; d < own; ++d) {
+    const c10::Device device = devices[d % devices.size()];
+    if (std::ranges::find(layout.memories, device) == layout.memories.end()) layout.memories.push_back(device);
+  }
+  std::vector<int> spaces;
+  for (size_t d = 0; d < own * static_cast<size_t>(options.processes.stages); ++d)
+    spaces.push_back(options.stages.spaceOf(static_cast<int>(d)));
+  layout.together = lengthOfGroups(spaces);
+  if (layout.here % layout.together != 0) layout.together = 1;
+  return layout;
+}
+
+/// What all processes have in common.
+struct Measured {
+  int64_t host_processes = 1;  // so many neighbouring processes are on one host
+  std::array<LinkTime, kClasses> links{};
+  bool isKnown() const { return std::ranges::any_of(links, &LinkTime::isKnown); }
+};
+
+/// Three digits: nobody needs more, and people read it.
+int64_t rounded(int64_t value) {
+  int64_t unit = 1;
+  while (value / unit >= 1000) unit *= 10;
+  return (value + unit / 2) / unit * unit;
+}
+
+constexpr int64_t kBandwidthUnit = 1000;  // bytes a second
+
+/// As a fact of an announcement. 0: nobody measured it.
+uint64_t packed(const LinkTime& link) {
+  if (!link.isKnown()) return 0;
+  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
+  const auto latency = static_cast<uint64_t>(std::clamp<int64_t>(rounded(link.latency_ns), 0, kMost));
+  return latency << 32 |
+         static_cast<uint64_t>(std::clamp<int64_t>(rounded(link.bytes_per_s) / kBandwidthUnit, 1, kMost));
+}
+LinkTime unpacked(uint64_t fact) {
+  return {static_cast<int64_t>(fact >> 32),
+          static_cast<int64_t>(fact & std::numeric_limits<uint32_t>::max()) * kBandwidthUnit};
+}
+
+plan::Machine machineOf(const Layout& layout, const Measured& measured, int64_t processes) {
+  plan::Machine machine{.name = kAsMeasured, .space_devices = layout.together};
+  const auto add = [&](Class which, int64_t devices) {
+    const LinkTime& link = measured.links[which];
+    if (link.isKnown())
+      machine.links.push_back(
+          {.name = kNames[which], .devices = devices, .latency_ns = link.latency_ns, .bytes_per_s = link.bytes_per_s});
+  };
+  add(kWithinProcess, layout.here);
+  if (layout.here > 0) {
+    add(kWithinHost, layout.here * measured.host_processes);
+    if (measured.host_processes < processes) add(kBetweenHosts, 0);
+  }
+  if (!machine.links.empty()) machine.links.back().devices = 0;  // it joins all
+  return machine;
+}
+
+/// The inverse; nothing for a machine that this layout cannot have.
+std::optional<Measured> measuredOf(const plan::Machine& machine, const Layout& layout, int64_t processes) {
+  Measured measured;
+  for (const plan::Link& link : machine.links) {
+    const auto which = static_cast<size_t>(std::find(kNames.begin(), kNames.end(), link.name) - kNames.begin());
+    if (which == kClasses) return std::nullopt;
+    measured.links[which] = {link.latency_ns, link.bytes_per_s};
+    if (which == kWithinHost)
+      measured.host_processes = link.devices == 0 ? processes : link.devices / std::max<int64_t>(1, layout.here);
+  }
+  if (machineOf(layout, measured, processes) != machine) return std::nullopt;
+  return measured;
+}
+
+std::mutex kept_here_mutex;
+std::map<std::string, plan::Machine>& keptHere() {
+  static std::map<std::string, plan::Machine> kept;
+  return kept;
+}
+
+/// What was measured of a layout: in this process, and in a file of the folder of executables.
+class Kept {
+ public:
+  Kept(const ProgramOptions& options, const Layout& layout) : folder_(options.cache_path) {
+    const ProcessOptions& processes = options.processes;
+    const std::string text =
+        cat(host::machineText(options), ", ", processes.count, " processes, ", processes.stages, " share a replica, ",
+            layout.here, " devices in each, ", layout.together, " in one memory, on ",
+            options.device.empty() ? "cpu" : options.device, " ", environmentText("ABELE_HANDOVER"));
+    char digits[17];
+    std::snprintf(digits, sizeof digits, "%016llx",
+                  static_cast<unsigned long long>(XXH3_64bits(text.data(), text.size())));
+    key_ = digits;
+  }
+
+  std::optional<plan::Machine> find() const {
+    {
+      const std::lock_guard lock(kept_here_mutex);
+      if (const auto found = keptHere().find(key_); found != keptHere().end()) return found->second;
+    }
+    std::error_code error_of_path;
+    if (folder_.empty() || !std::filesystem::exists(path(), error_of_path)) return std::nullopt;
+    try {
+      return plan::parseMachine(readWholeFile(path(), "{", kMostTextBytes));
+    } catch (const Error& error) {
+      log::warn("the links in ", path(), " cannot be used, and are measured again: ", error.message().what);
+      return std::nullopt;
+    }
+  }
+
+  /// is_new: a file that is there says something else.
+  void keep(const plan::Machine& machine, bool is_new) const {
+    {
+      const std::lock_guard lock(kept_here_mutex);
+      keptHere()[key_] = machine;
+    }
+    std::error_code error_of_path;
+    if (folder_.empty() || (!is_new && std::filesystem::exists(path(), error_of_path))) return;
+    try {
+      std::filesystem::create_directories(folder_);
+      writeWholeFile(path(), plan::machineText(machine));
+    } catch (const Error& error) {
+      log::warn("the measured links cannot be stored in ", folder_, ": ", error.message().found);
+    } catch (const std::filesystem::filesystem_error& error) {
+      log::warn("the measured links cannot be stored in ", folder_, ": ", error.what());
+    }
+  }
+
+ private:
+  std::string path() const { return cat(folder_, "/", key_, ".machine"); }
+  std::string folder_, key_;
+};
+
+/// Between neighbouring memories of this process.
+LinkTime measureWithinProcess(const Layout& layout) {
+  LinkTime slowest;
+  for (size_t m = 1; m < layout.memories.size(); ++m)
+    slowest = slowerOf(slowest, runtime::measureCopy(layout.memories[m - 1], layout.memories[m]));
+  return slowest;
+}
+
+/// To the next process: values of accelerators leave and enter through the host's memory.
+LinkTime measureToNext(const Layout& layout, runtime::Peers& peers) {
+  LinkTime out, in;
+  for (const c10::Device device : layout.memories) {
+    out = slowerOf(out, runtime::measureCopy(device, c10::Device(c10::kCPU)));
+    in = slowerOf(in, runtime::measureCopy(c10::Device(c10::kCPU), device));
+  }
+  const LinkTime link = runtime::measureLinkToNext(peers);
+  return link.isKnown() ? oneAfterTheOther(out, oneAfterTheOther(link, in)) : LinkTime{};
+}
+
+constexpr char kAct[] = "measures links";
+
+runtime::Announcement announcementOf(const Measured& measured) {
+  runtime::Announcement own{.act = kAct, .facts = {static_cast<uint64_t>(measured.host_processes)}};
+  for (size_t which = 0; which < kClasses; ++which) own.facts[1 + which] = packed(measured.links[which]);
+  return own;
+}
+
+Measured measuredIn(const runtime::Announcement& announcement) {
+  Measured measured{.host_processes = static_cast<int64_t>(announcement.facts[0])};
+  for (size_t which = 0; which < kClasses; ++which) measured.links[which] = unpacked(announcement.facts[1 + which]);
+  return measured;
+}
+
+/// How many neighbours are on one host, if all processes say the same and hosts begin where groups do; else 1.
+int64_t hostProcesses(const std::vector<runtime::Announcement>& all) {
+  const auto count = static_cast<int64_t>(all.size());
+  const auto first = static_cast<int64_t>(all[0].facts[0]);
+  const bool same =
+      std::ranges::all_of(all, [&](const runtime::Announcement& each) { return each.facts[0] == all[0].facts[0]; });
+  return same && first > 0 && count % first == 0 ? first : 1;
+}
+
+/// What the first process knows counts for all; where it knows nothing, all measure.
+Measured agreeOn(const std::optional<Measured>& known, const Layout& layout, const ProgramOptions& options,
+                 runtime::Peers& peers, const std::function<bool()>& poll) {
+  const std::vector<runtime::Announcement> all =
+      exchange(peers, announcementOf(known.value_or(Measured{.host_processes = options.processes.on_host})), poll);
+  if (const Measured told = measuredIn(all[0]); told.isKnown()) return told;
+  Measured agreed{.host_processes = hostProcesses(all)};
+  Measured own = agreed;
+  own.links[kWithinProcess] = measureWithinProcess(layout);
+  if (layout.here > 0) {
+    LinkTime to_next;
+    waitForOthers(peers, poll, [&] { to_next = measureToNext(layout, peers); });
+    const int64_t host = peers.process() / agreed.host_processes, next = (peers.process() + 1) / agreed.host_processes;
+    own.links[host == next ? kWithinHost : kBetweenHosts] = to_next;
+  }
+  for (const runtime::Announcement& each : exchange(peers, announcementOf(own), poll)) {
+    const Measured theirs = measuredIn(each);
+    for (size_t which = 0; which < kClasses; ++which)
+      agreed.links[which] = slowerOf(agreed.links[which], theirs.links[which]);
+  }
+  return agreed;
+}
+
+}  // namespace
+
+std::string costsWithLinks(const ProgramOptions& options, const std::shared_ptr<runtime::Peers>& peers,
+                           const std::function<bool()>& poll) {
+  if (!options.costs.empty() || options.stochastic_rounding) return options.costs;
+  const Layout layout = layoutOf(options);
+  if (!layout.hasLinks()) return options.costs;
+  const int64_t processes = options.processes.count;
+  const Kept kept(options, layout);
+  const std::optional<plan::Machine> found = kept.find();
+  const std::optional<Measured> known = found ? measuredOf(*found, layout, processes) : std::nullopt;
+  ABELE_CHECK(peers || layout.here == 0, "stages in other processes without connections to them");
+  Measured measured;
+  if (peers) {
+    measured = agreeOn(known, layout, options, *peers, poll);
+  } else if (known) {
+    measured = *known;
+  } else {
+    measured.links[kWithinProcess] = unpacked(packed(measureWithinProcess(layout)));
+  }
+  const plan::Machine machine = machineOf(layout, measured, processes);
+  if (!machine.hasLinks()) return options.costs;
+  const std::string text = plan::machineText(machine);
+  const bool is_new = !found || *found != machine;
+  kept.keep(machine, is_new);
+  if (is_new) log::info("links as measured: ", text);
+  return cat("{\"machine\": ", text, "}");
+}
+
+}  // namespace abele::host
