@@ -173,7 +173,7 @@ class Evaluator {
     budget_.take(costOf(shown));
     const std::string format = *scalarOf<std::string>(joined(expression.parts[1]));
     if (expression.text.empty()) return formatted(shown, format);
-    return formatted(OptionValue(expression.text == "r" ? representationOf(shown) : textOf(shown)), format);
+    return formatted(OptionValue(expression.text == "r" ? representationOf(shown) : plainTextOf(shown)), format);
   }
 
   Thing named(const std::string& name) const {
@@ -225,7 +225,7 @@ class Evaluator {
     takeArguments(expression, arguments, by_name);
     if (is_function) return callFunction(what.text, std::move(arguments), std::move(by_name), budget_);
     if (has_methods && !objectOf(owner))
-      return callMethodOf(owner, what.text, std::move(arguments), std::move(by_name), budget_);
+      return resultOfMethod(owner, what.text, std::move(arguments), std::move(by_name), budget_);
     return calledOfOptions(owner, what, arguments, by_name);
   }
 

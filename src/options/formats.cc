@@ -228,7 +228,7 @@ std::string percentField(const std::string& text, size_t& i, PercentArguments& a
   const bool is_left = flags.starts_with('-');
   if (is_left) flags.erase(0, 1);
   if (type == 's' || type == 'r') {
-    const std::string word = type == 's' ? textOf(value) : representationOf(value);
+    const std::string word = type == 's' ? plainTextOf(value) : representationOf(value);
     return formatted(OptionValue(word), cat(is_left ? "<" : ">", flags));
   }
   const bool is_whole = type == 'd' || type == 'i' || type == 'x' || type == 'X' || type == 'o';
@@ -250,13 +250,13 @@ std::string representationOf(const Thing& thing) {
   refuse(ErrorCode::E0702, cat("the text of ", kindOf(thing)), "TypeError");
 }
 
-std::string textOf(const Thing& thing) {
+std::string plainTextOf(const Thing& thing) {
   const auto* text = scalarOf<std::string>(thing);
   return text ? *text : representationOf(thing);
 }
 
 std::string formatted(const Thing& thing, const std::string& text) {
-  if (text.empty()) return textOf(thing);
+  if (text.empty()) return plainTextOf(thing);
   const Format format = parseFormat(text);
   if (const auto* value = scalarOf<std::string>(thing)) return textFormatted(*value, format, text);
   if (!isNumber(thing)) refuse(ErrorCode::E0702, cat("format \"", text, "\" of ", kindOf(thing)), "TypeError");

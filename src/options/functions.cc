@@ -279,7 +279,7 @@ Thing allOf(Call& call) {
 
 Thing toText(Call& call) {
   call.require(0, 1);
-  return OptionValue(call.arguments.empty() ? std::string() : textOf(call.arguments[0]));
+  return OptionValue(call.arguments.empty() ? std::string() : plainTextOf(call.arguments[0]));
 }
 Thing toRepresentation(Call& call) {
   call.require(1, 1);
@@ -462,7 +462,7 @@ Thing callFunction(const std::string& name, Things arguments, NamedThings named,
   return result;
 }
 
-Thing callMethodOf(const Thing& owner, const std::string& name, Things arguments, NamedThings named, Budget& budget) {
+Thing resultOfMethod(const Thing& owner, const std::string& name, Things arguments, NamedThings named, Budget& budget) {
   Call call{name, std::move(arguments), std::move(named), budget};
   if (const Container* container = containerOf(owner)) return containerMethod(call, *container);
   return textMethod(call, *scalarOf<std::string>(owner));

@@ -18,7 +18,7 @@ std::string keyOf(const Thing& thing) {
     const bool is_whole = std::floor(*real) == *real && std::abs(*real) < 9e18;
     return is_whole ? cat("number ", static_cast<int64_t>(*real)) : cat("number ", *real);
   }
-  if (isNumber(thing)) return cat("number ", textOf(unaryOf("+", thing)));
+  if (isNumber(thing)) return cat("number ", plainTextOf(unaryOf("+", thing)));
   const Container* tuple = containerOf(thing);
   if (tuple == nullptr || tuple->kind != Kind::kTuple)
     refuse(ErrorCode::E0702, cat(kindOf(thing), " in a set, or as a name in a map"), "TypeError");

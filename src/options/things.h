@@ -102,10 +102,10 @@ bool isNumber(const Thing& thing);
 bool isFunction(const std::string& name);
 Thing callFunction(const std::string& name, Things arguments, NamedThings named, Budget& budget);
 /// Of text or of a container.
-Thing callMethodOf(const Thing& owner, const std::string& name, Things arguments, NamedThings named, Budget& budget);
+Thing resultOfMethod(const Thing& owner, const std::string& name, Things arguments, NamedThings named, Budget& budget);
 
 // Text (formats.cc). Throw E0702 for what has no text that all versions of Python agree on.
-std::string textOf(const Thing& thing);
+std::string plainTextOf(const Thing& thing);
 std::string representationOf(const Thing& thing);
 /// By a format specification such as ">8.2f".
 std::string formatted(const Thing& thing, const std::string& format);

@@ -36,7 +36,7 @@ class LaneMaker {
 
  private:
   void add(const Instruction& instruction, std::vector<Instruction>& all) {
-    if (!varies(instruction) || hasTrait(instruction.op, kMessage)) {
+    if (hasTrait(instruction.op, kMessage) || !varies(instruction)) {  // messages have got slots of lanes already
       all.push_back(instruction);
       return;
     }

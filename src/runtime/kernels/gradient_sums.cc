@@ -64,11 +64,12 @@ class Trial {
 
  private:
   at::Tensor rowsOf(const ScratchMemory& scratch, int64_t rows) const { return scratch.rows(rows, product_.size(1)); }
+  int64_t rounds() const { return trialRounds(product_.numel(), left_.numel() + right_.numel(), kTrials); }
   void makeProduct() { at::cpu::mm_out(product_, left_, right_); }
   uint64_t hash() const { return XXH3_64bits(product_.const_data_ptr(), product_.nbytes()); }
 
   bool addsInOne() {
-    for (int i = 0; i < kTrials; ++i) {
+    for (int64_t i = 0; i < rounds(); ++i) {
       operands_.fill(generator_);
       term_.fill(generator_);
       forEachPiece(product_,
@@ -86,7 +87,7 @@ class Trial {
 
   bool isInPieces() {
     bool same = true;
-    for (int i = 0; i < kTrials && same; ++i) {
+    for (int64_t i = 0; i < rounds() && same; ++i) {
       operands_.fill(generator_);
       makeProduct();
       forEachPiece(product_, [&](int64_t row, int64_t rows) {

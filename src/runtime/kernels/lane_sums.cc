@@ -62,8 +62,9 @@ bool trial(const loops::LaneLoops& loops, const at::Tensor& sum, const at::Tenso
     factors.lefts.push_back(lefts.back()->tensor().const_data_ptr<float>());
     factors.rights.push_back(rights.back()->tensor().const_data_ptr<float>());
   }
-  for (int i = 0; i < 4; ++i) {
-    const bool first = i % 2 == 0, has_zeros = i >= 2;
+  const int64_t rounds = trialRounds(sum.numel(), lanes * (left.numel() + right.numel()), /*least=*/4);
+  for (int64_t i = 0; i < rounds; ++i) {
+    const bool first = i % 2 == 0, has_zeros = i % 4 >= 2;
     for (int64_t lane = 0; lane < lanes; ++lane) {
       at::Tensor &a = lefts[lane]->tensor(), &b = rights[lane]->tensor();
       lefts[lane]->fill(generator);
