@@ -229,7 +229,13 @@ def _checkedStates(checkpoint, front, path):
                 checkRandomStates(states[name])
         batches = front.get("loader")
         if isinstance(batches, bool) or not isinstance(batches, int | None) or (batches or 0) < 0:
-            raise ValueError(f"{batches!r} for the number of batches that a loader has made")
+            raise userError(
+                "E0501",
+                "a checkpoint whose loader has made an impossible number of batches",
+                at=path,
+                found=repr(batches),
+                remedy="use a checkpoint that save_checkpoint() wrote",
+            )
         for name in ("extra", "notes"):
             dict(front.get(name, {}))
     return states

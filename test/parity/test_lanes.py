@@ -4,6 +4,7 @@ import collections
 import copy
 import functools
 import re
+from pathlib import Path
 
 import networks
 import poptorch
@@ -16,6 +17,11 @@ from torch import nn
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 ACCUMULATION = 4
+
+# docs/status.md, "Nothing silent": products of small matrices on AMD.
+other_on_amd = pytest.mark.xfail(
+    "AuthenticAMD" in Path("/proc/cpuinfo").read_text(), reason="other products of MKL on AMD", strict=True
+)
 
 
 class Cells(nn.Module):
@@ -276,7 +282,9 @@ class Rows(nn.Module):
 @pytest.mark.parametrize("rows", [1, 3, 16])
 @pytest.mark.parametrize("width", [5, 16, 64])
 @pytest.mark.parametrize("lanes", [0, 2, 6])
-def test_a_prediction_equals_eager(rows, width, lanes):
+def test_a_prediction_equals_eager(rows, width, lanes, request):
+    if (rows, width) == (3, 5):
+        request.applymarker(other_on_amd)
     torch.manual_seed(0)
     model = Rows(width).eval()
     opts = with_lanes(poptorch.Options().deviceIterations(6), lanes)
@@ -367,6 +375,7 @@ def calls_of(model, lanes):
     return collections.Counter(event.name for event in profile.events())
 
 
+@other_on_amd
 def test_sums_take_the_gradients_of_all_at_once():
     """Counts: one call for all micro-batches that adds up, and one for the gradients that it adds."""
     torch.manual_seed(0)
