@@ -8,12 +8,14 @@
 
 namespace abele::runtime {
 
-/// How often a trial repeats: another order of additions gives many elements the same bits, so that a few elements are
-/// equal by luck. elements: what one round compares; numbers: what it makes up and reads.
+/// Another order of additions gives many elements the same bits: fewer are equal by luck, and so their trials repeat.
+constexpr int64_t kFewTrialElements = 1024, kMostTrialRounds = 256;
+
+/// How often a trial repeats. elements: what one round compares; numbers: what it makes up and reads.
 inline int64_t trialRounds(int64_t elements, int64_t numbers, int64_t least) {
-  constexpr int64_t kElements = 1024, kNumbers = int64_t{1} << 21, kMostRounds = 256;
-  const int64_t wanted = kElements / std::max<int64_t>(1, elements);
-  return std::clamp(std::min(wanted, kNumbers / std::max<int64_t>(1, numbers)), least, kMostRounds);
+  constexpr int64_t kNumbers = int64_t{1} << 21;
+  const int64_t wanted = kFewTrialElements / std::max<int64_t>(1, elements);
+  return std::clamp(std::min(wanted, kNumbers / std::max<int64_t>(1, numbers)), least, kMostTrialRounds);
 }
 
 /// What trials have found, kept for the process: make one that is never destroyed, since models of static lifetime

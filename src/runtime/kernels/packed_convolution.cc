@@ -51,15 +51,20 @@ bool trial(const ConvolutionOperands& operands, at::IntArrayRef input_sizes) {
     return tensor.normal_(0, 1, generator);
   };
   ConvolutionOperands tried = operands;
-  tried.weight = random(operands.weight.sizes());
-  if (operands.bias.defined()) tried.bias = random(operands.bias.sizes());
-  const at::Tensor input = random(input_sizes), expected = plain(tried, input);
-  try {
-    const at::Tensor found = packed(tried, input);
-    return found.strides() == expected.strides() && at::equal(found, expected);
-  } catch (const std::exception&) {
-    return false;  // the library has no packed form of it
+  int64_t rounds = 1;
+  for (int64_t round = 0; round < rounds; ++round) {
+    tried.weight = random(operands.weight.sizes());
+    if (operands.bias.defined()) tried.bias = random(operands.bias.sizes());
+    const at::Tensor input = random(input_sizes), expected = plain(tried, input);
+    rounds = trialRounds(expected.numel(), input.numel() + tried.weight.numel(), /*least=*/1);
+    try {
+      const at::Tensor found = packed(tried, input);
+      if (found.strides() != expected.strides() || !at::equal(found, expected)) return false;
+    } catch (const std::exception&) {
+      return false;  // the library has no packed form of it
+    }
   }
+  return true;
 }
 
 }  // namespace
