@@ -1,5 +1,6 @@
-"""failing.py NAME: a training of two processes in which something is wrong. Prints what each process sees."""
+"""failing.py NAME: a training of several processes in which something is wrong. Prints what each process sees."""
 
+import io
 import os
 import signal
 import sys
@@ -7,7 +8,7 @@ import sys
 import poptorch
 import torch
 
-RANK = int(os.environ["RANK"])
+RANK, PROCESSES = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 class Net(torch.nn.Module):
@@ -26,7 +27,7 @@ def training(width=4, seed=1, lr=0.1, off_chip=False, rounding=None):
     torch.manual_seed(seed)
     model = Net(width)
     opts = poptorch.Options()
-    opts.Distributed.configureProcessId(RANK, 2)
+    opts.Distributed.configureProcessId(RANK, PROCESSES)
     if rounding is not None:
         opts.randomSeed(rounding).Precision.enableStochasticRounding(True)
     if off_chip:
@@ -151,6 +152,16 @@ def loads_in_one_only():
             model.head.bias.add_(1)
         executor.copyWeightsToDevice()
     attempt(lambda: executor(GOOD))
+
+
+def ends_in_turn():
+    """Each process lives until the one before it is gone: the one that holds the store is the first."""
+    _, executor = training()
+    executor(GOOD)
+    before = open(f"{os.environ['FIFOS']}/{RANK - 1}") if RANK else io.StringIO()
+    if RANK < PROCESSES - 1:
+        os.open(f"{os.environ['FIFOS']}/{RANK}", os.O_WRONLY)  # until the end
+    before.read()
 
 
 globals()[sys.argv[1]]()

@@ -1,10 +1,15 @@
 """What the other processes see when one fails, ends, hangs or does something else."""
 
+import os
 import pathlib
+import subprocess
 import sys
 
+from support.forked import placeOf
+from support.ports import freePort
+
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from launch import HERE, poprun
+from launch import HERE, LIMIT_S, poprun
 
 
 def _said(name, **variables):
@@ -21,6 +26,27 @@ def test_a_process_that_ends():
     assert first.startswith("E0606 processes: process 0 ended or cannot be reached at process 1 of 2")
     assert second.startswith("E0606 processes: the processes are out of step") and "process 0 ended" in second
     assert survives.startswith("survives True")
+
+
+def test_processes_that_end_one_after_the_other_say_nothing_of_it(tmp_path):
+    for process in range(2):
+        os.mkfifo(tmp_path / str(process))
+    port, path = freePort(), os.pathsep.join([str(HERE), *sys.path])
+    running = [
+        subprocess.Popen(
+            [sys.executable, HERE / "failing.py", "ends_in_turn"],
+            env={**os.environ, "PYTHONPATH": path, "FIFOS": str(tmp_path), **placeOf(process, 3, port)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for process in range(3)
+    ]
+    usual = ("every process compiles", "Graph compilation")
+    for process in running:
+        text = process.communicate(timeout=LIMIT_S)[0]
+        said = [line for line in text.splitlines() if line and not any(words in line for words in usual)]
+        assert (process.returncode, said) == (0, [])
 
 
 def test_a_step_that_fails_in_one_process():

@@ -39,7 +39,8 @@ void Heartbeat::tellAll() {
 }
 
 void Heartbeat::hearAll() {
-  while (calls_.hear()) {
+  Heard heard = calls_.hear();
+  for (; heard == Heard::kPresent; heard = calls_.hear()) {
     const std::lock_guard lock(mutex_);
     ++heard_;
   }
@@ -47,6 +48,7 @@ void Heartbeat::hearAll() {
     const std::lock_guard lock(mutex_);
     heard_ = 0;
   }
+  if (heard == Heard::kGoodbye) return;
   // It has left. A step that it has done its part of may come to its end.
   for (int64_t beat = 0; beat < kBeats; ++beat)
     if (!sleep()) return;

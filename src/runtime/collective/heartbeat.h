@@ -14,10 +14,14 @@ namespace abele::runtime {
 /// Three threads that mostly sleep. Threads: end() from any, also from the calls below; the rest is its owner's.
 class Heartbeat {
  public:
+  /// Of the process before: it is there; it ended with nothing left to do; or it cannot be heard any more.
+  enum class Heard { kPresent, kGoodbye, kNothing };
+
   struct Calls {
-    /// Tell the next process, and hear the one before. Each waits as long as it takes, and returns false once there is
-    /// nothing to wait for any more. They are called from a thread each.
-    std::function<bool()> tell, hear;
+    /// Tells the next process, and hears the one before. Each waits as long as it takes; they are called from a thread
+    /// each. tell returns false once there is nobody to tell.
+    std::function<bool()> tell;
+    std::function<Heard()> hear;
     /// The process before has been heard of, and not for the time below. Called once at most.
     std::function<void()> lost;
   };

@@ -27,9 +27,11 @@ namespace abele::runtime {
 namespace {
 
 constexpr int kTag = 1, kAcknowledgement = 2, kNote = 3, kBeat = 4, kTrade = 5, kFirstLink = 16;
-constexpr auto kPatience = std::chrono::seconds(5);  // when this process leaves, or is interrupted and cannot go
+constexpr auto kPatience = std::chrono::seconds(5);         // when this process leaves, or is interrupted and cannot go
+constexpr auto kFarewell = std::chrono::milliseconds(500);  // the next process may have stopped
 constexpr auto kAsLongAsItTakes = std::chrono::hours(24 * 365);
-constexpr int64_t kSilence = 30;  // seconds
+constexpr uint8_t kIsThere = 0, kHasEnded = 1;  // what a beat says
+constexpr int64_t kSilence = 30;                // seconds
 constexpr auto kStorePatience = std::chrono::seconds(2);
 constexpr char kFailed[] = "failed";  // key in the group's store: who was the first to fail, and why
 constexpr char kRestart[] = "start all processes again, from the last checkpoint";
@@ -52,11 +54,11 @@ class C10dPeers final : public Peers {
     const int64_t silence = environmentInteger("ABELE_PEER_SILENCE", kSilence);
     if (silence <= 0 || processes_ < 2) return;
     const int64_t next = (process_ + 1) % processes_, previous = (process_ + processes_ - 1) % processes_;
-    heartbeat_ =
-        std::make_unique<Heartbeat>(Heartbeat::Calls{.tell = [this, next] { return beat(next, true); },
-                                                     .hear = [this, previous] { return beat(previous, false); },
-                                                     .lost = [this, previous, silence] { miss(previous, silence); }},
-                                    silence);
+    heartbeat_ = std::make_unique<Heartbeat>(
+        Heartbeat::Calls{.tell = [this, next] { return tell(next, kIsThere, kAsLongAsItTakes); },
+                         .hear = [this, previous] { return hear(previous); },
+                         .lost = [this, previous, silence] { miss(previous, silence); }},
+        silence);
   }
 
   int64_t process() const override { return process_; }
@@ -226,6 +228,11 @@ class C10dPeers final : public Peers {
     links_.closeAll();
     flush(acknowledged);
   }
+  /// Before leave(), where nothing has failed: the next process need not ask why this one has left. The store that it
+  /// would ask may be gone as well, and torch.distributed writes a warning about that.
+  void sayGoodbye() {
+    if (heartbeat_ && isOpen()) tell((process_ + 1) % processes_, kHasEnded, kFarewell);
+  }
   /// Behind leave(): waits for the threads that send and hear beats.
   void joinHeartbeat() {
     if (heartbeat_ && home_.isHere()) heartbeat_->join();
@@ -301,21 +308,32 @@ class C10dPeers final : public Peers {
     }
   }
 
-  // Each thread of the heartbeat is in one of these. False once this process or the other one has left.
-  bool beat(int64_t peer, bool tells) {
+  // A thread of the heartbeat is in this, and one in hear(). False once this process or the other one has left.
+  bool tell(int64_t next, uint8_t what, std::chrono::milliseconds patience) {
     try {
       const Connection connection = open();
-      std::vector<at::Tensor> list{at::zeros({1}, at::kByte)};
-      const int other = static_cast<int>(peer);
-      const Transfer transfer = tells ? connection->send(list, other, kBeat) : connection->recv(list, other, kBeat);
+      std::vector<at::Tensor> list{at::full({1}, what, at::kByte)};
+      const Transfer transfer = connection->send(list, static_cast<int>(next), kBeat);
       const Pending pending(*this, *transfer, beats_);
-      return transfer->wait(kAsLongAsItTakes);
+      return transfer->wait(patience);
     } catch (const std::exception&) {
-      // Those who wait for the other process hear of it where they do. Some wait for one that cannot be reached, and
-      // this one could: it may have left because of that.
-      if (!tells && isOpen())
+      return false;  // those who wait for the other process hear of it where they do
+    }
+  }
+  Heartbeat::Heard hear(int64_t previous) {
+    using enum Heartbeat::Heard;
+    try {
+      const Connection connection = open();
+      std::vector<at::Tensor> list{at::empty({1}, at::kByte)};
+      const Transfer transfer = connection->recv(list, static_cast<int>(previous), kBeat);
+      const Pending pending(*this, *transfer, beats_);
+      if (!transfer->wait(kAsLongAsItTakes)) return kNothing;
+      return *list[0].const_data_ptr<uint8_t>() == kIsThere ? kPresent : kGoodbye;
+    } catch (const std::exception&) {
+      // Some wait for a process that cannot be reached, and this one could: it may have left because of that.
+      if (isOpen())
         if (const std::string why = notedFailure(); !why.empty()) leave(why);
-      return false;
+      return kNothing;
     }
   }
   void miss(int64_t peer, int64_t silence) {
@@ -579,6 +597,7 @@ void Peers::leaveAll() {
   const std::lock_guard lock(joined().mutex);
   for (auto& [name, peers] : joined().by_name)
     if (peers) {
+      peers->sayGoodbye();
       peers->leave("this process left its group");
       peers->joinHeartbeat();
     }
