@@ -25,6 +25,10 @@ class Module;
 namespace torch::jit {
 struct Module;
 }
+namespace c10 {
+template <typename T>
+class ArrayRef;
+}
 
 namespace abele::detail {
 
@@ -39,13 +43,22 @@ using StructuredForward = std::function<Flat(const std::vector<at::Tensor>&, con
 /// E0708: a pointer to a module, or a holder of one, that holds nothing.
 [[noreturn]] ABELE_API void refuseEmptyModule();
 
+/// What a call of forward returned.
+template <class Fn, class... Arguments>
+Flat resultsOf(Fn& forward, Arguments&&... arguments) {
+  using Result = std::invoke_result_t<Fn&, Arguments...>;
+  static_assert(!std::is_void_v<Result>, "forward returns nothing; let it return its results");
+  if constexpr (!std::is_void_v<Result>) return flattenedResults(forward(std::forward<Arguments>(arguments)...));
+}
+
 /// The parameters of what can be called in one way only.
 template <class... P>
 struct Parameters {
-  static constexpr bool are_structures = (IsStructure<std::remove_cvref_t<P>>::value && ...);
-  /// A vector alone takes all tensors of a call.
+  /// A list alone takes all tensors of a call: a std::vector, or an at::TensorList.
   static constexpr bool take_list =
-      std::is_same_v<std::tuple<std::remove_cvref_t<P>...>, std::tuple<std::vector<at::Tensor>>>;
+      std::is_same_v<std::tuple<std::remove_cvref_t<P>...>, std::tuple<std::vector<at::Tensor>>> ||
+      std::is_same_v<std::tuple<std::remove_cvref_t<P>...>, std::tuple<c10::ArrayRef<at::Tensor>>>;
+  static constexpr bool are_structures = take_list || (IsStructure<std::remove_cvref_t<P>>::value && ...);
   static constexpr bool are_tensors = (std::is_same_v<std::remove_cvref_t<P>, at::Tensor> && ...);
   template <class Fn, class Tensors>
   static Flat call(Fn& forward, const Tensors& tensors, const std::string& form) {
@@ -54,8 +67,21 @@ struct Parameters {
     FormReader reader(form, "the arguments of forward");
     std::tuple<std::remove_cvref_t<P>...> arguments{Builder<std::remove_cvref_t<P>>::make(reader, tensors)...};
     reader.finish();
-    return flattenedResults(
-        std::apply([&forward](auto&... each) { return forward(static_cast<P&&>(each)...); }, arguments));
+    return std::apply([&forward](auto&... each) { return resultsOf(forward, static_cast<P&&>(each)...); }, arguments);
+  }
+  template <class Fn, class Tensors>
+  static Flat callWithList(Fn& forward, const Tensors& tensors) {
+    std::vector<at::Tensor> own(tensors.begin(), tensors.end());  // forward may take it as one that it changes
+    return callWithOwn<P...>(forward, own);
+  }
+
+ private:
+  template <class List, class Fn, class Tensors>
+  static Flat callWithOwn(Fn& forward, Tensors& tensors) {
+    if constexpr (std::is_rvalue_reference_v<List>)
+      return resultsOf(forward, std::move(tensors));
+    else
+      return resultsOf(forward, tensors);
   }
 };
 template <class Fn>
@@ -91,7 +117,7 @@ constexpr bool takes(std::index_sequence<i...>) {
 }
 template <class Fn, class Tensor, size_t... i>
 Flat spread(Fn& forward, const std::vector<Tensor>& inputs, std::index_sequence<i...>) {
-  return flattenedResults(forward(inputs[i]...));
+  return resultsOf(forward, inputs[i]...);
 }
 /// Calls forward if it takes as many tensors as there are inputs, up to 8; else returns nothing.
 template <size_t count, class Fn, class Tensor>
@@ -115,7 +141,7 @@ Flat call(Fn& forward, const std::vector<Tensor>& inputs, const std::string& for
   using Known = decltype(parametersOf<Fn>());
   if constexpr (KnownStructures<Known>) {
     if constexpr (Known::take_list) {
-      return flattenedResults(forward(inputs));
+      return Known::callWithList(forward, inputs);
     } else {
       // Plain tensors as a program would give them, which lets parameters have defaults.
       if (form.size() == inputs.size())
@@ -130,7 +156,7 @@ Flat call(Fn& forward, const std::vector<Tensor>& inputs, const std::string& for
   } else {
     static_assert(std::is_invocable_v<Fn&, const std::vector<Tensor>&>,
                   "forward takes tensors or structures of them (abele/structure.h)");
-    return flattenedResults(forward(inputs));
+    return resultsOf(forward, inputs);
   }
 }
 template <class Fn>
@@ -144,13 +170,17 @@ StructuredForward wrapForward(Fn forward) {
 }
 
 // Modules -------------------------------------------------------------------------------------------------------------
-/// A module, or a pointer to one: std::shared_ptr, torch::nn::Linear and the other holders.
+/// A module, or a pointer to one: std::shared_ptr, torch::nn::Linear and the other holders. What a constant holder
+/// points to is no constant, as with std::shared_ptr.
 template <class M>
 auto& moduleOf(M& module) {
   if constexpr (requires { *module; }) {
     if constexpr (std::is_constructible_v<bool, M&>)
       if (!module) refuseEmptyModule();
-    return *module;
+    if constexpr (std::is_const_v<M> && requires { *module.ptr(); })
+      return *module.ptr();
+    else
+      return *module;
   } else {
     return module;
   }
@@ -187,7 +217,8 @@ Weights weightsOf(M& module) {
     std::shared_ptr<torch::nn::Module> held = own.ptr();
     return {*held, held};
   } else {
-    return {own};
+    // parameters() of a constant module returns tensors that may be written, too.
+    return {const_cast<ModuleIn<M>&>(own)};
   }
 }
 
@@ -200,6 +231,13 @@ struct ForwardOf {
     return module->forward(tensors...);
   }
 };
+/// Is there a forward, and one only, that a constant module cannot call?
+template <class R, class C, class... P>
+std::true_type changesModule(R (C::*)(P...));
+template <class R, class C, class... P>
+std::true_type changesModule(R (C::*)(P...) noexcept);
+template <class M>
+concept ChangingForward = requires { changesModule(&M::forward); };
 template <class M>
 auto forwardParameters() {
   if constexpr (requires { &M::forward; })
@@ -212,15 +250,21 @@ auto forwardParameters() {
 template <class Pointer>
 StructuredForward wrapModule(Pointer module) {
   using M = std::remove_reference_t<decltype(*module)>;
+  static_assert(!std::is_const_v<M> || !ChangingForward<M>,
+                "this module is const, and its forward is not; pass a module that is no constant");
   return [module = std::move(module)](const auto& inputs, const std::string& form) {
     using Known = decltype(forwardParameters<M>());
     ForwardOf<M> plain{&*module};
+    // A template of any number of arguments compiles for none too, which its body need not.
+    constexpr size_t least = KnownStructures<Known> ? 0 : 1;
     if (form.size() == inputs.size())
-      if (std::optional<Flat> results = callWithTensors<0>(plain, inputs)) return std::move(*results);
+      if (std::optional<Flat> results = callWithTensors<least>(plain, inputs)) return std::move(*results);
     if constexpr (KnownStructures<Known>) {
-      const auto forward = [&module](auto&&... each) { return module->forward(std::forward<decltype(each)>(each)...); };
+      const auto forward = [&module](auto&&... each) -> decltype(auto) {
+        return module->forward(std::forward<decltype(each)>(each)...);
+      };
       if constexpr (Known::take_list)
-        return flattenedResults(forward(inputs));
+        return Known::callWithList(forward, inputs);
       else
         return Known::call(forward, inputs, form);
     } else {

@@ -229,6 +229,7 @@ Flat flattened(const T&... values) {
 /// What forward returned: the elements of a vector or tuple are results of their own.
 template <class T>
 Flat flattenedResults(const T& value) {
+  static_assert(Argument<T>, "forward returns tensors or structures of them (abele/structure.h)");
   Flat flat;
   flatten(flat, value);
   return flat;

@@ -151,6 +151,53 @@ TEST(Modules, MayHaveDefaultsAndStructures) {
   EXPECT_TRUE(torch::equal(from_state(steps, state)[0], std::get<0>(lstm(steps, state))));
 }
 
+/// A module whose forward leaves it as it is.
+struct Constant : nn::Module {
+  Constant() : inner(register_module("inner", nn::Linear(4, 2))) {}
+  Tensor forward(const Tensor& x) const { return torch::linear(x, inner->weight, inner->bias); }
+  nn::Linear inner;
+};
+
+template <class Module>
+Tensor predict(const Module& module, const Tensor& x) {
+  return abele::inferenceModel(module, oneThread())(x)[0];
+}
+
+TEST(Modules, MayBeConstant) {
+  const Tensor x = torch::randn({6, 4}), y = torch::randn({6, 2});
+  nn::Linear holder(4, 2);
+  const auto pointer = std::make_shared<Constant>();
+  const Constant net;
+  const nn::AnyModule any(holder);
+  EXPECT_TRUE(torch::equal(predict(holder, x), holder(x)));
+  EXPECT_TRUE(torch::equal(predict(pointer, x), pointer->forward(x)));
+  EXPECT_TRUE(torch::equal(predict(net, x), net.forward(x)));
+  EXPECT_TRUE(torch::equal(predict(any, x), holder(x)));
+  const auto& constant = holder;
+  const Tensor before = holder->weight.detach().clone();
+  auto model = abele::trainingModel(
+      constant, [holder](Tensor x, Tensor y) mutable { return torch::mse_loss(holder(x), y); }, oneThread(),
+      abele::optim::SGD{.lr = 0.1});
+  model(x, y);
+  model.copyWeightsToHost();
+  EXPECT_FALSE(torch::equal(holder->weight, before));
+}
+
+TEST(Functions, TakeListsOfAllTensors) {
+  const Tensor x = torch::randn({2, 3}), y = torch::randn({2, 3});
+  const auto sum = [](const auto& list) { return list[0] + list[1] * 2; };
+  auto by_list = abele::inferenceModel([sum](at::TensorList list) { return sum(list); });
+  auto by_reference = abele::inferenceModel([sum](std::vector<Tensor>& list) {
+    list.push_back(list[0]);
+    return sum(list);
+  });
+  auto by_value = abele::inferenceModel([sum](std::vector<Tensor>&& list) { return sum(std::move(list)); });
+  for (auto* model : {&by_list, &by_reference, &by_value}) {
+    EXPECT_TRUE(torch::equal((*model)(x, y)[0], x + y * 2));
+    EXPECT_TRUE(torch::equal((*model)({x, y})[0], x + y * 2));
+  }
+}
+
 TEST(Modules, TrainWithTheirForward) {
   const Tensor x = torch::randn({8, 4}), y = torch::randint(3, {8});
   Classifier net, eager;
