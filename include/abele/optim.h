@@ -1,7 +1,7 @@
 // For users of the library: optimizers that run on the device. Same arithmetic as Python's torch.optim, bit for bit.
 // LibTorch's torch::optim rounds differently in Adam, AdamW and centered RMSprop: their moments differ in the last
-// bit. So do those of its SGD in float16 and bfloat16. One struct is one parameter group; pass several to give
-// parameters different values.
+// bit. So do those of its SGD in float16 and bfloat16. With libtorch = true the device rounds as they do; fromTorch
+// sets it. One struct is one parameter group; pass several to give parameters different values.
 //
 //   abele::optim::AdamW{.lr = 1e-3}
 //   abele::optim::Optimizer({abele::optim::SGD{.lr = 0.1, .parameters = {"encoder"}}, abele::optim::SGD{.lr = 0.01}})
@@ -37,6 +37,7 @@ struct SGD {
   bool nesterov = false;
   bool maximize = false;
   bool fused = false;  // by torch's fused kernels, whose bits differ
+  bool libtorch = false;  // as torch::optim of LibTorch computes, whose last bits differ from those of Python
   std::vector<std::string> parameters = {};
 };
 
@@ -48,6 +49,7 @@ struct Adam {
   double weight_decay = 0;
   bool maximize = false;
   bool fused = false;  // by torch's fused kernels, whose bits differ
+  bool libtorch = false;  // as torch::optim of LibTorch computes, whose last bits differ from those of Python
   std::vector<std::string> parameters = {};
 };
 
@@ -60,6 +62,7 @@ struct AdamW {
   double weight_decay = 1e-2;
   bool maximize = false;
   bool fused = false;  // by torch's fused kernels, whose bits differ
+  bool libtorch = false;  // as torch::optim of LibTorch computes, whose last bits differ from those of Python
   std::vector<std::string> parameters = {};
 };
 
@@ -74,6 +77,7 @@ struct RMSprop {
   bool centered = false;
   bool use_tf_variant = false;
   bool maximize = false;
+  bool libtorch = false;  // as torch::optim of LibTorch computes, whose last bits differ from those of Python
   std::vector<std::string> parameters = {};
 };
 
@@ -137,7 +141,7 @@ struct Optimizer {
 };
 
 /// The groups and numbers of a torch::optim::SGD, Adam, AdamW or RMSprop over parameters of the module. Its state is
-/// not read; a warning says so if it has some. The steps are those of the structs above. Throws E0706 for other
+/// not read; a warning says so if it has some. The steps are LibTorch's, bit for bit. Throws E0706 for other
 /// classes, amsgrad, foreign tensors, and a parameter that is listed several times.
 ABELE_API Optimizer fromTorch(const torch::optim::Optimizer& optimizer, const torch::nn::Module& module);
 

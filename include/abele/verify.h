@@ -74,7 +74,7 @@ ABELE_API Verification verify(CompiledModel& model, const std::vector<Flat>& bat
 /// that have changed, however the program reads them. Afterwards module, gradients and random numbers are as
 /// before.
 /// batches: the arguments of one call each: a std::tuple of them, or the only one. Pass two or more, unless a call has
-/// several micro-batches. Updates are those of Python's torch.optim.
+/// several micro-batches. Updates are those of torch.optim: LibTorch's where the optimizer says so, else Python's.
 /// Throws: what compiling and running throw; E0702 for options without a counterpart in eager (replicas, stochastic
 /// rounding, automatic loss scaling); E0705 for a loaded model, which has no forward; E0708 without batches.
 template <class... Batch>

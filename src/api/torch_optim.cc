@@ -74,6 +74,7 @@ optim::Optimizer allGroups(const torch::optim::Optimizer& optimizer, const std::
   for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
     if (group.params().empty()) continue;
     groups.push_back(groupOf(static_cast<const TorchOptions&>(group.options())));
+    groups.back().libtorch = true;
     groups.back().parameters = namesOf(group, tensors, taken);
   }
   return groups;

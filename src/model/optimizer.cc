@@ -39,6 +39,7 @@ void visitFlags(Group& group, Visit visit) {
   if constexpr (requires { group.use_tf_variant; }) visit("use_tf_variant", group.use_tf_variant);
   if constexpr (requires { group.bias_correction; }) visit("bias_correction", group.bias_correction);
   if constexpr (requires { group.fused; }) visit("fused", group.fused);
+  if constexpr (requires { group.libtorch; }) visit("libtorch", group.libtorch);
 }
 
 double inRange(const char* name, double value, NumberRange range) {

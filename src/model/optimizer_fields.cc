@@ -58,6 +58,8 @@ Fields numbersOf(const OptimizerFields& optimizer, const Fields& group) {
   if (!optimizer.follows_torch) return numbers;
   if (const auto fused = group.find("fused"); fused != group.end())
     numbers["fused"] = (row.traits & kFused) != 0 && fused->second != 0;
+  // Left out where it is off, as it is in programs of Python.
+  if (valueOf(group, "libtorch") != 0) take("libtorch");
   if (optimizer.kind == OptimizerKind::kAdam || optimizer.kind == OptimizerKind::kAdamW) take("rounds_rate");
   if (optimizer.kind == OptimizerKind::kSgd && valueOf(numbers, "momentum") == 0) numbers["dampening"] = 0;
   return numbers;

@@ -14,15 +14,17 @@ nlohmann::json numbersOf(const OptimizerSpec& spec) {
   return {{"groups", spec.groups}, {"loss_scaling", spec.loss_scaling}};
 }
 
-// Which of torch's formulas computes an update. Checkpoints that former versions wrote in C++ do not say it: theirs is
-// 0.
-constexpr const char* kFused = "fused";
+// Which of torch's formulas computes an update. Checkpoints do not say all of them: those of former versions in C++
+// lack "fused", and "libtorch" is only where it is on.
+constexpr const char* kFormulas[] = {"fused", "libtorch"};
 
 /// The numbers of a group as the model's optimizer has them.
 nlohmann::json withoutUnknown(nlohmann::json group, const std::map<std::string, double>& known) {
-  if (group.is_object() && group.contains(kFused) && !known.contains(kFused) && group[kFused] == 0.0)
-    group.erase(kFused);
-  if (group.is_object() && !group.contains(kFused) && known.contains(kFused)) group[kFused] = known.at(kFused);
+  if (!group.is_object()) return group;
+  for (const char* formula : kFormulas) {
+    if (group.contains(formula) && !known.contains(formula) && group[formula] == 0.0) group.erase(formula);
+    if (!group.contains(formula) && known.contains(formula)) group[formula] = known.at(formula);
+  }
   return group;
 }
 

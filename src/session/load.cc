@@ -202,6 +202,7 @@ void setLossScaling(Compiled& compiled, double loss_scaling) {
 void setHypers(Compiled& compiled, const OptimizerSpec& optimizer) {
   const double loss_scaling = optimizer.loss_scaling * compiled.loss_scale_factor;
   for (size_t group = 0; group < optimizer.groups.size(); ++group) {
+    compiled.backend->setHyper(static_cast<int>(group), "libtorch", 0);  // an optimizer of before may have had it
     for (const auto& [name, value] : optimizer.groups[group])
       compiled.backend->setHyper(static_cast<int>(group), name, value);
     compiled.backend->setHyper(static_cast<int>(group), "gradient_scale", 1 / loss_scaling);

@@ -31,6 +31,14 @@ at::Tensor withDecay(at::Tensor gradient, const at::Tensor& weight, const Hypers
   return decay == 0 ? gradient : gradient.add(weight, decay);
 }
 
+/// mean * beta + gradient * (1 - beta), as Python's torch.optim or LibTorch's computes it.
+void moveMean(at::Tensor& mean, const at::Tensor& gradient, double beta, const Hypers& hypers) {
+  if (numberOf(hypers, "libtorch") != 0)
+    mean.mul_(beta).add_(gradient, 1 - beta);
+  else
+    mean.lerp_(gradient, 1 - beta);
+}
+
 void sgd(at::Tensor weight, at::Tensor gradient, const Hypers& hypers, State& state) {
   gradient = withDecay(gradient, weight, hypers);
   const double momentum = numberOf(hypers, "momentum");
@@ -57,7 +65,7 @@ void adam(at::Tensor weight, at::Tensor gradient, const Hypers& hypers, State& s
     state.second = at::zeros_like(weight);
   }
   state.step += 1;
-  state.first.lerp_(gradient, 1 - beta1);
+  moveMean(state.first, gradient, beta1, hypers);
   state.second.mul_(beta2).addcmul_(gradient, gradient, 1 - beta2);
   const double correction1 = 1 - std::pow(beta1, state.step), correction2 = 1 - std::pow(beta2, state.step);
   const at::Tensor root = state.second.sqrt().div_(std::sqrt(correction2)).add_(numberOf(hypers, "eps"));
@@ -75,7 +83,7 @@ void rmsprop(at::Tensor weight, at::Tensor gradient, const Hypers& hypers, State
   state.second.mul_(alpha).addcmul_(gradient, gradient, 1 - alpha);
   at::Tensor root;
   if (is_centered) {
-    state.average.lerp_(gradient, 1 - alpha);
+    moveMean(state.average, gradient, alpha, hypers);
     root = state.second.addcmul(state.average, state.average, -1).sqrt_();
   } else {
     root = state.second.sqrt();

@@ -9,11 +9,17 @@ inline float multiplyAdd(float a, float b, float c) { return __builtin_fmaf(a, b
 
 // at::lerp: from the nearer end.
 struct Lerp {
-  explicit Lerp(float weight)
+  Lerp(float weight, float /*kept*/)
       : is_small((weight < 0 ? -weight : weight) < 0.5F), factor(is_small ? weight : weight - 1) {}
   float operator()(float from, float to) const { return multiplyAdd(factor, to - from, is_small ? from : to); }
   bool is_small;
   float factor;
+};
+// mul_, and add_ with a factor.
+struct WeightedSum {
+  WeightedSum(float weight, float kept_share) : taken(weight), kept(kept_share) {}
+  float operator()(float from, float to) const { return multiplyAdd(to, taken, from * kept); }
+  float taken, kept;
 };
 
 template <bool kDecays>
@@ -40,15 +46,15 @@ void plain(int64_t count, float* __restrict weight, const float* __restrict sum,
     weight[i] = multiplyAdd(gradientOf<kDecays>(weight[i], sum[i], with.gradient), with.rate, weight[i]);
 }
 
-template <bool kDecays>
+template <bool kDecays, class Mean>
 void adamStates(int64_t count, float* __restrict weight, const float* __restrict sum, float* __restrict average,
                 float* __restrict square, const Adam with) {
-  const Lerp lerp(with.taken);
+  const Mean mean(with.taken, with.kept);
   for (int64_t i = 0; i < count; ++i) {
     const float w = weight[i] * with.shrinkage;
     const float gradient = gradientOf<kDecays>(w, sum[i], with.gradient);
     weight[i] = w;
-    average[i] = lerp(average[i], gradient);
+    average[i] = mean(average[i], gradient);
     square[i] = multiplyAdd(with.taken2 * gradient, gradient, square[i] * with.beta2);
   }
 }
@@ -58,17 +64,17 @@ void adamWeights(int64_t count, float* __restrict weight, const float* __restric
   for (int64_t i = 0; i < count; ++i) weight[i] = weight[i] + with.rate * average[i] / (root[i] / with.root + with.eps);
 }
 
-template <bool kDecays, bool kCentered>
+template <bool kDecays, bool kCentered, class Mean>
 void rmspropStates(int64_t count, const float* __restrict weight, const float* __restrict sum, float* __restrict square,
                    float* __restrict average, float* __restrict spread, const Rmsprop with) {
-  const Lerp lerp(with.taken);
+  const Mean mean(with.taken, with.alpha);
   const float under_root = with.eps_under_root ? with.eps : 0;
   for (int64_t i = 0; i < count; ++i) {
     const float gradient = gradientOf<kDecays>(weight[i], sum[i], with.gradient);
     const float s = multiplyAdd(with.taken * gradient, gradient, square[i] * with.alpha);
     square[i] = s;
     if (kCentered) {
-      const float a = lerp(average[i], gradient);
+      const float a = mean(average[i], gradient);
       average[i] = a;
       spread[i] = multiplyAdd(-a, a, s) + under_root;
     } else {
@@ -120,8 +126,12 @@ void update(int64_t count, float* weight, const float* sum, float* velocity, con
 }
 
 void updateStates(int64_t count, float* weight, const float* sum, float* average, float* square, const Adam& with) {
-  choose(with.gradient.decay != 0,
-         [&](auto decays) { adamStates<decays.value>(count, weight, sum, average, square, with); });
+  choose(with.gradient.decay != 0, [&](auto decays) {
+    if (with.lerps)
+      adamStates<decays.value, Lerp>(count, weight, sum, average, square, with);
+    else
+      adamStates<decays.value, WeightedSum>(count, weight, sum, average, square, with);
+  });
 }
 
 void updateWeights(int64_t count, float* weight, const float* average, const float* root, const Adam& with) {
@@ -132,7 +142,10 @@ void updateStates(int64_t count, const float* weight, const float* sum, float* s
                   const Rmsprop& with) {
   choose(with.gradient.decay != 0, [&](auto decays) {
     choose(average != nullptr, [&](auto centered) {
-      rmspropStates<decays.value, centered.value>(count, weight, sum, square, average, spread, with);
+      if (with.lerps)
+        rmspropStates<decays.value, centered.value, Lerp>(count, weight, sum, square, average, spread, with);
+      else
+        rmspropStates<decays.value, centered.value, WeightedSum>(count, weight, sum, square, average, spread, with);
     });
   });
 }

@@ -22,12 +22,17 @@ struct Sgd {
 struct Adam {
   Gradient gradient;
   float shrinkage;  // the weight is multiplied by it first
-  float taken, beta2, taken2, root, eps, rate;
+  // The mean of gradients moves by at::lerp with `taken`; else it is mean * kept + gradient * taken.
+  float taken, kept;
+  bool lerps;
+  float beta2, taken2, root, eps, rate;
 };
 
 struct Rmsprop {
   Gradient gradient;
-  float alpha, taken, eps;
+  float alpha, taken;
+  bool lerps;  // as above; alpha is what is kept
+  float eps;
   bool eps_under_root;
   float momentum, velocity_rate, rate;  // velocity_rate: how much of a step the velocity takes in
 };

@@ -52,6 +52,16 @@ at::Tensor number(double value, c10::ScalarType type) {
   return tensor;
 }
 
+// What a tensor is multiplied by in place. LibTorch's own optimizers call mul_ with a number, which rounds it to the
+// tensor's type; Python's do not.
+at::Tensor factor(double value, c10::ScalarType type, const Hyper& hyper) {
+  at::Tensor tensor = number(value, type);
+  if (!hyper.libtorch || tensor.scalar_type() == type) return tensor;
+  tensor = c10::scalar_to_tensor(value).to(type);
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+
 // Elements [begin, begin + count) in memory order.
 at::Tensor window(const at::Tensor& tensor, int64_t begin, int64_t count) {
   at::Tensor part = at::detail::make_tensor<c10::TensorImpl>(
@@ -145,7 +155,7 @@ double normOf(const at::Tensor& given) {
 // Updates by ATen's operators: any element type and layout ----------------------------------------------------------
 void sgdByOperators(const Tensors& tensors, const Hyper& hyper) {
   const at::Tensor scale = number(hyper.gradient_scale, tensors[0].scalar_type());
-  const at::Tensor mu = number(hyper.momentum, tensors[0].scalar_type());
+  const at::Tensor mu = factor(hyper.momentum, tensors[0].scalar_type(), hyper);
   forEachPart(tensors, [&](const Tensors& part, at::Tensor scratch) {
     at::Tensor weight = part[0];
     at::Tensor grad = gradientOf(weight, part[1], scratch, scale, hyper.weight_decay, hyper);
@@ -169,6 +179,7 @@ struct AdamStep {
         shrinkage(decoupled_weight_decay ? 1 - hyper.lr * hyper.weight_decay : 1),
         root(std::pow(1 - std::pow(hyper.beta2, count), 0.5)),
         rate(-(hyper.lr / (1 - std::pow(hyper.beta1, count)))) {
+    if (hyper.libtorch) root = std::sqrt(1 - std::pow(hyper.beta2, count));
     if (!hyper.rounds_rate || by_lists) return;
     const auto lr = static_cast<float>(hyper.lr);
     const float decayed = lr * static_cast<float>(hyper.weight_decay);
@@ -178,18 +189,29 @@ struct AdamStep {
   double l2, shrinkage, root, rate;
 };
 
+// A mean of gradients: mean * beta + gradient * (1 - beta). weight: beta as a factor of the mean's type.
+void moveMean(at::Tensor& mean, const at::Tensor& gradient, double beta, const at::Tensor& weight,
+              const Hyper& hyper) {
+  if (!hyper.libtorch) {
+    ops::lerp_(mean, gradient, 1 - beta);
+    return;
+  }
+  ops::mul_(mean, weight);
+  ops::add_(mean, gradient, 1 - beta);
+}
+
 void adamByOperators(const Tensors& tensors, const AdamStep& step, const Hyper& hyper) {
   const c10::ScalarType type = tensors[0].scalar_type();
   const at::Tensor scale = number(hyper.gradient_scale, type);
-  const at::Tensor shrinkage = number(step.shrinkage, type);
-  const at::Tensor beta2 = number(hyper.beta2, type);
+  const at::Tensor shrinkage = factor(step.shrinkage, type, hyper);
+  const at::Tensor beta1 = factor(hyper.beta1, type, hyper), beta2 = factor(hyper.beta2, type, hyper);
   const at::Tensor root = number(step.root, type);
   const at::Tensor eps = number(hyper.eps, type);
   forEachPart(tensors, [&](const Tensors& part, at::Tensor scratch) {
     at::Tensor weight = part[0], average = part[2], square = part[3];
     if (step.shrinkage != 1) ops::mul_(weight, shrinkage);
     const at::Tensor grad = gradientOf(weight, part[1], scratch, scale, step.l2, hyper);
-    ops::lerp_(average, grad, 1 - hyper.beta1);
+    moveMean(average, grad, hyper.beta1, beta1, hyper);
     ops::mul_(square, beta2);
     ops::addcmul_(square, grad, grad, 1 - hyper.beta2);
     at::Tensor denominator = ops::sqrt_out(scratch, square);
@@ -207,7 +229,8 @@ struct RmspropKind {
 void rmspropByOperators(const Tensors& tensors, const RmspropKind& kind, const Hyper& hyper) {
   const c10::ScalarType type = tensors[0].scalar_type();
   const at::Tensor scale = number(hyper.gradient_scale, type);
-  const at::Tensor alpha = number(hyper.alpha, type), mu = number(hyper.momentum, type), eps = number(hyper.eps, type);
+  const at::Tensor alpha = factor(hyper.alpha, type, hyper), mu = factor(hyper.momentum, type, hyper);
+  const at::Tensor eps = number(hyper.eps, type);
   forEachPart(tensors, [&](const Tensors& part, at::Tensor scratch) {
     at::Tensor weight = part[0], mean_square = part[2];
     at::Tensor grad = gradientOf(weight, part[1], scratch, scale, hyper.weight_decay, hyper);
@@ -218,7 +241,7 @@ void rmspropByOperators(const Tensors& tensors, const RmspropKind& kind, const H
     at::Tensor denominator = scratch;
     if (kind.centered) {
       at::Tensor mean = part[3];
-      ops::lerp_(mean, grad, 1 - hyper.alpha);
+      moveMean(mean, grad, hyper.alpha, alpha, hyper);
       ops::addcmul_out(denominator, mean_square, mean, mean, -1);
     } else {
       copyInto(denominator, mean_square);
@@ -358,6 +381,8 @@ void adamFused(const Tensors& tensors, const AdamStep& step, const Hyper& hyper)
   const fused::Adam with{.gradient = fusedGradient(hyper, step.l2),
                          .shrinkage = asFloat(step.shrinkage),
                          .taken = asFloat(1 - hyper.beta1),
+                         .kept = asFloat(hyper.beta1),
+                         .lerps = !hyper.libtorch,
                          .beta2 = asFloat(hyper.beta2),
                          .taken2 = asFloat(1 - hyper.beta2),
                          .root = asFloat(step.root),
@@ -376,6 +401,7 @@ void rmspropFused(const Tensors& tensors, const RmspropKind& kind, const Hyper& 
   const fused::Rmsprop with{.gradient = fusedGradient(hyper, hyper.weight_decay),
                             .alpha = asFloat(hyper.alpha),
                             .taken = asFloat(1 - hyper.alpha),
+                            .lerps = !hyper.libtorch,
                             .eps = asFloat(hyper.eps),
                             .eps_under_root = kind.tf_variant,
                             .momentum = asFloat(hyper.momentum),
@@ -441,8 +467,10 @@ bool fusedUpdatesAgree() {
         5, [&](const Tensors& all) { rmspropByOperators(all, kind, hyper); },
         [&](const Tensors& all) { rmspropFused(all, kind, hyper); });
   };
-  for (const bool nesterov : {false, true}) {
+  for (const int trial : {0, 1, 2}) {
+    const bool nesterov = trial == 1;
     hyper.nesterov = nesterov;
+    hyper.libtorch = trial == 2;
     hyper.beta1 = hyper.alpha = nesterov ? 0.9 : 0.2;  // both ways of at::lerp
     if (!sameBits(
             3, [&](const Tensors& all) { sgdByOperators(all, hyper); },
@@ -496,6 +524,8 @@ bool setNumber(Hyper& hyper, const std::string& name, double value) {
     hyper.gradient_scale = value;
   else if (name == "fused")
     hyper.fused = value != 0;
+  else if (name == "libtorch")
+    hyper.libtorch = value != 0;
   else if (name == "rounds_rate")
     hyper.rounds_rate = value != 0;
   else
@@ -525,7 +555,7 @@ void updateSgd(const at::Tensor& param, const at::Tensor& gradient, const at::Te
   const InOneType all(std::move(given));
   if (hyper.fused)
     sgdByTorch(all.tensors(), is_first, hyper);
-  else if (!param.is_cpu())
+  else if (!param.is_cpu() && !hyper.libtorch)
     sgdByLists(all.tensors(), hyper);
   else
     canFuse(all.tensors()) ? sgdFused(all.tensors(), hyper) : sgdByOperators(all.tensors(), hyper);
@@ -536,7 +566,7 @@ void updateAdam(const std::vector<AdamTensors>& all, bool decoupled_weight_decay
   std::map<c10::ScalarType, AdamLists> lists;  // torch makes lists of one element type
   for (const AdamTensors& one : all) {
     const auto isOfType = [&](const at::Tensor& tensor) { return tensor.scalar_type() == one.param.scalar_type(); };
-    if (hyper.fused || one.param.is_cpu() || one.param.is_complex() || !isOfType(one.gradient) ||
+    if (hyper.fused || hyper.libtorch || one.param.is_cpu() || one.param.is_complex() || !isOfType(one.gradient) ||
         !isOfType(one.exp_avg) || !isOfType(one.exp_avg_sq)) {
       updateAdam(one.param, one.gradient, one.exp_avg, one.exp_avg_sq, one.step, decoupled_weight_decay, hyper);
       continue;
@@ -556,11 +586,12 @@ void updateAdam(const at::Tensor& param, const at::Tensor& sum, const at::Tensor
       withComplexGradient(param, decoupled_weight_decay ? 0 : given_hyper.weight_decay, gradient, given_hyper);
   float& count = *step.mutable_data_ptr<float>();
   count += 1;
-  const AdamStep now(hyper, static_cast<double>(count), decoupled_weight_decay, /*by_lists=*/!param.is_cpu());
+  const bool by_lists = !param.is_cpu() && !hyper.libtorch;
+  const AdamStep now(hyper, static_cast<double>(count), decoupled_weight_decay, by_lists);
   const InOneType all({asReal(param), asReal(gradient), asReal(exp_avg), asReal(exp_avg_sq)});
   if (hyper.fused)
     adamByTorch(all.tensors(), step, decoupled_weight_decay, hyper);
-  else if (!param.is_cpu())
+  else if (by_lists)
     adamByLists(listsOf(all.tensors(), now), hyper);
   else
     canFuse(all.tensors()) ? adamFused(all.tensors(), now, hyper) : adamByOperators(all.tensors(), now, hyper);
@@ -576,7 +607,7 @@ void updateRmsprop(const at::Tensor& param, const at::Tensor& sum, const at::Ten
   if (buffer.defined()) given.push_back(asReal(buffer));
   const InOneType all(std::move(given));
   const RmspropKind kind{average.defined(), buffer.defined(), tf_variant};
-  if (!param.is_cpu() && !tf_variant)  // torch has no other
+  if (!param.is_cpu() && !tf_variant && !hyper.libtorch)  // torch has no other
     rmspropByLists(all.tensors(), kind, hyper);
   else
     canFuse(all.tensors()) ? rmspropFused(all.tensors(), kind, hyper) : rmspropByOperators(all.tensors(), kind, hyper);

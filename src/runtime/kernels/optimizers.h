@@ -15,6 +15,7 @@ struct Hyper {
   double gradient_scale = 1;  // the gradient sum is multiplied by it first, when it is not 1
   bool rounds_rate = false;   // Adam: lr is a float32 tensor in torch, which rounds what it makes of it
   bool fused = false;         // by torch's fused kernels, whose bits differ from those of its other implementations
+  bool libtorch = false;      // as the classes torch::optim of C++ compute, whose last bits differ from those of Python
 };
 
 /// By its name. False: there is no such number.

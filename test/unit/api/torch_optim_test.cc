@@ -34,8 +34,10 @@ abele::TrainingModel train(nn::Sequential net, const torch::optim::Optimizer& op
 
 /// Steps of eager LibTorch and of the device, with a scheduler for each. Returns the largest difference of a weight.
 template <class TorchOptimizer, class TorchOptions>
-double differenceAfterSteps(const TorchOptions& first, const TorchOptions& second) {
-  const Batch batch;
+double differenceAfterSteps(const TorchOptions& first, const TorchOptions& second, at::ScalarType type = at::kFloat) {
+  Batch batch;
+  batch.x = batch.x.to(type);
+  batch.y = batch.y.to(type);
   const auto optimizerOf = [&](nn::Sequential net) {
     std::vector<torch::optim::OptimizerParamGroup> groups;
     groups.emplace_back(net[0]->parameters(), std::make_unique<TorchOptions>(first));
@@ -43,6 +45,8 @@ double differenceAfterSteps(const TorchOptions& first, const TorchOptions& secon
     return TorchOptimizer(groups, first);
   };
   nn::Sequential eager = makeNet(), net = makeNet();
+  eager->to(type);
+  net->to(type);
   TorchOptimizer host = optimizerOf(eager), device = optimizerOf(net);
   torch::optim::StepLR host_rate(host, 2, 0.5), device_rate(device, 2, 0.5);
   auto model = train(net, device);
@@ -58,7 +62,7 @@ double differenceAfterSteps(const TorchOptions& first, const TorchOptions& secon
   model.copyWeightsToHost();
   double most = 0;
   for (const auto& item : eager->named_parameters())
-    most = std::max(most, (item.value() - net->named_parameters()[item.key()]).abs().max().item<double>());
+    most = std::max(most, (item.value() - net->named_parameters()[item.key()]).abs().max().template item<double>());
   return most;
 }
 
@@ -70,14 +74,63 @@ TEST(TorchOptim, StepsAreThoseOfLibTorch) {
   EXPECT_EQ(
       differenceAfterSteps<torch::optim::RMSprop>(RMSpropOptions(0.01).alpha(0.9), RMSpropOptions(0.02).momentum(0.5)),
       0);
-  // Python's torch rounds moments otherwise than LibTorch, and the device does as Python's.
-  EXPECT_LT(differenceAfterSteps<torch::optim::RMSprop>(RMSpropOptions(0.01).centered(true),
-                                                        RMSpropOptions(0.02).centered(true)),
-            1e-6);
-  EXPECT_LT(differenceAfterSteps<torch::optim::Adam>(AdamOptions(0.01).betas({0.8, 0.9}),
+  EXPECT_EQ(differenceAfterSteps<torch::optim::RMSprop>(RMSpropOptions(0.01).centered(true),
+                                                        RMSpropOptions(0.02).centered(true).momentum(0.5)),
+            0);
+  EXPECT_EQ(differenceAfterSteps<torch::optim::Adam>(AdamOptions(0.01).betas({0.8, 0.9}),
                                                      AdamOptions(0.02).weight_decay(0.1)),
-            1e-6);
-  EXPECT_LT(differenceAfterSteps<torch::optim::AdamW>(AdamWOptions(0.01).eps(1e-6), AdamWOptions(0.02)), 1e-6);
+            0);
+  EXPECT_EQ(differenceAfterSteps<torch::optim::AdamW>(AdamWOptions(0.01).eps(1e-6), AdamWOptions(0.02)), 0);
+}
+
+TEST(TorchOptim, StepsAreThoseOfLibTorchInEveryType) {
+  using torch::optim::AdamOptions, torch::optim::AdamWOptions, torch::optim::RMSpropOptions, torch::optim::SGDOptions;
+  for (const at::ScalarType type : {at::kDouble, at::kHalf, at::kBFloat16}) {
+    SCOPED_TRACE(c10::toString(type));
+    EXPECT_EQ(differenceAfterSteps<torch::optim::SGD>(SGDOptions(0.1).momentum(0.9),
+                                                      SGDOptions(0.05).momentum(0.5).nesterov(true), type),
+              0);
+    EXPECT_EQ(differenceAfterSteps<torch::optim::RMSprop>(RMSpropOptions(0.01).eps(1e-4).centered(true).momentum(0.7),
+                                                          RMSpropOptions(0.02).eps(1e-4), type),
+              0);
+    EXPECT_EQ(differenceAfterSteps<torch::optim::Adam>(AdamOptions(0.01).eps(1e-4),
+                                                       AdamOptions(0.02).eps(1e-4).weight_decay(0.1), type),
+              0);
+    EXPECT_EQ(
+        differenceAfterSteps<torch::optim::AdamW>(AdamWOptions(0.01).eps(1e-4), AdamWOptions(0.02).eps(1e-4), type),
+        0);
+  }
+}
+
+TEST(TorchOptim, FormulasAreThoseOfTheOptimizerThatWasSetLast) {
+  const Batch batch;
+  const auto weights = [&](bool first, bool second) {
+    nn::Sequential net = makeNet();
+    auto model = abele::trainingModel(
+        net, [net](Tensor x, Tensor y) mutable { return torch::mse_loss(net->forward(x), y); },
+        abele::Options().threadsPerDevice(1), abele::optim::AdamW{.lr = 0.01, .libtorch = first});
+    for (int step = 0; step < 6; ++step) model(batch.x, batch.y);
+    model.setOptimizer(abele::optim::AdamW{.lr = 0.01, .libtorch = second});
+    for (int step = 0; step < 6; ++step) model(batch.x, batch.y);
+    EXPECT_EQ(std::get<std::vector<abele::optim::AdamW>>(model.optimizer().groups)[0].libtorch, second);
+    model.copyWeightsToHost();
+    return net[0]->parameters()[0].detach().clone();
+  };
+  const Tensor python = weights(false, false), libtorch = weights(true, true);
+  EXPECT_FALSE(torch::equal(python, libtorch));
+  EXPECT_FALSE(torch::equal(weights(true, false), libtorch));
+  EXPECT_FALSE(torch::equal(weights(false, true), python));
+}
+
+TEST(TorchOptim, VerifyKnowsTheFormulas) {
+  at::set_num_threads(1);
+  const Batch batch;
+  nn::Sequential net = makeNet();
+  const torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(0.01));
+  auto model = train(net, optimizer);
+  const abele::Verification proof =
+      abele::verify(model, std::tuple(batch.x, batch.y), std::tuple(batch.y.repeat({1, 2}), batch.y));
+  EXPECT_TRUE(proof.equal()) << proof.text;
 }
 
 TEST(TorchOptim, ParametersInNoGroupStayAsTheyAre) {

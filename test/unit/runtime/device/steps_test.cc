@@ -87,7 +87,7 @@ TEST_P(Steps, TakesEveryNumberOfTheTableAndNoOther) {
   const auto backend = load(p);
   for (const OptimizerRow& row : allOptimizers())
     for (const std::string& name : row.numbers) EXPECT_EQ(codeOf([&] { backend->setHyper(1, name, 0.5); }), "none");
-  for (const char* name : {"maximize", "gradient_scale", "fused", "rounds_rate"})
+  for (const char* name : {"maximize", "gradient_scale", "fused", "libtorch", "rounds_rate"})
     EXPECT_EQ(codeOf([&] { backend->setHyper(1, name, 1); }), "none") << name;
   EXPECT_EQ(codeOf([&] { backend->setHyper(1, "speed", 1); }), "E0706");
   EXPECT_EQ(codeOf([&] { backend->setHyper(1000, "lr", 1); }), "none") << "a group without updates";
