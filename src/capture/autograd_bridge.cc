@@ -75,7 +75,10 @@ std::vector<at::Tensor> accumulated(const at::Tensor& loss, const at::Tensor& lo
 /// Images of a loss among autograd's functions.
 class LossImages {
  public:
-  explicit LossImages(const torch::autograd::Node* loss) { found_[loss] = LossImage::kSame; }
+  /// is_single: the loss has one element.
+  LossImages(const torch::autograd::Node* loss, bool is_single) : is_single_(is_single) {
+    found_[loss] = LossImage::kSame;
+  }
 
   LossImage of(const torch::autograd::Node* node) {
     const auto [place, is_new] = found_.emplace(node, LossImage::kOther);
@@ -95,7 +98,9 @@ class LossImages {
 
   LossImage imageOf(const torch::autograd::Node& node) {
     const std::string name = node.name();
-    const bool adds = isOneOf(name, {"Add", "Sub", "Rsub"}), scales = isOneOf(name, {"Mul", "Div", "Neg"});
+    const bool adds = isOneOf(name, {"Add", "Sub", "Rsub"});
+    // Training starts with a one for each element of the loss, which is the gradient of their sum.
+    const bool scales = isOneOf(name, {"Mul", "Div", "Neg"}) || (!is_single_ && isOneOf(name, {"Mean"}));
     if (!adds && !scales &&
         !isOneOf(name, {"Clone", "ToCopy", "View", "ReshapeAlias", "UnsafeView", "Squeeze", "Unsqueeze", "Expand",
                         "Alias", "Mean", "Sum"}))
@@ -113,6 +118,7 @@ class LossImages {
     return scales || images > 1 ? std::max(image, LossImage::kMultiple) : image;
   }
 
+  bool is_single_;
   std::unordered_map<const torch::autograd::Node*, LossImage> found_;
 };
 
@@ -163,7 +169,13 @@ std::vector<at::Tensor> gradients(const at::Tensor& loss, const at::Tensor& loss
 
 LossImage imageOfLoss(const at::Tensor& result, const at::Tensor& loss) {
   if (!result.defined() || !result.grad_fn() || !loss.grad_fn()) return LossImage::kOther;
-  return LossImages(loss.grad_fn().get()).of(result.grad_fn().get());
+  return LossImages(loss.grad_fn().get(), loss.numel() == 1).of(result.grad_fn().get());
+}
+
+bool isMadeOf(const at::Tensor& result, const at::Tensor& loss) {
+  if (!result.defined() || !result.grad_fn() || !loss.grad_fn()) return false;
+  return std::ranges::any_of(functionsOf(result),
+                             [&](const torch::autograd::Node* each) { return each == loss.grad_fn().get(); });
 }
 
 bool hasAccumulationHooks(const at::Tensor& parameter) {

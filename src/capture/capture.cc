@@ -134,10 +134,22 @@ void warnOfReturnedLoss(const std::vector<at::Tensor>& results, const at::Tensor
               "out; mark the sum as the loss with ", mark);
     return;
   }
-  if (multiple < results.size() && !returns_loss)
+  if (returns_loss) return;
+  if (multiple < results.size()) {
     log::warn("result ", multiple,
               " of forward is a multiple of its loss, and training starts from the loss itself; mark ",
               "the multiple as the loss with ", mark);
+    return;
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    // Of one element: a program in eager would call backward() of it.
+    if (!results[i].defined() || results[i].numel() != 1 || !isMadeOf(results[i], loss)) continue;
+    log::warn("result ", i,
+              " of forward is made of its loss, and training starts from the loss itself; if the result is to be "
+              "trained on, mark it with ",
+              mark);
+    return;
+  }
 }
 
 /// What an optimizer could train must be the model's: it would stay as it is, without a word.
@@ -176,6 +188,9 @@ void recordBackward(Recorder& recorder, const Request& request, const std::vecto
   }
   warnOfAccumulationHooks(owners);
   // As in PopTorch: what the loss does not reach is simply not trained.
+  if (!parameters.empty() && !loss.requires_grad())
+    log::warn("the loss depends on no parameter that is trained, and training changes nothing: forward detaches what ",
+              "it is made of, or runs without gradients");
   if (parameters.empty() || !loss.requires_grad()) return;
   at::Tensor loss_gradient;
   {

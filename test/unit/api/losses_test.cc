@@ -1,4 +1,7 @@
 // Which value training starts from.
+#include <functional>
+#include <string>
+
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -70,6 +73,44 @@ TEST(Losses, ALossInsideOfWhatForwardReturnsIsWarnedOf) {
               return std::pair(loss, loss.sqrt());
             }),
             "");
+}
+
+std::string warningsWith(const std::function<Tensor(nn::Linear&, Tensor, Tensor)>& loss) {
+  testing::internal::CaptureStderr();
+  weightAfterAStep(loss);
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(Losses, ReductionsOfALossOfManyElements) {
+  const auto unreduced = [](nn::Linear& net, Tensor x, Tensor y) {
+    return F::mse_loss(net(x), y, F::MSELossFuncOptions(torch::kNone));
+  };
+  // Training starts with ones, which are the sum's gradient and not the mean's.
+  const auto sum = [&](nn::Linear& net, Tensor x, Tensor y) { return unreduced(net, x, y).sum(); };
+  EXPECT_TRUE(torch::equal(weightAfterAStep(sum), eagerWeightAfterAStep(sum)));
+  EXPECT_EQ(warningsWith(sum), "");
+  const std::string text =
+      warningsWith([&](nn::Linear& net, Tensor x, Tensor y) { return unreduced(net, x, y).mean(); });
+  EXPECT_NE(text.find("abele::identityLoss"), std::string::npos) << text;
+  const auto marked = [&](nn::Linear& net, Tensor x, Tensor y) {
+    return abele::identityLoss(unreduced(net, x, y).mean(), abele::Reduction::kNone);
+  };
+  EXPECT_TRUE(torch::equal(weightAfterAStep(marked), eagerWeightAfterAStep(marked)));
+  EXPECT_EQ(warningsWith(marked), "");
+  EXPECT_EQ(warningsWith([](nn::Linear& net, Tensor x, Tensor y) { return torch::mse_loss(net(x), y).mean(); }), "");
+}
+
+TEST(Losses, AFunctionOfTheLossIsWarnedOf) {
+  const std::string text =
+      warningsWith([](nn::Linear& net, Tensor x, Tensor y) { return torch::mse_loss(net(x), y).sqrt(); });
+  EXPECT_NE(text.find("is made of its loss"), std::string::npos) << text;
+  EXPECT_NE(text.find("abele::identityLoss"), std::string::npos) << text;
+}
+
+TEST(Losses, ALossThatTrainsNothingIsWarnedOf) {
+  const std::string text =
+      warningsWith([](nn::Linear& net, Tensor x, Tensor y) { return torch::mse_loss(net(x).detach(), y); });
+  EXPECT_NE(text.find("the loss depends on no parameter that is trained"), std::string::npos) << text;
 }
 
 }  // namespace
