@@ -172,8 +172,9 @@ LossImage imageOfLoss(const at::Tensor& result, const at::Tensor& loss) {
   return LossImages(loss.grad_fn().get(), loss.numel() == 1).of(result.grad_fn().get());
 }
 
-bool isMadeOf(const at::Tensor& result, const at::Tensor& loss) {
+bool isFunctionOf(const at::Tensor& result, const at::Tensor& loss) {
   if (!result.defined() || !result.grad_fn() || !loss.grad_fn()) return false;
+  if (result.grad_fn()->name().starts_with("ExpBackward")) return false;
   return std::ranges::any_of(functionsOf(result),
                              [&](const torch::autograd::Node* each) { return each == loss.grad_fn().get(); });
 }

@@ -21,8 +21,9 @@ std::vector<at::Tensor> gradients(const at::Tensor& loss, const at::Tensor& loss
 /// that is no sum (kOther), the loss itself, a multiple of it, or the loss plus a term with a gradient of its own.
 enum class LossImage : uint8_t { kOther, kSame, kMultiple, kWithTerm };
 LossImage imageOfLoss(const at::Tensor& result, const at::Tensor& loss);
-/// Is the loss among what the result was made of, by differentiable operators of any kind?
-bool isMadeOf(const at::Tensor& result, const at::Tensor& loss);
+/// Is the loss among what the result was made of, by differentiable operators of any kind? Not where the last one is
+/// exp: that is a perplexity, which programs look at and do not train on.
+bool isFunctionOf(const at::Tensor& result, const at::Tensor& loss);
 
 /// Are there functions that torch calls when it has added a gradient to parameter.grad? Requires: requires_grad.
 bool hasAccumulationHooks(const at::Tensor& parameter);

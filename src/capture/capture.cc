@@ -143,7 +143,7 @@ void warnOfReturnedLoss(const std::vector<at::Tensor>& results, const at::Tensor
   }
   for (size_t i = 0; i < results.size(); ++i) {
     // Of one element: a program in eager would call backward() of it.
-    if (!results[i].defined() || results[i].numel() != 1 || !isMadeOf(results[i], loss)) continue;
+    if (!results[i].defined() || results[i].numel() != 1 || !isFunctionOf(results[i], loss)) continue;
     log::warn("result ", i,
               " of forward is made of its loss, and training starts from the loss itself; if the result is to be "
               "trained on, mark it with ",

@@ -16,15 +16,17 @@ nlohmann::json numbersOf(const OptimizerSpec& spec) {
 
 // Which of torch's formulas computes an update. Checkpoints do not say all of them: those of former versions in C++
 // lack "fused", and "libtorch" is only where it is on.
-constexpr const char* kFormulas[] = {"fused", "libtorch"};
+constexpr const char* kFused = "fused";
+constexpr const char* kLibtorch = "libtorch";
 
 /// The numbers of a group as the model's optimizer has them.
 nlohmann::json withoutUnknown(nlohmann::json group, const std::map<std::string, double>& known) {
   if (!group.is_object()) return group;
-  for (const char* formula : kFormulas) {
-    if (group.contains(formula) && !known.contains(formula) && group[formula] == 0.0) group.erase(formula);
-    if (!group.contains(formula) && known.contains(formula)) group[formula] = known.at(formula);
-  }
+  // A run of C++ may go on in Python, and the other way round: by what the optimizer of then computes.
+  group.erase(kLibtorch);
+  if (known.contains(kLibtorch)) group[kLibtorch] = known.at(kLibtorch);
+  if (group.contains(kFused) && !known.contains(kFused) && group[kFused] == 0.0) group.erase(kFused);
+  if (!group.contains(kFused) && known.contains(kFused)) group[kFused] = known.at(kFused);
   return group;
 }
 

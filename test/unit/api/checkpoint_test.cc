@@ -428,5 +428,21 @@ TEST(Checkpoint, SaysWhichOfTorchsFormulasUpdates) {
   expectSame(whole, after, 4);
 }
 
+TEST(Checkpoint, FormulasAreThoseOfTheModelThatGoesOn) {
+  Folder folder;
+  const optim::Optimizer python = optim::AdamW{.lr = 0.05}, libtorch = optim::AdamW{.lr = 0.05, .libtorch = true};
+  Training whole(7, libtorch), before(7, libtorch), after(8, libtorch), other(8, python);
+  whole.trainTo(9);
+  before.trainTo(4, folder.path);
+  for (Training* each : {&after, &other}) {
+    ASSERT_TRUE(loadCheckpoint(folder.path, each->model, &each->loader));
+    each->step = 4;
+    each->trainTo(9);
+  }
+  expectSame(whole, after, 4);
+  const auto states = other.model.optimizerState(), same = after.model.optimizerState();
+  EXPECT_FALSE(torch::equal(states.begin()->second, same.begin()->second)) << "rounded as LibTorch does";
+}
+
 }  // namespace
 }  // namespace abele::test

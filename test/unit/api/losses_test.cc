@@ -105,6 +105,7 @@ TEST(Losses, AFunctionOfTheLossIsWarnedOf) {
       warningsWith([](nn::Linear& net, Tensor x, Tensor y) { return torch::mse_loss(net(x), y).sqrt(); });
   EXPECT_NE(text.find("is made of its loss"), std::string::npos) << text;
   EXPECT_NE(text.find("abele::identityLoss"), std::string::npos) << text;
+  EXPECT_EQ(warningsWith([](nn::Linear& net, Tensor x, Tensor y) { return torch::mse_loss(net(x), y).exp(); }), "");
 }
 
 TEST(Losses, ALossThatTrainsNothingIsWarnedOf) {

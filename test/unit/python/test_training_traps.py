@@ -321,6 +321,36 @@ def test_a_multiple_of_the_loss(result, said):
     assert "multiple of its loss" in text and "poptorch.identity_loss" in text
 
 
+def test_the_mean_of_a_loss_of_many_elements(said):
+    class Mean(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(3, 2)
+
+        def forward(self, x, target):
+            return torch.nn.functional.mse_loss(self.fc(x), target, reduction="none").mean()
+
+    trained(poptorch, Mean())[0](X, TARGET)
+    (text,) = said()
+    assert "multiple of its loss" in text and "poptorch.identity_loss" in text
+
+
+def test_a_function_of_the_loss(said):
+    trained(poptorch, Returns(lambda self, out, loss: loss.sqrt()))[0](X, TARGET)
+    (text,) = said()
+    assert "is made of its loss" in text and "poptorch.identity_loss" in text
+
+
+def test_a_loss_that_depends_on_no_parameter(said):
+    class Detached(Returns):
+        def forward(self, x, target):
+            return torch.nn.functional.mse_loss(self.fc(x).detach(), target)
+
+    trained(poptorch, Detached(None))[0](X, TARGET)
+    (text,) = said()
+    assert "the loss depends on no parameter that is trained" in text
+
+
 @pytest.mark.parametrize("result", FINE.values(), ids=FINE)
 def test_losses_that_are_what_they_look_like(result, said):
     trained(poptorch, Returns(result))[0](X, TARGET)
