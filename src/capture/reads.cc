@@ -30,11 +30,10 @@ void Reads::answer(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     may_vary = false;
   position_.moveHere();
   if (may_vary && !areAllowed() && !isCertain(stack->back())) {
-    if (name == "aten::equal" && (request_.checks_comparisons || request_.trusts_reads))
-      return recordComparison(op, stack);
-    if (name == "aten::_local_scalar_dense" && (request_.trusts_reads || isQuestionOfInputs(stack->back())))
+    if (name == "aten::equal" && isComparisonChecked(*stack)) return recordComparison(op, stack);
+    if (name == "aten::_local_scalar_dense" && !countsBatches(*stack) && isChecked(stack->back().toTensor()))
       recordRead(stack->back().toTensor());
-    else if (!countsBatches(*stack))
+    else if (!count_)
       position_.refuseRead();
   }
   op.callBoxed(stack);
@@ -47,11 +46,17 @@ at::Tensor Reads::readMemory(const at::Tensor& tensor, const std::string& reader
   }
   position_.op_name = reader;
   position_.moveHere();
-  if (!request_.trusts_reads) position_.refuseRead();
+  if (!isChecked(tensor)) position_.refuseRead();
   const DispatchMode::Paused paused(mode);
   const torch::jit::Stack operands = {tensor};
   const Locks::Unlocked unlocked(locks_, operands, operands.size());
   return recordRead(tensor);
+}
+
+bool Reads::keepsShapeOf(const at::Tensor& tensor) {
+  const bool keeps = isChecked(tensor);
+  if (keeps) noteSteered();
+  return keeps;
 }
 
 /// The program goes on with this micro-batch's answer, and the graph checks it in every other.
@@ -70,35 +75,79 @@ const ir::Node* Reads::makerOf(const c10::IValue& read) const {
   return read.isTensor() ? writer_.makerOf(values_.contentsOf(read.toTensor())) : nullptr;
 }
 
-/// Is it the answer to `all` or `any`, or to a question about masks, labels or ids alone? Programs that ask so check
-/// their inputs, or choose a shorter way where nothing is masked: the answer rarely changes, and each step makes sure
-/// that it has not.
-bool Reads::isQuestionOfInputs(const c10::IValue& read) const {
-  if (!read.isTensor() || read.toTensor().scalar_type() != at::kBool) return false;
-  const ir::Node* question = makerOf(read);
+/// May the program keep what it reads, because each step makes sure that it has not changed?
+bool Reads::isChecked(const at::Tensor& read) {
+  return request_.trusts_reads || isWholeQuestion(read) || followsFromIntegers(read);
+}
+
+bool Reads::isComparisonChecked(const torch::jit::Stack& stack) {
+  const auto is_known = [&](const at::Tensor& tensor) {
+    return !values_.mayVary(tensor) || followsFromIntegers(tensor);
+  };
+  return request_.checks_comparisons || request_.trusts_reads ||
+         (is_known(stack.back().toTensor()) && is_known(stack[stack.size() - 2].toTensor()));
+}
+
+/// Is it the answer to `all` or `any`, also where the program counts what is true? Programs that ask so check their
+/// inputs, or choose a shorter way where nothing is masked: the answer rarely changes.
+bool Reads::isWholeQuestion(const at::Tensor& read) const {
+  const ir::Node* question = read.scalar_type() == at::kBool ? makerOf(read) : nullptr;
   if (question == nullptr) return false;
   if (question->op == "aten::all" || question->op == "aten::any") return true;
+  if ((question->op != "aten::eq.Scalar" && question->op != "aten::ne.Scalar") || question->args.size() != 2 ||
+      question->args[0].kind != Arg::Kind::kId)
+    return false;
+  const ir::Node* count = writer_.makerOf(static_cast<ir::ValueId>(question->args[0].i));
+  if (count == nullptr || count->op != "aten::sum" || count->args[0].kind != Arg::Kind::kId) return false;
+  const Type& mask = graph().values[count->args[0].i].type;
+  const Arg& number = question->args[1];
+  const bool is_integer = number.kind == Arg::Kind::kInt || number.number_kind == Arg::Kind::kInt;
+  return mask.dtype == DType::kBool && is_integer && (number.i == 0 || number.i == mask.numel());
+}
+
+/// Does it follow from integer or boolean arguments and from buffers alone: masks, labels, ids, lengths, sizes, flags?
+/// Programs compare the number of an image's words with the number of its pieces, are told the sizes of images so, and
+/// ask in which state they are. Buffers that the program writes are found at the end.
+/// In a loop only booleans are kept: the numbers that its body is given are those of one turn.
+bool Reads::followsFromIntegers(const at::Tensor& read) {
+  if (request_.is_nested && read.scalar_type() != at::kBool) return false;
+  if (inputs_.bufferOf(read) != nullptr) values_.lookUp(read);
   std::unordered_set<ir::ValueId> seen;
-  std::vector<ir::ValueId> open = {values_.contentsOf(read.toTensor())};
+  std::vector<ir::ValueId> open = {values_.contentsOf(read)};
+  std::vector<int32_t> buffers;
   while (!open.empty()) {
     const ir::ValueId value = open.back();
     open.pop_back();
+    if (value == ir::kNone) return false;
     if (!writer_.varies(value) || !seen.insert(value).second) continue;
-    const auto dtype = static_cast<at::ScalarType>(graph().values[value].type.dtype);
     const ir::Node* maker = writer_.makerOf(value);
-    if (!at::isIntegralType(dtype, /*includeBool=*/true) || (maker != nullptr && maker->isRandom())) return false;
+    if (maker == nullptr ? !isIntegerOrBuffer(value, buffers) : maker->isRandom()) return false;
     if (maker != nullptr)
       ir::forEachOperand(*maker, [&](ir::ValueId operand) { open.push_back(graph().baseOf(operand)); });
-    else if (!isArgument(value))
-      return false;
   }
+  for (const int32_t buffer : buffers) kept_buffers_.push_back({buffer, position_.op_name, position_.where});
   return true;
 }
 
-bool Reads::isArgument(ir::ValueId value) const {
-  return std::ranges::any_of(graph().inputs, [&](const ir::Input& input) {
-    return input.value == value && input.kind == ir::InputKind::kArgument;
-  });
+bool Reads::isIntegerOrBuffer(ir::ValueId value, std::vector<int32_t>& buffers) const {
+  const auto input = std::ranges::find(graph().inputs, value, &ir::Input::value);
+  if (input == graph().inputs.end()) return false;
+  if (input->kind == ir::InputKind::kBuffer) buffers.push_back(input->external);
+  const auto dtype = static_cast<at::ScalarType>(graph().values[value].type.dtype);
+  const bool is_integer = at::isIntegralType(dtype, /*includeBool=*/true);
+  return input->kind == ir::InputKind::kBuffer || (input->kind == ir::InputKind::kArgument && is_integer);
+}
+
+void Reads::requireUnwrittenBuffers() {
+  for (const KeptBuffer& kept : kept_buffers_) {
+    const bool is_written = std::ranges::any_of(graph().outputs, [&](const ir::Output& output) {
+      return output.kind == ir::OutputKind::kUpdate && output.target == kept.external;
+    });
+    if (!is_written) continue;
+    position_.op_name = kept.reader;
+    position_.where = kept.where;
+    position_.refuseRead();
+  }
 }
 
 /// Has the comparison of a uniform random number with a plain number the same answer for all draws? Layers that are

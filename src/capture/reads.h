@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "capture/boxed_call.h"
 #include "capture/capture.h"
@@ -34,8 +35,10 @@ class Reads {
   /// Runs such an operator. Throws E0101.
   void answer(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   /// The program reads the tensor's memory itself, outside all operators; reader: how. Returns what it may read. Throws
-  /// E0101 when its value may differ between micro-batches and the request does not trust it.
+  /// E0101 when its value may differ between micro-batches, unless each step can check that it does not.
   at::Tensor readMemory(const at::Tensor& tensor, const std::string& reader, const DispatchMode& mode);
+  /// May the program keep a shape that follows from the tensor's values? The operator checks it in each step.
+  bool keepsShapeOf(const at::Tensor& tensor);
   /// Values read until the matching allow(false) do not steer the program. Nests.
   void allow(bool allow) { allowed_ += allow ? 1 : -1; }
   bool areAllowed() const { return allowed_ > 0; }
@@ -44,6 +47,8 @@ class Reads {
   void beforeOperator(torch::jit::Stack* stack);
   /// E0101 where the last value that was read is a number of batches.
   void requireNoCount();
+  /// At the end: E0101 where the program has kept what follows from a buffer, and writes that buffer.
+  void requireUnwrittenBuffers();
 
  private:
   /// A number of batches that the program has just read.
@@ -53,13 +58,23 @@ class Reads {
     Where where;
   };
 
+  /// A buffer that the program has read.
+  struct KeptBuffer {
+    int32_t external = ir::kNone;
+    std::string reader;
+    Where where;
+  };
+
   const ir::Graph& graph() const { return writer_.graph(); }
   const ir::Node* makerOf(const c10::IValue& read) const;
   void recordComparison(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   at::Tensor recordRead(const at::Tensor& tensor);
   bool isCertain(const c10::IValue& read) const;
-  bool isQuestionOfInputs(const c10::IValue& read) const;
-  bool isArgument(ir::ValueId value) const;
+  bool isChecked(const at::Tensor& read);
+  bool isComparisonChecked(const torch::jit::Stack& stack);
+  bool isWholeQuestion(const at::Tensor& read) const;
+  bool followsFromIntegers(const at::Tensor& read);
+  bool isIntegerOrBuffer(ir::ValueId value, std::vector<int32_t>& buffers) const;
   bool countsBatches(const torch::jit::Stack& stack);
 
   const Request& request_;
@@ -71,6 +86,7 @@ class Reads {
   Locks& locks_;
   const RunOperator record_;
   std::optional<BatchCount> count_;  // beforeOperator decides what follows it
+  std::vector<KeptBuffer> kept_buffers_;
   int allowed_ = 0;
 };
 

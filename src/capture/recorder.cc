@@ -91,7 +91,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (Reads::isRead(position_.op_name)) return reads_.answer(op, stack);
   if (rewrites_.recordAnother(op, stack)) return;
   if (looksElsewhere(op, *stack)) return callUnlocked(op, stack);
-  rewrites_.requireFixedShapes(op, *stack);
+  rewrites_.requireFixedShapes(op, *stack, [this](const at::Tensor& tensor) { return reads_.keepsShapeOf(tensor); });
   rewrites_.widen(op, stack);
   const bool may_draw = Draws::mayDraw(op);
   if (may_draw) draws_.lendGenerator(op, stack);
@@ -226,6 +226,7 @@ void Recorder::noteHeldResult(const std::vector<at::Tensor>& results) {
 Recording Recorder::finish(const std::vector<at::Tensor>& results) {
   reads_.requireNoCount();
   inputs_.recordWrites();
+  reads_.requireUnwrittenBuffers();
   noteHeldResult(results);
   draws_.finish(recording_);
   return std::move(recording_);

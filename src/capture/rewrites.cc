@@ -313,7 +313,8 @@ const at::Tensor* Rewrites::beforeCast(const at::Tensor& result) const {
 // --- shapes ----------------------------------------------------------------------------------------------------------
 
 // What the program would have to be captured anew for: shapes are part of a graph.
-void Rewrites::requireFixedShapes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+void Rewrites::requireFixedShapes(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
+                                  c10::function_ref<bool(const at::Tensor&)> keeps) {
   if (!op.hasTag(at::Tag::dynamic_output_shape)) return;
   const auto argument = [&](size_t i) -> const c10::IValue& { return argumentAt(op, stack, i); };
   if (position_.op_name == "aten::repeat_interleave.Tensor" && !argument(1).isNone()) return;
@@ -321,7 +322,7 @@ void Rewrites::requireFixedShapes(const c10::OperatorHandle& op, const torch::ji
   const auto look = [&](int32_t, const at::Tensor& tensor) {
     const bool decides = position_.op_name != "aten::index.Tensor" || tensor.scalar_type() == at::kBool ||
                          tensor.scalar_type() == at::kByte;
-    may_vary = may_vary || (decides && values_.mayVary(tensor));
+    may_vary = may_vary || (decides && values_.mayVary(tensor) && !keeps(tensor));
   };
   if (const std::vector<size_t>* operands = shapeOperands(position_.op_name))
     for (const size_t i : *operands) forEachTensor(argument(i), look);

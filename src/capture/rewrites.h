@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include <c10/util/FunctionRef.h>
+
 #include "capture/boxed_call.h"
 #include "capture/lazy_copies.h"
 #include "capture/values.h"
@@ -32,8 +34,10 @@ class Rewrites {
   static bool isOnMetaDevice(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   /// Records another operator in the place of one that is not recorded itself. Returns whether it did.
   bool recordAnother(const c10::OperatorHandle& op, torch::jit::Stack* stack);
-  /// Throws E0101 for an operator whose result has another shape for other values.
-  void requireFixedShapes(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  /// Throws E0101 for an operator whose result has another shape for other values. keeps: may the program keep the
+  /// shape that follows from this tensor?
+  void requireFixedShapes(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
+                          c10::function_ref<bool(const at::Tensor&)> keeps);
   /// Gives an operator operands of the types that it takes.
   void widen(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 

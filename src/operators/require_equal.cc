@@ -50,11 +50,14 @@ void requireSameKernel(const at::Tensor& x, const at::Tensor& expected, std::str
        .at = reader,
        .found = textOf(now),
        .expected = textOf(captured),
-       .remedy = cat("correct the inputs where forward checks them; where the value steers the program, make a "
-                     "model for each value, or destroy() this one and call it again",
-                     inLanguage("; models that read nothing where torch.compiler.is_compiling() see it true "
-                                "with _Popart.set(\"abele.isCompiling\", True)",
-                                ""))});
+       .remedy = cat("correct the inputs where forward checks them; where the value steers the program and seldom "
+                     "changes, make a model for each value, or destroy() this one and call it again; where it differs "
+                     "from batch to batch, keep it in a tensor (",
+                     inLanguage("torch.where, masks, tensor indices), or run the module that reads it eagerly in every "
+                                "step (abele.runEagerly); models that read nothing where torch.compiler.is_compiling() "
+                                "see it true with _Popart.set(\"abele.isCompiling\", True)",
+                                "torch::where, masks, tensor indices), or let the host compute what needs it "
+                                "(abele::ops::HostCall)"))});
 }
 
 }  // namespace abele::operators

@@ -140,17 +140,75 @@ std::string codeOfForward(Fn forward) {
   return codeOf([&] { abele::inferenceModel(net, [&](Tensor x) { return forward(net, x); })(torch::ones({8, 4})); });
 }
 
+TEST(Reads, BuffersThatForwardDoesNotWriteAreCheckedToo) {
+  Counting net;
+  auto model =
+      abele::inferenceModel(net, [&](Tensor x) { return net->count.item<int64_t>() > 0 ? net->norm(x) : x * 3; });
+  const Tensor x = torch::randn({8, 4});
+  net->eval();
+  const auto same = [&] { return torch::equal(model({x})[0], net->norm(x)); };
+  EXPECT_TRUE(same());
+  net->count.zero_();
+  model.copyWeightsToDevice();
+  EXPECT_EQ(codeOf([&] { model({x}); }), "E0101");
+  net->count.fill_(1);
+  model.copyWeightsToDevice();
+  EXPECT_TRUE(same());
+}
+
 TEST(Reads, OtherReadsAreRefused) {
-  EXPECT_EQ(codeOfForward([](Counting net, Tensor x) { return x * net->count.item<int64_t>(); }), "E0101");
+  EXPECT_EQ(codeOfForward([](Counting net, Tensor x) {
+              net->count.add_(1);
+              return x * net->count.item<int64_t>();
+            }),
+            "E0101");
+  EXPECT_EQ(codeOfForward([](Counting net, Tensor x) {
+              const Tensor out = net->count.item<int64_t>() > 0 ? x * 2 : x;
+              net->count.zero_();
+              return out;
+            }),
+            "E0101");
   EXPECT_EQ(codeOfForward([](Counting net, Tensor x) {
               const Tensor out = net->norm(x);
-              return net->count.item<int64_t>() > 0 ? out : x;
+              return net->norm->num_batches_tracked.item<int64_t>() > 0 ? out : x;
             }),
             "E0101");
   // What follows is a batch normalisation, but not one that takes 1 / count.
-  EXPECT_EQ(codeOfForward([](Counting net, Tensor x) { return net->count.item<int64_t>() > 0 ? net->norm(x) : x; }),
+  EXPECT_EQ(codeOfForward([](Counting net, Tensor x) {
+              return net->norm->num_batches_tracked.item<int64_t>() >= 0 ? net->norm(x) : x;
+            }),
             "E0101");
   EXPECT_EQ(codeOfForward([](Counting, Tensor x) { return torch::allclose(x, x + 1) ? x : x * 2; }), "E0101");
+}
+
+// The number of an image's words is compared with the number of its pieces.
+TEST(Reads, IntegersThatFollowFromIntegerArgumentsAreChecked) {
+  torch::manual_seed(2);
+  const Tensor pieces = torch::randn({4, 3, 8}), labels = torch::randn({4, 7, 8});
+  Tensor ids = torch::randint(9, {4, 7}, torch::kLong);
+  ids.narrow(1, 2, 3).fill_(9);
+  const auto make = [] { return nn::Linear(8, 8); };
+  const auto loss = [](auto& net, const auto& in) {
+    const Tensor is_piece = in[2].eq(9);
+    const int64_t found = is_piece.sum().template item<int64_t>();
+    TORCH_CHECK(found * 8 == in[0].numel(), found, " words");
+    const Tensor x = torch::zeros({in[2].size(0), 7, 8}).masked_scatter(is_piece.unsqueeze(-1), net(in[0]));
+    return torch::mse_loss(net(x) * found, in[1]);
+  };
+  expectEager(make, loss, {pieces, labels, ids});
+  auto net = make();
+  auto model = abele::trainingModel(
+      net, [&](const std::vector<Tensor>& in) { return loss(net, in); }, options(), abele::optim::SGD{.lr = 0.1});
+  model({pieces, labels, ids});
+  model.copyWeightsToHost();
+  const Tensor before = net->weight.clone();
+  Tensor other = ids.clone();
+  other[3][2] = 0;
+  EXPECT_EQ(codeOf([&] { model({pieces, labels, other}); }), "E0101");
+  model.copyWeightsToHost();
+  EXPECT_TRUE(torch::equal(before, net->weight));
+  model({pieces, labels, ids.flip(1)});
+  EXPECT_EQ(codeOfForward([](Counting, Tensor x) { return x * x.sum().to(torch::kLong).item<int64_t>(); }), "E0101");
 }
 
 }  // namespace

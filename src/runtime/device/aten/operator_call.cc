@@ -19,6 +19,7 @@
 #include "base/own_generator.h"
 #include "runtime/device/aten/gelu_call.h"
 #include "runtime/device/aten/operator_signature.h"
+#include "runtime/device/aten/refusal.h"
 #include "runtime/kernels/basic.h"
 #include "runtime/kernels/constants.h"
 #include "runtime/kernels/operator_lookup.h"
@@ -325,7 +326,9 @@ class SteeredCall : public OperatorCall {
  public:
   SteeredCall(const exe::Instruction& instruction, const c10::OperatorHandle& op, const SlotTable& slots,
               std::vector<Result> results)
-      : OperatorCall(instruction, op, slots), results_(std::move(results)), is_steered_(slots.device().is_cpu()) {}
+      : OperatorCall(instruction, op, slots),
+        results_(std::move(results)),
+        is_steered_(slots.device().is_cpu() && !op.hasTag(at::Tag::dynamic_output_shape)) {}
 
   void run(CallState& state) override {
     pushOperands(state);
@@ -386,6 +389,8 @@ class SteeredCall : public OperatorCall {
       const at::Tensor& slot = result.slot.at(state.frame_of_group);
       const at::Tensor tensor = resultOf(result, state.stack);
       ABELE_CHECK(tensor.defined(), op_.schema().name(), " result ", result.index, " is absent");
+      if (op_.hasTag(at::Tag::dynamic_output_shape) && tensor.sizes() != slot.sizes())
+        throw OtherShape(tensor.sizes(), slot.sizes());
       if (tensor.is_cpu() && !slot.is_cpu()) leaveOnHost(result, state);
       const bool same = sameGeometry(tensor, slot);
       if (same && tensor.const_data_ptr() == slot.const_data_ptr()) continue;
@@ -404,7 +409,7 @@ class SteeredCall : public OperatorCall {
   }
 
   std::vector<Result> results_;
-  const bool is_steered_;  // allocations of accelerators are not
+  const bool is_steered_;  // allocations of accelerators are not, nor those whose sizes values decide
   int64_t runs_ = 0;
   std::vector<Steer> steers_;         // by ordinal
   std::vector<std::size_t> steered_;  // which result each of them is
@@ -572,6 +577,17 @@ bool outKernelReads(const exe::Instruction& instruction, const SlotTable& slots)
          x.is_contiguous(at::MemoryFormat::ChannelsLast3d);
 }
 
+// Have its results other shapes for other values? Positions make the same shape, masks do not.
+bool isShapedByValues(const exe::Instruction& instruction, const c10::OperatorHandle& op, const SlotTable& slots) {
+  if (!op.hasTag(at::Tag::dynamic_output_shape)) return false;
+  if (instruction.op != "aten::index.Tensor") return true;
+  return std::ranges::any_of(instruction.args[1].ints, [&](int64_t id) {
+    if (id < 0) return false;
+    const DType dtype = slots.typeOf(static_cast<int32_t>(id)).dtype;
+    return dtype == DType::kBool || dtype == DType::kUInt8;
+  });
+}
+
 // Results with a home; of a Tensor[] by element. tensors_only: no result is a Tensor[].
 std::vector<Result> homesOf(const exe::Instruction& instruction, const c10::OperatorHandle& op, const SlotTable& slots,
                             bool& tensors_only) {
@@ -621,7 +637,7 @@ std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& recorded, const S
                        instruction.args.size() == op.schema().arguments().size();
   if (has_all)
     if (std::unique_ptr<Call> call = BinaryCall::make(instruction, op, slots, results[0])) return call;
-  if (has_all && outKernelReads(instruction, slots))
+  if (has_all && !isShapedByValues(instruction, op, slots) && outKernelReads(instruction, slots))
     if (const auto out = findOutVariant(op, keyOf(slots)))
       return std::make_unique<OutCall>(instruction, *out, slots, results);
   auto call = std::make_unique<SteeredCall>(instruction, op, slots, results);

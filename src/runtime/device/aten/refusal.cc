@@ -3,12 +3,37 @@
 #include "base/error.h"
 
 namespace abele::runtime {
+namespace {
+
+std::string textOf(c10::IntArrayRef sizes) {
+  std::string text;
+  for (const int64_t size : sizes) text += cat(text.empty() ? "" : ", ", size);
+  return cat("[", text, "]");
+}
+
+}  // namespace
+
+OtherShape::OtherShape(c10::IntArrayRef found_sizes, c10::IntArrayRef captured_sizes)
+    : c10::Error(std::string("another shape than the one that was captured"), nullptr),
+      found(textOf(found_sizes)),
+      captured(textOf(captured_sizes)) {}
 
 void refuseCall(const exe::Executable& executable, const exe::Instruction& instruction, int64_t micro_batch,
                 const c10::Error& error) {
   const std::string line = instruction.source < 0 ? "" : cat(executable.sources[instruction.source], ", ");
   const bool is_one_of_several = executable.lanes > 1 && instruction.joins == 0;
   const std::string whose = is_one_of_several ? cat(", micro-batch ", micro_batch) : "";
+  if (const auto* shape = dynamic_cast<const OtherShape*>(&error))
+    throwUser(ErrorCode::E0101,
+              {.what = "an operator's result has another shape in this step than when it was captured",
+               .at = cat(line, instruction.op, whose),
+               .found = shape->found,
+               .expected = shape->captured,
+               .remedy = cat("make a model for each shape, or destroy() this one and call it again; where it differs "
+                             "from batch to batch, keep all elements and mask them (",
+                             inLanguage("torch.where, multiplication by the mask), or run the module that selects "
+                                        "eagerly in every step (abele.runEagerly)",
+                                        "torch::where, multiplication by the mask)"))});
   throwUser(ErrorCode::E0601, {.what = error.what_without_backtrace(),
                                .at = cat(line, instruction.op, whose),
                                .remedy = "check the values that this operation is given"});
