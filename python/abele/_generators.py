@@ -130,6 +130,11 @@ def _namesFiles(generator):
     return any(vars(one).get("_rng") is generator for one in namers)
 
 
+def _ordersQuestions(generator):
+    """Does sympy choose by it in which order it asks what it knows of a number? All orders give the same answers."""
+    return generator is getattr(sys.modules.get("sympy.core.random"), "_assumptions_rng", None)
+
+
 class HeldGenerators:
     """Those that are alive when forward starts, and those that forward makes without a seed.
 
@@ -147,7 +152,7 @@ class HeldGenerators:
         """Names one that has drawn; "" if none has."""
         changed = (one for one, state in self._states if _stateOf(one) != state)
         for generator in itertools.chain(self._drawn_before_seed, changed):
-            if not _namesFiles(generator):
+            if not _ordersQuestions(generator) and not _namesFiles(generator):
                 return f"a generator of the program's own ({_nameOf(generator)})"
         return "a generator that forward makes without a seed" if self._hasDrawnEntropy() else ""
 

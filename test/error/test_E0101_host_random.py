@@ -11,6 +11,7 @@ import threading
 import numpy as np
 import poptorch
 import pytest
+import sympy
 import torch
 
 # What other tests leave running would make warnings of errors.
@@ -156,8 +157,16 @@ KEPT = {
     "not drawn": lambda x: x * (1 if (np.random.default_rng(), random.Random(), np.random.SeedSequence(5)) else 2),
     "kept for later": lambda x: x * (1 if (made.append(np.random.default_rng()), made.append(random.Random())) else 2),
     "name of a file": lambda x: x * (2 if tempfile.mktemp() else 1),
+    "order of questions": lambda x: x * lengthBySympy(x),
 }
 made = []
+
+
+def lengthBySympy(x):
+    """As libraries do that solve for the sizes of tensors."""
+    length = sympy.Dummy(integer=True, positive=True)
+    (found,) = sympy.solve(sympy.Eq(3 * length, 3 * len(x)), length)
+    return int(found)
 
 
 @pytest.mark.parametrize("function", KEPT.values(), ids=KEPT.keys())
