@@ -13,13 +13,28 @@ from ._item_access import itemAccess, replaced
 from ._native import core
 
 
-def _sizeOf(tensor, bounds):
-    """Length of tensor[bounds] where a bound is a tensor: what the program adds to come from one to the other."""
+def _lengthOf(bounds):
+    """What the program adds to come from one bound to the other; None where that is no constant above 0."""
     start, stop = bounds.start, bounds.stop
-    size = None
-    if isinstance(start, torch.Tensor) and isinstance(stop, torch.Tensor):
-        size = core().constantDifference(start, stop)
-    if size is None or size <= 0:
+    if not (isinstance(start, torch.Tensor) and isinstance(stop, torch.Tensor)):
+        return None
+    size = core().constantDifference(start, stop)
+    return size if size is not None and size > 0 else None
+
+
+def _read(item):
+    """A slice by numbers."""
+    if not isinstance(item, slice):
+        return item
+    return slice(
+        *(int(bound) if isinstance(bound, torch.Tensor) else bound for bound in (item.start, item.stop, item.step))
+    )
+
+
+def _sizeOf(tensor, bounds):
+    """Length of tensor[bounds] where a bound is a tensor."""
+    size = _lengthOf(bounds)
+    if size is None:
         raise userError(
             "E0101",
             "a slice whose length is not a constant",
@@ -101,8 +116,13 @@ def _learnedMask(tensor, items, value):
 
 
 @contextlib.contextmanager
-def indexingByTensors():
-    """Around forward."""
+def indexingByTensors(reads):
+    """Around forward.
+
+    Args:
+        reads: bounds of a slice whose length is not a constant are read, where forward may read them; else they are
+            refused, as spec annotations.md says.
+    """
     original, original_set = torch.Tensor.__getitem__, torch.Tensor.__setitem__
     original_narrow = torch.Tensor.narrow
 
@@ -142,6 +162,8 @@ def indexingByTensors():
             return torch.ops.aten.index(*found)
         if not any(map(_isMoving, items)):
             return original(self, index)
+        if reads and any(_isMoving(item) and _lengthOf(item) is None for item in items):
+            return original(self, tuple(map(_read, items)))
         items, tensor, dim = list(items), self, 0
         known = sum(1 for item in items if item is not None and item is not Ellipsis)
         for i, item in enumerate(items):

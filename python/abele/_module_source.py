@@ -124,7 +124,7 @@ class ModuleSource:
         warnOfSubclasses(structures.flattenTensorStructure(given))
         with wrapping.withoutPull():
             warnOfHeldArrays(model, modelTensors(model))
-        with aroundCompile(model), aroundProgram(model, options, self._around):
+        with aroundCompile(model), aroundProgram(model, options, self._around, self._policy):
             compile(
                 forward,
                 CaptureMode(),

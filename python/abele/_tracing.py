@@ -22,6 +22,7 @@ from ._one_at_a_time import newTurns
 from ._overlap import checkedOverlaps
 from ._raw_reads import noticedReads, threadsOfForward, typedReads
 from ._tensor_copies import copiesOfTensors
+from ._tensors_of_numbers import tensorsOfNumbers
 from ._widening import widenedOperands
 from .losses import LossMarking, refusedLosses
 
@@ -289,13 +290,14 @@ def _asCompiler(original):
 
 
 @contextlib.contextmanager
-def aroundProgram(model, options, around):
+def aroundProgram(model, options, around, policy):
     """Around forward and backward, which may run parts of forward again (activation checkpointing).
 
     Args:
         model: the module that is captured.
         options: abele.isCompiling is read of them.
         around: makes a context that surrounds it too.
+        policy: of the package.
     Raises:
         poptorch.Error: E0107 where a program is being captured by this thread.
     """
@@ -312,7 +314,8 @@ def aroundProgram(model, options, around):
         stack.enter_context(exchanged(*((home, "manual_seed", _withoutSeeding) for home in (torch, torch.random))))
         stack.enter_context(widenedOperands())
         stack.enter_context(_withoutValueSteering(model))
-        stack.enter_context(indexingByTensors())
+        stack.enter_context(indexingByTensors(reads=policy.many_programs or options.trust_reads))
+        stack.enter_context(tensorsOfNumbers())
         stack.enter_context(refusedDraws())
         stack.enter_context(threadsOfForward())
         yield

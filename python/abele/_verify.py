@@ -170,7 +170,7 @@ def _verified(executor, batches):
 
     def captured(micro_batch):
         positional, named, built = argumentsOf(micro_batch)
-        with aroundProgram(model, options, executor._around):
+        with aroundProgram(model, options, executor._around, executor._policy):
             result = callForward(
                 model,
                 positional,

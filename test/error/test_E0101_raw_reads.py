@@ -52,7 +52,6 @@ READS = {
     "tolist of the base": lambda x, w: torch.tensor(torch._C.TensorBase.tolist(x)),
     "array": lambda x, w: torch.from_numpy(np.asarray(x) + 1),
     "memoryview": lambda x, w: torch.frombuffer(bytearray(memoryview(x.numpy())), dtype=torch.float32),
-    "numbers": lambda x, w: torch.tensor([x[0], x[1]]),
     "numbers of a type": lambda x, w: torch.FloatTensor([x[0], x[1]]),
     "numbers like": lambda x, w: x.new_tensor([x[0], x[1]]),
     "item of a storage": lambda x, w: x * x.untyped_storage()[3],

@@ -2,6 +2,7 @@
 
 import copy
 
+import abele
 import poptorch
 import pytest
 import torch
@@ -164,6 +165,33 @@ class Counts(torch.nn.Module):
     def forward(self, x, ids):
         self.count.add_(1)
         return x * self.read(self, x, ids)
+
+
+class Crops(torch.nn.Module):
+    """To the sizes that come with each picture."""
+
+    def forward(self, x, sizes):
+        x = x.clone()
+        parts = [picture[: size[0] // 2, 1 : size[1] // 2] for picture, size in zip(x, sizes, strict=True)]
+        x[0, : sizes[0, 0]] = 3.0
+        return torch.cat([part.flatten() for part in parts]), x
+
+
+@pytest.mark.parametrize(
+    ("package", "opts"), [(abele, abele.Options), (poptorch, lambda: poptorch.Options().trustReads(True))]
+)
+def test_slices_to_sizes_that_come_as_arguments(package, opts):
+    model, net = package.inferenceModel(Crops(), opts()), Crops()
+    x, sizes = torch.randn(2, 6, 6), torch.tensor([[4, 8], [6, 12]])
+    for batch in (x, x + 1):
+        assert all(map(torch.equal, model(batch, sizes), net(batch, sizes)))
+    with pytest.raises(package.Error, match=CHANGED):
+        model(x, sizes + 2)
+
+
+def test_slices_to_sizes_are_refused_in_poptorch():
+    with pytest.raises(poptorch.Error, match="E0101 data-dependent: a slice whose length is not a constant"):
+        poptorch.inferenceModel(Crops())(torch.randn(2, 6, 6), torch.tensor([[4, 8], [6, 12]]))
 
 
 WHOLE = {

@@ -1,0 +1,82 @@
+"""torch.tensor and torch.as_tensor of lists that hold results of the program: torch would read them, one by one."""
+
+import contextlib
+
+import torch
+
+from ._item_access import exchanged
+from ._native import core, isCapturing
+
+_PLAIN = (bool, int, float, complex)
+
+
+def _leavesOf(data):
+    """The numbers and tensors of nested lists."""
+    if isinstance(data, list | tuple):
+        for part in data:
+            yield from _leavesOf(part)
+    else:
+        yield data
+
+
+def _typeOf(leaf):
+    """What torch takes a number for."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf.dtype
+    if isinstance(leaf, bool | int):
+        return torch.bool if isinstance(leaf, bool) else torch.int64
+    real = torch.get_default_dtype()
+    return torch.promote_types(real, torch.complex32) if isinstance(leaf, complex) else real
+
+
+def _typeOfAll(leaves):
+    dtype = _typeOf(leaves[0])
+    for leaf in leaves[1:]:
+        dtype = torch.promote_types(dtype, _typeOf(leaf))
+    return dtype
+
+
+def _converted(leaf, dtype, device):
+    if not isinstance(leaf, torch.Tensor):
+        return torch.scalar_tensor(leaf, dtype=dtype, device=device)
+    leaf = leaf.detach()
+    if dtype.is_floating_point and not leaf.is_floating_point():
+        leaf = leaf.double()  # on which way torch writes integers into floating point
+    return leaf.to(dtype)
+
+
+def _stacked(data, dtype, device):
+    if isinstance(data, list | tuple):
+        return torch.stack([_stacked(part, dtype, device) for part in data])
+    return _converted(data, dtype, device)
+
+
+def _wouldRead(data, leaves):
+    """Does it hold results of the program, and else what is known here?"""
+    if not isinstance(data, list | tuple) or not all(isinstance(leaf, (torch.Tensor, *_PLAIN)) for leaf in leaves):
+        return False
+    return any(isinstance(leaf, torch.Tensor) and core().mayVary(leaf) for leaf in leaves)
+
+
+def _stacking(original):
+    def tensor(data, *, dtype=None, device=None, **settings):
+        leaves = list(_leavesOf(data)) if isCapturing() and isinstance(data, list | tuple) else []
+        if not _wouldRead(data, leaves):
+            return original(data, dtype=dtype, device=device, **settings)
+        natural = _typeOfAll(leaves)
+        wanted = natural if dtype is None else dtype
+        if torch.promote_types(natural, wanted) != wanted and not wanted.is_floating_point:
+            return original(data, dtype=dtype, device=device, **settings)  # it refuses some numbers by their values
+        varying = next(leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and core().mayVary(leaf))
+        made = _stacked(data, wanted, varying.device)
+        return (made if device is None else made.to(device)).requires_grad_(settings.get("requires_grad", False))
+
+    return tensor
+
+
+@contextlib.contextmanager
+def tensorsOfNumbers():
+    """Around forward."""
+    places = [(torch, name, _stacking) for name in ("tensor", "as_tensor")]
+    with exchanged(*places):
+        yield
