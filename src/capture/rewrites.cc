@@ -339,9 +339,11 @@ void Rewrites::requireFixedShapes(const c10::OperatorHandle& op, const torch::ji
        .remedy = inLanguage("keep all elements and mask them (torch.where, multiplication by the mask), compute this "
                             "part before the call, or run its module eagerly in every step (abele.runEagerly); "
                             "experts of transformers have fixed shapes with "
-                            "model.set_experts_implementation(\"grouped_mm\")",
+                            "model.set_experts_implementation(\"grouped_mm\"); where the shape is the same in every "
+                            "step, poptorch.Options().trustReads(True) checks that it is",
                             "keep all elements and mask them (torch::where, multiplication by the mask), or "
-                            "compute this part before the call")});
+                            "compute this part before the call; where the shape is the same in every step, "
+                            "abele::Options::trustReads(true) checks that it is")});
 }
 
 }  // namespace abele::capture

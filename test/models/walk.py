@@ -79,8 +79,8 @@ def _options(row):
     return options.trustReads(row.trusts_reads)
 
 
-def _part(batch, row, k):
-    return {name: value[k * row.rows : (k + 1) * row.rows] for name, value in batch.items()}
+def _part(batch, k):
+    return {name: value.chunk(MICRO_BATCHES)[k] for name, value in batch.items()}
 
 
 def _joined(parts):
@@ -104,7 +104,7 @@ def _eager_step(step, optimizer, batch, row):
     results = []
     optimizer.zero_grad()
     for k in range(MICRO_BATCHES):
-        loss, *outputs = step(**_part(batch, row, k))
+        loss, *outputs = step(**_part(batch, k))
         (loss / MICRO_BATCHES).backward()
         results.append([loss.detach(), *(output.detach() for output in outputs)])
     optimizer.step()
@@ -163,7 +163,7 @@ def check_inference(row):
         executor.destroy()
     with torch.no_grad():
         torch.manual_seed(SEED)
-        expected = _joined([step(**_part(batch, row, k)) for k in range(MICRO_BATCHES)])
+        expected = _joined([step(**_part(batch, k)) for k in range(MICRO_BATCHES)])
     _require_same(ours, expected)
     assert stages == row.stages
 
