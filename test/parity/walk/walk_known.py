@@ -50,6 +50,7 @@ OTHER_OPERATORS = {
     **dict.fromkeys(["module nn.Transformer", "module nn.TransformerEncoder"], _PADDING),
     **dict.fromkeys(["op fft.hfft", "op fft.hfftn"], "a lazy conjugate is computed at once"),
     "op gather": "32-bit indices are widened (long_indices.def)",
+    "op narrow": "a start that is an integer argument is read once, and checked in every step",
 }
 
 _VALUES = "reads values to decide what to compute"
