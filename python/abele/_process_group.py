@@ -31,6 +31,8 @@ def join(process, processes, name="abele"):
 
     # Alive until the native side holds it: the registry does not.
     group = _registerOverStoreOf(dist, name, process, processes) if dist.is_initialized() else None
+    if name == "abele":
+        core().joinProcessesByDevices(lambda own, *ends: _deviceGroup(own, processes, *ends))
     _interruptibly(lambda: core().joinProcesses(process, processes, name))
     del group
     if not _joined:
@@ -45,6 +47,36 @@ def anyOf(value, name="abele"):
         return bool(value)
     process, processes = _joined[name]
     return _interruptibly(lambda: core().anyOfProcesses(process, processes, name, bool(value)))
+
+
+def _deviceGroup(process, processes, kind, first, second):
+    """A group of two processes with the backend that the program's own group has for devices of a kind. All processes
+    call it for each, in one order, as new_group asks for.
+
+    Args:
+        process, processes: this one, and how many there are.
+        kind: of devices, as "cuda".
+        first, second: processes of the group.
+    Returns: (name in c10d's registry, ""), or ("", why there is none). A process outside of the group gets ("", "").
+    """
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        return "", "the program has called no init_process_group"
+    if (dist.get_rank(), dist.get_world_size()) != (process, processes):
+        found = f"process {dist.get_rank()} of {dist.get_world_size()}"
+        return "", f"its group of torch.distributed calls process {process} of {processes} {found}"
+    names = dist.distributed_c10d.get_backend_config()
+    backends = dist.distributed_c10d.BackendConfig(names).get_device_backend_map()
+    # What serves the CPU as well moves messages through the host's memory.
+    if backends.get(kind) in (None, backends.get("cpu")):
+        return "", f"its group of torch.distributed has no backend of {kind} alone: {names}"
+    timeout = datetime.timedelta(seconds=core().environmentInteger("ABELE_PROCESS_TIMEOUT", 1800))
+    try:
+        group = dist.new_group([first, second], timeout=timeout, backend=backends[kind])
+    except Exception as error:  # a backend may throw anything
+        return "", str(error).splitlines()[0]
+    return (group.group_name if process in (first, second) else ""), ""
 
 
 def _registerOverStoreOf(dist, name, process, processes):

@@ -1,9 +1,13 @@
 // Joining and leaving the group of processes that train one model, and what their launcher says.
 #include "session/processes.h"
 
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+
 #include "abele/processes.h"
 #include "bind/bind.h"
 #include "bind/gil.h"
+#include "session/device_links.h"
 
 namespace py = pybind11;
 
@@ -28,6 +32,16 @@ void registerProcesses(py::module_& module) {
         return host::anyOf({.index = index, .count = count, .group = group}, value);
       },
       py::arg("index"), py::arg("count"), py::arg("group"), py::arg("value"), py::call_guard<NoGil>());
+  module.def(
+      "joinProcessesByDevices",
+      [](std::function<std::pair<std::string, std::string>(int64_t, std::string, int64_t, int64_t)> make) {
+        host::joinProcessesByDevices([make = calledWithGil(std::move(make))](int64_t process, const std::string& kind,
+                                                                             int64_t first, int64_t second) {
+          const auto [name, why_not] = make(process, kind, first, second);
+          return runtime::DeviceGroup{.name = name, .why_not = why_not};
+        });
+      },
+      py::arg("make"));
   py::module_ launched = module.def_submodule("popdist");
   launched.def("isPopdistEnvSet", &popdist::isPopdistEnvSet);
   launched.def("getNumTotalReplicas", &popdist::getNumTotalReplicas);

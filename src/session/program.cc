@@ -10,6 +10,7 @@
 #include "compile/lowering.h"
 #include "compile/tensors.h"
 #include "ir/text.h"
+#include "session/device_links.h"
 #include "session/impl.h"
 #include "session/processes.h"
 
@@ -131,6 +132,7 @@ void Session::load(CompiledProgram program, const std::vector<capture::ModelTens
     at::NoGradGuard no_grad;
     loadOrRefuse(*next, impl_->options);
   }
+  connectLinks(*next, impl_->options, poll);
   impl_->adopt(std::move(next));
   impl_->from_cache = false;
   impl_->capture_s = impl_->compile_s = 0;

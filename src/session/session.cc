@@ -20,6 +20,7 @@
 #include "runtime/collective/peers.h"
 #include "runtime/memory/offload.h"
 #include "runtime/memory/reused_pages.h"
+#include "session/device_links.h"
 #include "session/impl.h"
 #include "session/inputs.h"
 #include "session/links.h"
@@ -193,6 +194,7 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
     at::NoGradGuard no_grad;
     loadProgram();
   }
+  connectLinks(*next, options, program.poll);
   if (!options.initializers_path.empty()) saveInitializers(program.model, options.initializers_path);
   for (const capture::ModelTensor& m : program.model) runtime::releaseIfOffloaded(*m.tensor);
   next->phases.end("load");

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "parity"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import cases
+import simulated
 import stage_cases
 from launch import HERE, OTHER_STARTS, poprun, require_equals_one, said, trained
 from on_accelerator import judged
@@ -139,9 +141,9 @@ def test_processes_whose_devices_are_laid_out_in_other_ways(tmp_path):
     assert "E0702" in done.stderr and "processes 0 and 1 have the same stages, on other devices" in done.stderr
 
 
-def _failing(name, script="failing_stages.py"):
+def _failing(name, script="failing_stages.py", **variables):
     """What each process says of it."""
-    done = _run(2, script, name)
+    done = _run(2, script, name, **variables)
     return said(done), done
 
 
@@ -179,3 +181,47 @@ def test_a_process_that_reads_weights_while_the_others_train():
     (reader, trainer), done = _failing("lone_reader")
     what = "process 1 runs a step while process 0 reads weights or state"
     assert what in reader[0] and what in trainer[0], done.stdout + done.stderr
+
+
+# The program has a backend of torch.distributed for its devices.
+BY_DEVICE = {"ABELE_HANDOVER": "device", "SIMULATED_GROUP": simulated.LINKS}
+
+
+@pytest.mark.parametrize(("processes", "names"), [(2, [*FEW, "skip", "tied"]), (4, ["1f1b", "zero-bubble"])])
+def test_from_device_to_device(monkeypatch, tmp_path, processes, names):
+    for name, found in _trained("run_stage_cases.py", tmp_path, processes, names, **BY_DEVICE).items():
+        _require_stages_equal(monkeypatch, name, found, "simulated")
+
+
+def test_from_device_to_device_among_processors(monkeypatch, tmp_path):
+    device = "simulated:0,simulated:1,simulated:2,cpu"
+    found = _trained("run_stage_cases.py", tmp_path, 4, ["1f1b"], device=device, **BY_DEVICE)
+    _require_stages_equal(monkeypatch, "1f1b", found["1f1b"], device)
+
+
+def test_the_log_says_which_links_go_from_device_to_device(tmp_path):
+    done = _run(2, "run_stage_cases.py", tmp_path, "1f1b", POPTORCH_LOG_LEVEL="INFO", **BY_DEVICE)
+    text = done.stdout + done.stderr
+    for link in ("from process 0 to process 1", "from process 1 to process 0"):
+        assert text.count(f"{link} hands over from device to device, by simulated_links") == 2, text
+    assert "hands over through shared memory" not in text
+
+
+@pytest.mark.parametrize("group", ["", "gloo"])
+def test_processes_without_a_backend_for_their_devices(tmp_path, group):
+    done = _run(2, "run_stage_cases.py", tmp_path, "1f1b", ABELE_HANDOVER="device", SIMULATED_GROUP=group)
+    assert done.returncode != 0
+    assert "E0714" in done.stderr and "has no backend of torch.distributed that connects" in done.stderr
+    assert ("no backend of simulated alone" if group else "called no init_process_group") in done.stderr
+
+
+def test_a_device_that_waits_for_a_process_that_ended():
+    (first, _), done = _failing("ends", ABELE_PEER_SILENCE="2", **BY_DEVICE)
+    assert len(first) == 2, done.stdout + done.stderr
+    assert all("E0606" in text for text in first), first
+
+
+def test_a_stage_that_fails_while_devices_wait_for_it():
+    (own, other), done = _failing("step_fails", **BY_DEVICE)
+    assert "E0601" in own[0], done.stdout + done.stderr
+    assert "E0606" in other[0] and "process 0" in other[0]

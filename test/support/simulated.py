@@ -4,6 +4,7 @@ import ctypes
 import functools
 import os
 import pathlib
+import sys
 import types
 
 import torch
@@ -23,17 +24,21 @@ def _module(library):
     return module
 
 
+def _build():
+    return pathlib.Path(os.environ.get("ABELE_BUILD_DIR", _ROOT / "build" / "dev"))
+
+
 @functools.cache
 def load():
     """Registers the device "simulated" with torch. Returns the library."""
-    build = pathlib.Path(os.environ.get("ABELE_BUILD_DIR", _ROOT / "build" / "dev"))
-    path = str(build / "test" / "libsimulated_accelerator.so")
+    path = str(_build() / "test" / "libsimulated_accelerator.so")
     torch.ops.load_library(path)
     library = ctypes.CDLL(path)
     torch._register_device_module("simulated", _module(library))
     library.simulated_jobs.restype = ctypes.c_int64
     library.simulated_host_waits.restype = ctypes.c_int64
     library.simulated_captures.restype = library.simulated_replays.restype = ctypes.c_int64
+    library.simulated_messages.restype = ctypes.c_int64
     library.simulated_take_findings.restype = ctypes.c_int64
     return library
 
@@ -56,6 +61,30 @@ def take_findings():
 def graphs():
     """Graphs that were captured and replays of them, since the process began."""
     return load().simulated_captures(), load().simulated_replays()
+
+
+def messages():
+    """Messages of torch.distributed that went from device to device, at either end, since the process began."""
+    return load().simulated_messages()
+
+
+# For init_process_group: a backend for simulated devices beside the processor's.
+LINKS = "cpu:gloo,simulated:simulated_links"
+
+
+def join_processes(backend):
+    """init_process_group of a program that registers such a backend."""
+    import torch.distributed as dist
+
+    load()
+    sys.path.insert(0, str(_build() / "test"))
+    import simulated_links
+
+    def made(store, rank, size, _timeout):
+        return simulated_links.make(store, rank, size)
+
+    dist.Backend.register_backend("simulated_links", made, devices=["simulated"])
+    dist.init_process_group(backend)
 
 
 def has_graphs():

@@ -4,11 +4,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <future>
 #include <map>
 #include <mutex>
 #include <set>
-#include <thread>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -19,6 +17,8 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "runtime/collective/device_links.h"
+#include "runtime/collective/first_failure.h"
 #include "runtime/collective/gloo.h"
 #include "runtime/collective/heartbeat.h"
 #include "runtime/collective/shared_links.h"
@@ -32,8 +32,6 @@ constexpr auto kFarewell = std::chrono::milliseconds(500);  // the next process 
 constexpr auto kAsLongAsItTakes = std::chrono::hours(24 * 365);
 constexpr uint8_t kIsThere = 0, kHasEnded = 1;  // what a beat says
 constexpr int64_t kSilence = 30;                // seconds
-constexpr auto kStorePatience = std::chrono::seconds(2);
-constexpr char kFailed[] = "failed";  // key in the group's store: who was the first to fail, and why
 constexpr char kRestart[] = "start all processes again, from the last checkpoint";
 
 // What c10d says, without the place in its sources and the advice.
@@ -119,6 +117,7 @@ class C10dPeers final : public Peers {
   void sendOn(int64_t link, const at::Tensor& bytes, int64_t to) override {
     requireOpen();
     sent_bytes_ += static_cast<int64_t>(bytes.nbytes());
+    if (!bytes.is_cpu()) return byDevice({link, to, bytes.device()}, bytes, /*sends=*/true);
     if (const auto shared = sharedAt({link, to, /*sends=*/true}, bytes.nbytes()))
       return through(to, shared->send(bytes.const_data_ptr(), bytes.nbytes(), [this] { return isStopped(); }));
     sendByGroup(link, bytes, to);
@@ -126,9 +125,28 @@ class C10dPeers final : public Peers {
 
   void receiveOn(int64_t link, const at::Tensor& bytes, int64_t from) override {
     requireOpen();
+    if (!bytes.is_cpu()) return byDevice({link, from, bytes.device()}, bytes, /*sends=*/false);
     if (const auto shared = sharedAt({link, from, /*sends=*/false}, bytes.nbytes()))
       return through(from, shared->receive(bytes.mutable_data_ptr(), bytes.nbytes(), [this] { return isStopped(); }));
     receiveByGroup(link, bytes, from);
+  }
+
+  bool takesDevice(int64_t link, int64_t other, c10::Device device) const override {
+    return device_links_.at({link, other, device}) != nullptr;
+  }
+
+  void connectDevices(const std::vector<DeviceLink>& links, int64_t stages) override {
+    ABELE_REQUIRE(heartbeat_, E0702,
+                  {.what = "ABELE_HANDOVER=device with ABELE_PEER_SILENCE=0",
+                   .expected = "processes that notice when another one has ended: devices wait for it for ever",
+                   .remedy = "leave one of the two variables out"});
+    requireOpen();
+    try {
+      device_links_.connect(*this, links, stages);
+    } catch (const UserError& error) {
+      fail(error.message().what + ": " + error.message().found);
+      throw;
+    }
   }
 
   // Notes go to all at once, and are small enough to leave with the call.
@@ -182,10 +200,14 @@ class C10dPeers final : public Peers {
   }
 
   void interrupt() override {
-    const std::lock_guard lock(mutex_);
-    if (agreed_) return;
-    interrupted_ = true;
-    stopAll();
+    {
+      const std::lock_guard lock(mutex_);
+      if (agreed_) return;
+      interrupted_ = true;
+      stopAll();
+      if (stands_) return;  // the devices are done with the step
+    }
+    device_links_.abort();
   }
 
   void begin() override {
@@ -224,6 +246,7 @@ class C10dPeers final : public Peers {
       stopAll();
       for (c10d::Work* work : beats_) stop(*work);
     }
+    device_links_.abort();
     if (heartbeat_) heartbeat_->end();
     links_.closeAll();
     flush(acknowledged);
@@ -272,6 +295,23 @@ class C10dPeers final : public Peers {
       return std::string(text, text + bytes.numel());
     };
     return links_.at(end, message_bytes, tell, hear);
+  }
+
+  // In the order of the current stream of the device: nobody waits for the other process, but where the backend knows
+  // no better.
+  void byDevice(const DeviceLinks::End& end, const at::Tensor& bytes, bool sends) {
+    const DeviceLinks::Communicator communicator = device_links_.at(end);
+    ABELE_CHECK(communicator, "link ", end.link, " has no way from ", end.device.str());
+    std::vector<at::Tensor> list{bytes};
+    const int other = communicator->getRank() == 0 ? 1 : 0;
+    attempt(end.other, [&] {
+      try {
+        return !isStopped() && wait(sends ? communicator->send(list, other, 0) : communicator->recv(list, other, 0));
+      } catch (const std::exception&) {
+        if (isStopped()) return false;  // while the call was under way
+        throw;
+      }
+    });
   }
 
   void through(int64_t peer, SharedChannel::Outcome outcome) {
@@ -343,6 +383,7 @@ class C10dPeers final : public Peers {
 
   void abandon() {
     static_cast<void>(heartbeat_.release());  // its threads are the parent's
+    device_links_.abandon();
     for (auto& [process, transfer] : acknowledged_) static_cast<void>(transfer.release());
     acknowledged_.clear();
     for (Note& note : notes_) {
@@ -454,52 +495,21 @@ class C10dPeers final : public Peers {
                  .remedy = kRestart});
   }
 
-  // What the store holds then: the first failure. The store may be gone with the process that held it.
+  // What the store holds then: the first failure.
   std::string noteFailure(const std::string& text) noexcept {
-    const auto note = [text](c10d::Store& store) {
-      if (!store.check({kFailed})) store.set(kFailed, std::vector<uint8_t>(text.begin(), text.end()));
-      const std::vector<uint8_t> first = store.get(kFailed);
-      return std::string(first.begin(), first.end());
-    };
-    return askStore(note, /*where_it_is_gone=*/text, /*where_it_is_silent=*/text);
+    const auto store = storeNow();
+    return store ? runtime::noteFailure(store, text) : whyBroken(text);
   }
 
   // "" where nobody has failed.
   std::string notedFailure() noexcept {
-    const auto read = [](c10d::Store& store) {
-      if (!store.check({kFailed})) return std::string();
-      const std::vector<uint8_t> first = store.get(kFailed);
-      return std::string(first.begin(), first.end());
-    };
-    return askStore(read, "", "a process left, and the store of the group does not answer");
+    const auto store = storeNow();
+    return store ? runtime::notedFailure(store) : whyBroken("");
   }
 
-  // Where nothing comes back of the store's host, a thread of its own waits for that, and nobody for the thread.
-  template <class Question>
-  std::string askStore(const Question& question, const std::string& where_it_is_gone,
-                       const std::string& where_it_is_silent) noexcept {
-    try {
-      const auto group = groupNow();
-      const auto store = group ? group->getStore() : c10::intrusive_ptr<c10d::Store>();
-      if (!store) return whyBroken(where_it_is_gone);
-      const auto answer = std::make_shared<std::promise<std::string>>();
-      std::future<std::string> told = answer->get_future();
-      std::thread([store, question, where_it_is_gone, answer] {
-        try {
-          answer->set_value(question(*store));
-        } catch (const std::exception&) {
-          answer->set_value(where_it_is_gone);
-        }
-      }).detach();
-      return told.wait_for(kStorePatience) == std::future_status::ready ? told.get() : where_it_is_silent;
-    } catch (const std::exception&) {
-      return where_it_is_gone;
-    }
-  }
-
-  c10::intrusive_ptr<c10d::ProcessGroup> groupNow() const {
+  c10::intrusive_ptr<c10d::Store> storeNow() const noexcept {
     const std::lock_guard lock(mutex_);
-    return group_;
+    return group_ ? group_->getStore() : c10::intrusive_ptr<c10d::Store>();
   }
   // Another thread may have left first.
   std::string whyBroken(const std::string& text) const {
@@ -513,6 +523,7 @@ class C10dPeers final : public Peers {
   std::atomic<int64_t> sent_bytes_ = 0;
   const Home home_;
   SharedLinks links_;
+  DeviceLinks device_links_;
   std::vector<at::Tensor> acknowledgement_{at::empty({1}, at::kByte)};
   mutable std::mutex mutex_;       // guards group_, backend_, and all below
   Acknowledgements acknowledged_;  // that nobody waits for
@@ -548,23 +559,6 @@ c10::intrusive_ptr<c10d::ProcessGroup> takeRegistered(const std::string& name) {
 }
 
 }  // namespace
-
-// Pairs meet in the order of the lower process, then of the higher: nobody waits in a circle.
-std::vector<std::string> PeerMessages::exchange(const std::string& own) {
-  std::vector<std::string> all(static_cast<size_t>(processes()), own);
-  const auto length = static_cast<int64_t>(own.size());
-  at::Tensor out = at::empty({length}, at::kByte), in = at::empty({length}, at::kByte);
-  std::copy(own.begin(), own.end(), out.mutable_data_ptr<uint8_t>());
-  for (int64_t other = 0; other < processes(); ++other) {
-    if (other == process()) continue;
-    if (process() < other) send(out, other);
-    receive(in, other);
-    if (process() > other) send(out, other);
-    const auto* text = in.const_data_ptr<uint8_t>();
-    all[static_cast<size_t>(other)].assign(text, text + length);
-  }
-  return all;
-}
 
 std::shared_ptr<Peers> Peers::join(const std::string& name, int64_t process, int64_t processes) {
   const std::lock_guard lock(joined().mutex);

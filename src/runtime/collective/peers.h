@@ -7,12 +7,15 @@
 #include <vector>
 
 #include <ATen/core/TensorBase.h>
+#include <c10/core/Device.h>
 
 namespace at {
 class Tensor;
 }
 
 namespace abele::runtime {
+
+struct DeviceLink;
 
 /// Name under which c10d's registry holds the group that sessions join (c10d::register_process_group).
 inline constexpr char kProcessGroup[] = "abele";
@@ -39,6 +42,9 @@ class PeerMessages {
   /// other process.
   virtual void sendOn(int64_t link, const at::Tensor& bytes, int64_t to) = 0;
   virtual void receiveOn(int64_t link, const at::Tensor& bytes, int64_t from) = 0;
+  /// Does the link take memory of this device, of Peers::connectDevices? Then both calls above are done when the
+  /// message has its place in the order of the device's current stream.
+  virtual bool takesDevice(int64_t link, int64_t other, c10::Device device) const = 0;
   /// Everybody's text, by process. Texts have the same length. Throws as send.
   std::vector<std::string> exchange(const std::string& own);
 };
@@ -74,6 +80,10 @@ class Peers : public PeerMessages {
   virtual int64_t sentBytes() const = 0;
   /// This process cannot keep in step: tells the others and leaves. They fail at their next message.
   virtual void fail(const std::string& why) = 0;
+  /// ABELE_HANDOVER=device: the links between accelerators of one kind take their memory from now on. All processes
+  /// call it, with the same links of a program but for where this one's ends are (device_links.h). Throws E0714, E0702
+  /// and as send.
+  virtual void connectDevices(const std::vector<DeviceLink>& links, int64_t stages) = 0;
   /// A number that no link of a program has: those count from 0.
   static constexpr int64_t kMeasuredLink = -1;
   /// Behind the last message of a link to another process: frees what this process has of it.

@@ -18,12 +18,20 @@ size_t ringBytes(size_t message_bytes) { return std::clamp(std::bit_ceil(2 * mes
 
 std::string none() { return std::string(SharedChannel::kOfferBytes, ' '); }
 
-bool mayShare() {
+}  // namespace
+
+Handover handover() {
   const std::string chosen = environmentText("ABELE_HANDOVER");
-  ABELE_REQUIRE(chosen.empty() || chosen == "memory" || chosen == "sockets", E0702,
-                {.what = "environment variable ABELE_HANDOVER is " + chosen, .expected = "memory or sockets"});
-  return chosen != "sockets";
+  if (chosen == "sockets") return Handover::kSockets;
+  if (chosen == "device") return Handover::kDevice;
+  ABELE_REQUIRE(chosen.empty() || chosen == "memory", E0702,
+                {.what = "environment variable ABELE_HANDOVER is " + chosen, .expected = "memory, sockets or device"});
+  return Handover::kMemory;
 }
+
+namespace {
+
+bool mayShare() { return handover() != Handover::kSockets; }
 
 }  // namespace
 

@@ -12,6 +12,11 @@
 
 namespace abele::runtime {
 
+/// What ABELE_HANDOVER asks for: links through shared memory within a host, all through sockets, or those between
+/// accelerators from device to device and others as with kMemory. Throws E0702.
+enum class Handover { kMemory, kSockets, kDevice };
+Handover handover();
+
 /// Threads: one for each end of a link; closeAll() from any.
 class SharedLinks {
  public:

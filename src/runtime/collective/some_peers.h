@@ -25,6 +25,9 @@ class SomePeers final : public PeerMessages {
   void receiveOn(int64_t link, const at::Tensor& bytes, int64_t from) override {
     all_->receiveOn(link, bytes, among(from));
   }
+  bool takesDevice(int64_t link, int64_t other, c10::Device device) const override {
+    return all_->takesDevice(link, among(other), device);
+  }
 
  private:
   int64_t among(int64_t process) const { return first_ + process * stride_; }

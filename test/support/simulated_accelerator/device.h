@@ -27,6 +27,8 @@ void setCurrentDevice(int device);
 int currentStream(int device);
 int exchangeStream(int device, int stream);
 int poolStream(int device);
+/// One that no other call returns: what waits there holds up nobody else.
+int ownStream(int device);
 c10::Stream streamOf(int device, int stream);
 
 /// Enqueues; the accesses are judged now. What a job throws is thrown by the next host wait of its device.

@@ -502,4 +502,5 @@ int64_t simulated_jobs() { return simulated::numJobs(); }
 int64_t simulated_host_waits() { return simulated::numHostWaits(); }
 int64_t simulated_captures() { return simulated::numCaptures(); }
 int64_t simulated_replays() { return simulated::numReplays(); }
+int64_t simulated_messages() { return simulated::numMessages(); }
 void simulated_seed(uint64_t seed) { simulated::seedAll(seed); }

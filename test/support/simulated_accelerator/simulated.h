@@ -23,6 +23,8 @@ int64_t numHostWaits();
 /// Graphs captured, and replays of graphs, since the process began.
 int64_t numCaptures();
 int64_t numReplays();
+/// Messages of torch.distributed that were given to streams since the process began, at either end.
+int64_t numMessages();
 /// Seeds the default generators of all devices.
 void seedAll(uint64_t seed);
 
@@ -37,5 +39,6 @@ int64_t simulated_jobs();
 int64_t simulated_host_waits();
 int64_t simulated_captures();
 int64_t simulated_replays();
+int64_t simulated_messages();
 void simulated_seed(uint64_t seed);
 }

@@ -108,18 +108,21 @@ class Stream {
   bool busy_ = false;
 };
 
-constexpr int kPool = 16;  // streams of a device, beside its default one
+constexpr int kPool = 16;  // streams of a device that torch takes in turn, beside its default one
+constexpr int kOwn = 64;   // those that one user has alone
+constexpr int kStreams = 1 + kPool + kOwn;
 
-// Streams are numbered through all devices; of a device, 0 is the default one.
-Stream& stream(int device, int number) {
+// Streams are numbered through all devices; of a device, 0 is the default one. Null: nobody has used it.
+Stream* streamAt(int device, int number, bool makes) {
   static std::mutex mutex;
-  static auto* const all = new std::vector<std::unique_ptr<Stream>>(kDevices * (kPool + 1));
+  static auto* const all = new std::vector<std::unique_ptr<Stream>>(kDevices * kStreams);
   const std::lock_guard lock(mutex);
-  const int index = device * (kPool + 1) + number;
+  const int index = device * kStreams + number;
   auto& made = all->at(static_cast<size_t>(index));
-  if (!made) made = std::make_unique<Stream>(index);
-  return *made;
+  if (!made && makes) made = std::make_unique<Stream>(index);
+  return made.get();
 }
+Stream& stream(int device, int number) { return *streamAt(device, number, /*makes=*/true); }
 
 thread_local int current_device = 0;
 thread_local int current_streams[kDevices] = {};
@@ -145,6 +148,12 @@ int exchangeStream(int device, int stream) { return std::exchange(current_stream
 int poolStream(int device) {
   static std::atomic<int> next[kDevices];
   return 1 + next[device]++ % kPool;
+}
+int ownStream(int device) {
+  static std::atomic<int> next[kDevices];
+  const int own = next[device]++;
+  TORCH_CHECK(own < kOwn, "simulated:", device, " has no more streams");
+  return 1 + kPool + own;
 }
 c10::Stream streamOf(int device, int stream) {
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, static_cast<c10::DeviceIndex>(device)), stream);
@@ -265,17 +274,18 @@ void waitFor(const MarkerPtr& marker) {
 
 void waitForStream(int device, int number) { waitFor(record(device, number)); }
 void waitForDevice(int device, bool throws) {
-  for (int number = 0; number <= kPool; ++number) {
-    Stream& on = stream(device, number);
-    if (on.isIdle()) continue;
+  for (int number = 0; number < kStreams; ++number) {
+    Stream* const on = streamAt(device, number, /*makes=*/false);
+    if (!on || on->isIdle()) continue;
     std::unique_lock lock(world().mutex);
-    const MarkerPtr marker = mark(on, device);
+    const MarkerPtr marker = mark(*on, device);
     lock.unlock();
     sleepUntil(*marker);
   }
-  for (int number = 0; number <= kPool; ++number) {
+  for (int number = 0; number < kStreams; ++number) {
+    Stream* const on = streamAt(device, number, /*makes=*/false);
     const std::lock_guard lock(world().mutex);
-    join(world().host, stream(device, number).clock());
+    if (on) join(world().host, on->clock());
   }
   if (throws) throwError(device);
 }

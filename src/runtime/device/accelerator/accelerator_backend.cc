@@ -18,7 +18,9 @@
 #include "base/instructions.h"
 #include "exe/sums.h"
 #include "runtime/collective/peers.h"
+#include "runtime/collective/shared_links.h"
 #include "runtime/device/accelerator/accelerator_device.h"
+#include "runtime/device/accelerator/device_messages.h"
 #include "runtime/device/accelerator/moves.h"
 #include "runtime/device/accelerator/off_chip_window.h"
 #include "runtime/device/accelerator/pinned_messages.h"
@@ -136,6 +138,7 @@ class AcceleratorBackend final : public DeviceBackend {
       random_.emplace_back(device);
       streams_.emplace_back();
       messages_.emplace_back();
+      device_messages_.emplace_back();
       if (isMine(worker)) makeStreams(worker, device);
     }
     passages_.resize(executable.workers.size());
@@ -162,7 +165,8 @@ class AcceleratorBackend final : public DeviceBackend {
                             large_gradients_[worker],
                             passages_[worker],
                             graph_pools_[worker],
-                            messages_[worker].get()};
+                            messages_[worker].get(),
+                            device_messages_[worker].get()};
     // What the calls keep on a device belongs to the streams that use it.
     const c10::MultiStreamGuard on_others(streams_[worker].others);
     const c10::OptionalStreamGuard on_our_stream(streams_[worker].own);
@@ -205,6 +209,8 @@ class AcceleratorBackend final : public DeviceBackend {
   }
 
   void finish(bool completed) override {
+    // First of all: streams may wait for messages of others, which wait for this process, and never come.
+    if (!completed && options_.peers) options_.peers->fail("its step failed");
     std::optional<UserError> error = waitForWorkers();
     releasePages();
     if (completed && !error) {
@@ -217,7 +223,7 @@ class AcceleratorBackend final : public DeviceBackend {
       ++rounding_.step;
       return;
     }
-    if (options_.peers) options_.peers->fail("its step failed");
+    if (completed && options_.peers) options_.peers->fail("its step failed");
     for (const Saved& saved : restored_)
       places_.ofSlot(saved.slot).work([&] { copyInto(tensorOf(saved.slot), saved.copy); });
     for (const Place& place : places_) place.wait();
@@ -405,7 +411,8 @@ class AcceleratorBackend final : public DeviceBackend {
   std::vector<RandomPosition> random_;                     // by worker
   std::vector<Passage> passages_;                          // by worker
   std::vector<std::unique_ptr<PinnedMessages>> messages_;  // by worker; null: it does not work with other processes
-  std::vector<c10::MempoolId_t> graph_pools_;              // by worker; {0, 0}: nothing was captured
+  std::vector<std::unique_ptr<DeviceMessages>> device_messages_;  // by worker; null: never from device to device
+  std::vector<c10::MempoolId_t> graph_pools_;                     // by worker; {0, 0}: nothing was captured
   GradientCount gradients_;
   std::vector<at::Tensor> large_gradients_;  // by worker: of this step; undefined where nobody counts
   StepEvents events_;
@@ -436,6 +443,9 @@ void AcceleratorBackend::makeStreams(const exe::WorkerProgram& worker, c10::Devi
     for (const c10::Device other : devices_)
       if (isNew(other)) all.push_back(streams.others.emplace_back(*newStream(other)));
   messages_.back() = std::make_unique<PinnedMessages>(all);
+  // Which of these links do is known when the other ends have said where they are.
+  if (streams.own && worker.isLink() && !exe::addsUp(worker) && handover() == Handover::kDevice)
+    device_messages_.back() = std::make_unique<DeviceMessages>(device);
 }
 
 void AcceleratorBackend::makeWindows() {

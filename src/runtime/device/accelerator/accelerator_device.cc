@@ -197,6 +197,7 @@ AcceleratorDevice::AcceleratorDevice(const exe::Executable& executable, int32_t 
       streams_(parts.streams),
       window_(parts.window),
       space_(executable.workers[worker].space),
+      waits_for_messages_(parts.on_device != nullptr),
       host_threads_(!parts.slots.device().is_cpu()        ? 0
                     : executable.workers[worker].isLink() ? 1
                                                           : options.threads_per_device),
@@ -233,7 +234,7 @@ std::unique_ptr<Call> AcceleratorDevice::makeProcessCall(const exe::Instruction&
                                                          const OtherProcesses& others) const {
   ABELE_CHECK(parts.messages, instruction.op, " without other processes");
   if (isMessage(instruction))
-    return makeMessageCall(instruction, parts.slots, *others.shares.ofReplica(), *parts.messages);
+    return makeMessageCall(instruction, parts.slots, *others.shares.ofReplica(), *parts.messages, parts.on_device);
   const bool is_first = &instruction == firstJoint(executable_, worker_);
   return makeJointCall(executable_, instruction, parts.slots, *others.shares.ofStages(),
                        is_first ? &others.agreement : nullptr, *parts.messages);
@@ -272,6 +273,9 @@ void AcceleratorDevice::run(const ActionContext& context) {
   if (!window_) {
     runCalls(context);
     if (const auto& stream = streams_.own ? streams_.own : streams_.source) events_.record(context.segment, *stream);
+    // As with a message through the host, the counter says that it is there, or has left. Work that is enqueued before
+    // could come before work that its message depends on, where the order of two streams is that of the host.
+    if (waits_for_messages_) streams_.own->synchronize();
     return;
   }
   const auto index = static_cast<std::size_t>(&action - program_.actions.data());

@@ -88,6 +88,7 @@ struct WorkerParts {
   Passage& passage;
   c10::MempoolId_t& graph_pool;
   PinnedMessages* messages;  // of one that works with other processes; null for others
+  MessageMemory* on_device;  // of a link that may hand over from device to device; null for others
 };
 
 /// What the workers that work with other processes share.
@@ -121,6 +122,7 @@ class AcceleratorDevice final : public Device {
   WorkerStreams streams_;
   OffChipWindow* window_;
   int32_t space_;
+  bool waits_for_messages_;           // that go from device to device
   int host_threads_;                  // of a worker on the host; 0: it is on a device
   std::optional<c10::Event> met_[2];  // of a link between two devices: its streams meet before and behind its copies
   std::vector<std::vector<const exe::Action*>>

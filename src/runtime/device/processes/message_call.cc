@@ -21,11 +21,17 @@ int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * 
 
 // The values of an instruction as parcels, which both ends cut alike: by the sizes of the values alone. Large values
 // are sent from where they are; others are packed into memory of the call, which is no larger than a parcel, or than
-// the largest value that has holes. Where messages lie apart from values, it has room for all parcels.
+// the largest value that has holes. Where messages lie apart from values, it has room for all parcels. On a device
+// parcels take turns in the room, too: its stream orders what they do there.
 class Message {
  public:
-  Message(const exe::Instruction& instruction, const SlotTable& slots, PeerMessages& peers, MessageMemory& memory)
-      : peers_(peers), memory_(memory), other_(instruction.args.at(1).i), link_(instruction.args.at(2).i) {
+  Message(const exe::Instruction& instruction, const SlotTable& slots, PeerMessages& peers, MessageMemory& memory,
+          MessageMemory* on_device)
+      : peers_(peers),
+        memory_(&memory),
+        on_device_(on_device),
+        other_(instruction.args.at(1).i),
+        link_(instruction.args.at(2).i) {
     const std::vector<int64_t>& ids = instruction.args.at(0).ints;
     for (const int64_t id : ids) {
       const at::Tensor& tensor = slots.tensor(static_cast<int32_t>(id), 0);
@@ -41,7 +47,7 @@ class Message {
       parcel.bytes += parcel.is_full ? value.bytes : aligned(value.bytes);
       parcel.values.push_back(std::move(value));
     }
-    makeRoom();
+    if (!on_device_) makeRoom();
   }
 
  protected:
@@ -51,15 +57,24 @@ class Message {
     at::Tensor packed;             // its elements there, in logical order; undefined: it goes from where it is
   };
   struct Parcel {
-    bool is_direct = false;  // one value, in the order of its own memory
+    bool is_direct = false;    // one value, in the order of its own memory
+    bool goes_itself = false;  // that memory is the message
     bool is_full = false;
     int64_t begin = 0, bytes = 0;  // in the room
     std::vector<Value> values;
   };
 
-  // What is sent or received of a parcel; of a direct one, where values are messages, in the frame of this micro-batch.
+  /// Before the first message.
+  void prepare() {
+    if (!on_device_) return;
+    MessageMemory* const on_device = std::exchange(on_device_, nullptr);
+    if (peers_.takesDevice(link_, other_, on_device->device())) memory_ = on_device;
+    makeRoom();
+  }
+
+  // What is sent or received of a parcel; of one that goes itself, in the frame of this micro-batch.
   at::Tensor bytesOfParcel(const Parcel& parcel, const CallState& state) const {
-    if (!parcel.is_direct || memory_.isApart()) return room_.narrow(0, parcel.begin, parcel.bytes);
+    if (!parcel.goes_itself) return room_.narrow(0, parcel.begin, parcel.bytes);
     return inRow(parcel.values[0].slot.at(state.frame_of_group)).view(at::kByte);
   }
   /// The elements of a value, as its parcel has them.
@@ -69,15 +84,16 @@ class Message {
   }
   void pack(const Parcel& parcel, const CallState& state) const {
     for (const Value& value : parcel.values)
-      if (value.packed.defined()) memory_.copy(value.packed, elementsOf(parcel, value, state));
+      if (value.packed.defined()) memory_->copy(value.packed, elementsOf(parcel, value, state));
   }
   void unpack(const Parcel& parcel, const CallState& state) const {
     for (const Value& value : parcel.values)
-      if (value.packed.defined()) memory_.copy(elementsOf(parcel, value, state), value.packed);
+      if (value.packed.defined()) memory_->copy(elementsOf(parcel, value, state), value.packed);
   }
 
   PeerMessages& peers_;
-  MessageMemory& memory_;
+  MessageMemory* memory_;
+  MessageMemory* on_device_;  // null: nothing is open
   int64_t other_, link_;
   std::vector<Parcel> parcels_;
 
@@ -87,16 +103,18 @@ class Message {
   void makeRoom() {
     int64_t bytes = 0;
     for (Parcel& parcel : parcels_) {
-      if (memory_.isApart())
+      parcel.goes_itself =
+          parcel.is_direct && !memory_->isApart() && parcel.values[0].slot.frames->device() == memory_->device();
+      if (memory_->isApart())
         parcel.begin = std::exchange(bytes, bytes + aligned(parcel.bytes));
-      else if (!parcel.is_direct)
+      else if (!parcel.goes_itself)
         bytes = std::max(bytes, parcel.bytes);
     }
-    if (bytes == 0 && !memory_.isApart()) return;
-    room_ = memory_.room(bytes);
+    if (bytes == 0 && !memory_->isApart()) return;
+    room_ = memory_->room(bytes);
     for (Parcel& parcel : parcels_)
       for (Value& value : parcel.values) {
-        if (parcel.is_direct && !memory_.isApart()) continue;
+        if (parcel.goes_itself) continue;
         const at::Tensor& like = *value.slot.frames;
         const at::Tensor row = room_.narrow(0, parcel.begin + value.begin, value.bytes).view(like.scalar_type());
         value.packed = parcel.is_direct ? row : row.view(like.sizes());
@@ -110,12 +128,13 @@ class Send final : public Call, Message {
  public:
   using Message::Message;
   void run(CallState& state) override {
-    if (memory_.isApart()) {
+    prepare();
+    if (memory_->isApart()) {
       for (const Parcel& parcel : parcels_) pack(parcel, state);
-      memory_.settle();
+      memory_->settle();
     }
     for (const Parcel& parcel : parcels_) {
-      if (!memory_.isApart()) pack(parcel, state);
+      if (!memory_->isApart()) pack(parcel, state);
       peers_.sendOn(link_, bytesOfParcel(parcel, state), other_);
     }
   }
@@ -125,7 +144,8 @@ class Receive final : public Call, Message {
  public:
   using Message::Message;
   void run(CallState& state) override {
-    memory_.settle();  // the room still has the message before, until a device has taken it
+    prepare();
+    memory_->settle();  // the room still has the message before, until a device has taken it
     for (const Parcel& parcel : parcels_) {
       peers_.receiveOn(link_, bytesOfParcel(parcel, state), other_);
       unpack(parcel, state);
@@ -138,9 +158,10 @@ class Receive final : public Call, Message {
 bool isMessage(const exe::Instruction& instruction) { return hasTrait(instruction.op, kMessage); }
 
 std::unique_ptr<Call> makeMessageCall(const exe::Instruction& instruction, const SlotTable& slots, PeerMessages& peers,
-                                      MessageMemory& memory) {
-  if (ownOp(instruction.op) == OwnOp::kSend) return std::make_unique<Send>(instruction, slots, peers, memory);
-  return std::make_unique<Receive>(instruction, slots, peers, memory);
+                                      MessageMemory& memory, MessageMemory* on_device) {
+  if (ownOp(instruction.op) == OwnOp::kSend)
+    return std::make_unique<Send>(instruction, slots, peers, memory, on_device);
+  return std::make_unique<Receive>(instruction, slots, peers, memory, on_device);
 }
 
 }  // namespace abele::runtime

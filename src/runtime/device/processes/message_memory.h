@@ -1,9 +1,10 @@
-// Where messages to other processes lie in the host's memory, and how values get there.
+// Where messages to other processes lie, and how values get there.
 #pragma once
 
 #include <cstdint>
 
 #include <ATen/core/TensorBase.h>
+#include <c10/core/Device.h>
 
 namespace at {
 class Tensor;
@@ -16,13 +17,16 @@ class MessageMemory {
  public:
   virtual ~MessageMemory() = default;
   /// Do values have to be copied here before they are sent, and from here after they were received? No: a dense value
-  /// of the host's memory is a message itself.
+  /// of the same device is a message itself.
   virtual bool isApart() const = 0;
+  /// Where messages lie.
+  virtual c10::Device device() const { return c10::Device(c10::DeviceType::CPU); }
   virtual at::Tensor room(int64_t bytes) = 0;
   /// Between a room, or a value of the host, and a value: perhaps later, in the order of calls for values of one
   /// device.
   virtual void copy(const at::Tensor& to, const at::Tensor& from) = 0;
-  /// Waits until all copies are done. Throws what kernels of the device threw.
+  /// Waits until all copies are done, where messages leave in another order than that of the device. Throws what
+  /// kernels of the device threw.
   virtual void settle() = 0;
 };
 

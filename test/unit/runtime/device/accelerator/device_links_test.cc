@@ -1,0 +1,234 @@
+// Messages from accelerator to accelerator, by a backend of torch.distributed that orders them by calls alone and whose
+// streams stand still until the other process calls, too.
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "processes.h"
+#include "runtime/collective/device_links.h"
+#include "runtime/runtime.h"
+#include "simulated_accelerator/links.h"
+
+namespace abele::runtime::testing {
+namespace {
+
+constexpr c10::DeviceType kSimulated = c10::DeviceType::PrivateUse1;
+
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~Variable() { ::unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+/// What torch.distributed's new_group is in a program.
+class Groups {
+ public:
+  DeviceGroup make(int64_t process, const std::string& kind, int64_t first, int64_t second) {
+    const std::lock_guard lock(mutex_);
+    if (kind != "simulated" || without_ == process) return {.name = {}, .why_not = "no backend of " + kind};
+    const int64_t number = calls_[process]++;
+    if (process != first && process != second) return {};
+    const std::string common = std::to_string(made_) + "." + std::to_string(number);
+    const std::string own = "device groups " + common + "/" + std::to_string(process);
+    const int rank = process == first ? 0 : 1;
+    const auto store = c10::make_intrusive<c10d::PrefixStore>(common, store_);
+    const auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, 2);
+    group->setBackend(kSimulated, c10d::ProcessGroup::BackendType::CUSTOM, simulated::makeLinks(store, rank, 2));
+    c10d::register_process_group(own, group);
+    groups_.push_back(group);
+    return {.name = own, .why_not = {}};
+  }
+  void leaveOut(int64_t process) { without_ = process; }
+  size_t count() const { return groups_.size(); }
+
+ private:
+  static inline int64_t next_ = 0;
+  const int64_t made_ = next_++;
+  std::mutex mutex_;
+  c10::intrusive_ptr<c10d::HashStore> store_ = c10::make_intrusive<c10d::HashStore>();
+  std::map<int64_t, int64_t> calls_;
+  std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> groups_;
+  int64_t without_ = -1;
+};
+
+struct DeviceLinksOfProcesses : Processes {
+  void SetUp() override {
+    Processes::SetUp();
+    setDeviceGroups([this](int64_t process, const std::string& kind, int64_t first, int64_t second) {
+      return groups.make(process, kind, first, second);
+    });
+  }
+  void TearDown() override {
+    setDeviceGroups({});
+    Processes::TearDown();
+  }
+
+  /// That of twoStages(), as this process sees it.
+  static std::vector<DeviceLink> linkFrom(c10::Device own) { return {{.link = 0, .from = 0, .to = 1, .own = own}}; }
+  static c10::Device simulatedDevice(int index) { return {kSimulated, static_cast<c10::DeviceIndex>(index)}; }
+  static void connect(const std::vector<std::shared_ptr<Peers>>& peers, c10::Device source, c10::Device target) {
+    forEachProcess(
+        2, [&](int p) { peers[static_cast<size_t>(p)]->connectDevices(linkFrom(p == 0 ? source : target), 2); });
+  }
+
+  /// What a process says when it runs a step of twoStages() alone; interrupts: what ends it.
+  static std::string errorOfLoneStep(Peers& /*own*/, const std::shared_ptr<Peers>& peers, int process,
+                                     const std::function<void(Runtime&)>& meanwhile) {
+    const Program p = twoStages(2);
+    const auto backend =
+        makeBackend("accelerator", p.executable,
+                    {.stage_process = process, .peers = peers, .accelerator = "simulated:0,simulated:1"});
+    Runtime runtime(p.executable, *backend, process);
+    backend->bindInputs({at::randn({8, 4})});
+    backend->bindOutputs({{at::empty({4, 4}), at::empty({4, 4})}});
+    std::thread other([&] { meanwhile(runtime); });
+    std::string code = "none";
+    try {
+      runtime.run();
+    } catch (const Error& error) {
+      code = errorCodeText(error.code());
+    }
+    other.join();
+    return code;
+  }
+
+  Groups groups;
+  const Variable by_device{"ABELE_HANDOVER", "device"};
+};
+
+TEST_F(DeviceLinksOfProcesses, StagesHandOverWithTheBitsOfTheHostsTransport) {
+  constexpr int32_t kMicroBatches = 8;
+  constexpr int64_t kSteps = 3;
+  // Small values share a message. A large one goes from its own memory to its own memory.
+  for (const int64_t size : {int64_t{4}, int64_t{136}}) {
+    const Program p = twoStages(kMicroBatches, size);
+    const auto peers = join(2);
+    for (const auto& [source, target] : {std::pair{0, 1}, {2, 2}}) {
+      SCOPED_TRACE(size);
+      connect(peers, simulatedDevice(source), simulatedDevice(target));
+      EXPECT_TRUE(peers[0]->takesDevice(0, 1, simulatedDevice(source)));
+      EXPECT_TRUE(peers[1]->takesDevice(0, 0, simulatedDevice(target)));
+      const std::string devices = "simulated:" + std::to_string(source) + ",simulated:" + std::to_string(target);
+      std::vector<at::Tensor> inputs;
+      for (int64_t step = 0; step < kSteps; ++step) inputs.push_back(at::randn({size * kMicroBatches, size}));
+      const int64_t before = simulated::numMessages();
+      forEachProcess(2, [&](int process) {
+        const auto backend = makeBackend(
+            "accelerator", p.executable,
+            {.stage_process = process, .peers = peers[static_cast<size_t>(process)], .accelerator = devices});
+        Runtime runtime(p.executable, *backend, process);
+        for (const at::Tensor& x : inputs) {
+          std::vector<at::Tensor> results;
+          for (int k = 0; k < kMicroBatches; ++k) results.push_back(at::empty({size, size}));
+          backend->bindInputs({x});
+          backend->bindOutputs({results});
+          runtime.run();
+          for (int k = 0; k < kMicroBatches; ++k) {
+            const at::Tensor part = x.narrow(0, size * k, size), product = at::mm(part, part);
+            EXPECT_TRUE(sameBits(results[static_cast<size_t>(k)], product + product.sum(1, /*keepdim=*/true)));
+          }
+        }
+      });
+      // Each was sent and received. The large one is alone.
+      EXPECT_EQ(simulated::numMessages() - before, 2 * kSteps * kMicroBatches * (size > 128 ? 2 : 1));
+    }
+  }
+}
+
+TEST_F(DeviceLinksOfProcesses, ProgramsShareCommunicatorsBetweenTheSameDevices) {
+  const auto peers = join(2);
+  connect(peers, simulatedDevice(0), simulatedDevice(1));
+  EXPECT_EQ(groups.count(), 2U);  // one in each process
+  connect(peers, simulatedDevice(0), simulatedDevice(1));
+  EXPECT_EQ(groups.count(), 2U);
+  connect(peers, simulatedDevice(0), simulatedDevice(2));
+  EXPECT_EQ(groups.count(), 4U);
+}
+
+TEST_F(DeviceLinksOfProcesses, AnEndOnTheHostKeepsTheHostsTransport) {
+  const auto peers = join(2);
+  connect(peers, simulatedDevice(0), c10::Device(c10::DeviceType::CPU));
+  EXPECT_FALSE(peers[0]->takesDevice(0, 1, simulatedDevice(0)));
+  EXPECT_EQ(groups.count(), 0U);
+  const Program p = twoStages(2);
+  const at::Tensor x = at::randn({8, 4});
+  forEachProcess(2, [&](int process) {
+    const auto backend = makeBackend(
+        "accelerator", p.executable,
+        {.stage_process = process, .peers = peers[static_cast<size_t>(process)], .accelerator = "simulated:0,cpu"});
+    Runtime runtime(p.executable, *backend, process);
+    std::vector<at::Tensor> results{at::empty({4, 4}), at::empty({4, 4})};
+    backend->bindInputs({x});
+    backend->bindOutputs({results});
+    runtime.run();
+    const at::Tensor part = x.narrow(0, 4, 4), product = at::mm(part, part);
+    EXPECT_TRUE(sameBits(results[1], product + product.sum(1, /*keepdim=*/true)));
+  });
+}
+
+TEST_F(DeviceLinksOfProcesses, AProcessWithoutABackendIsAnErrorInAll) {
+  const auto peers = join(2);
+  groups.leaveOut(1);
+  std::string texts[2];
+  forEachProcess(2, [&](int p) {
+    try {
+      peers[static_cast<size_t>(p)]->connectDevices(linkFrom(simulatedDevice(p)), 2);
+    } catch (const Error& error) {
+      texts[p] = error.what();
+    }
+  });
+  for (const std::string& text : texts) {
+    EXPECT_NE(text.find("E0714"), std::string::npos) << text;
+    EXPECT_NE(text.find("process 1 has no backend of torch.distributed"), std::string::npos) << text;
+    EXPECT_NE(text.find("init_process_group"), std::string::npos) << text;
+  }
+}
+
+TEST_F(DeviceLinksOfProcesses, DevicesThatNobodyWakesAreRefused) {
+  const Variable silent("ABELE_PEER_SILENCE", "0");
+  const auto peers = join(2);
+  try {
+    peers[0]->connectDevices(linkFrom(simulatedDevice(0)), 2);
+    ADD_FAILURE() << "no error";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.code(), ErrorCode::E0702);
+  }
+}
+
+// Its stream waits for a message, and no host thread does.
+TEST_F(DeviceLinksOfProcesses, AProcessThatFailsIsAnErrorInTheOther) {
+  for (const int alone : {0, 1}) {
+    const auto peers = join(2);
+    connect(peers, simulatedDevice(0), simulatedDevice(1));
+    Peers& other = *peers[static_cast<size_t>(1 - alone)];
+    const std::string code = errorOfLoneStep(other, peers[static_cast<size_t>(alone)], alone,
+                                             [&](Runtime&) { other.fail("it has had enough"); });
+    EXPECT_EQ(code, "E0606") << "process " << alone;
+  }
+}
+
+TEST_F(DeviceLinksOfProcesses, AStepThatWaitsForOthersCanBeInterrupted) {
+  for (const int alone : {0, 1}) {
+    const auto peers = join(2);
+    connect(peers, simulatedDevice(0), simulatedDevice(1));
+    const int64_t before = simulated::numMessages();
+    const std::string code =
+        errorOfLoneStep(*peers[0], peers[static_cast<size_t>(alone)], alone, [&](Runtime& runtime) {
+          while (simulated::numMessages() == before) std::this_thread::yield();
+          runtime.abort();
+        });
+    EXPECT_EQ(code, "E0602") << "process " << alone;
+  }
+}
+
+}  // namespace
+}  // namespace abele::runtime::testing
