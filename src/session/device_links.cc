@@ -1,11 +1,10 @@
 #include "session/device_links.h"
 
-#include <map>
 #include <utility>
 #include <vector>
 
-#include "base/instructions.h"
 #include "compile/device_list.h"
+#include "exe/links.h"
 #include "runtime/collective/peers.h"
 #include "runtime/collective/shared_links.h"
 #include "session/impl.h"
@@ -18,19 +17,15 @@ namespace {
 std::vector<runtime::DeviceLink> linksOf(const exe::Executable& executable, const ProgramOptions& options) {
   const std::vector<c10::Device> devices =
       captureDevice(options).is_cpu() ? std::vector{captureDevice(options)} : devicesBySpace(options);
-  const int64_t own = options.processes.index % options.processes.stages;
-  std::map<int64_t, runtime::DeviceLink> by_number;
-  for (const exe::WorkerProgram& worker : executable.workers)
-    for (const exe::Action& action : worker.actions)
-      for (const exe::Instruction& i : executable.segments[action.segment].instructions) {
-        if (!hasTrait(i.op, kMessage)) continue;
-        runtime::DeviceLink& link = by_number[i.args.at(2).i];
-        link.link = i.args.at(2).i;
-        (ownOp(i.op) == OwnOp::kSend ? link.from : link.to) = worker.process;
-        if (worker.process == own) link.own = devices[static_cast<size_t>(worker.space) % devices.size()];
-      }
+  const int64_t own = options.processes.index % options.processes.stages, offset = exe::linkOffset(executable);
   std::vector<runtime::DeviceLink> links;
-  for (const auto& [number, link] : by_number) links.push_back(link);
+  for (const exe::LinkUse& use : exe::linksOf(executable)) {
+    runtime::DeviceLink& link = links.emplace_back(runtime::DeviceLink{use.link + offset, use.from, use.to});
+    const int32_t worker = use.from == own ? use.from_worker : use.to == own ? use.to_worker : -1;
+    if (worker < 0) continue;
+    const auto space = static_cast<size_t>(executable.workers[static_cast<size_t>(worker)].space);
+    link.own = devices[space % devices.size()];
+  }
   return links;
 }
 

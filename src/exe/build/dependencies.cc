@@ -153,8 +153,16 @@ std::vector<std::string> runInOrder(Executable& exe, Fn&& fn) {
   return stuck;
 }
 
-// Leaves out waits that the worker's own past or another wait of the same action grants.
+// Leaves out waits that the worker's own past or another wait of the same action grants. A wait for a message of
+// another process grants nothing of this one's own work, though the message may depend on it: a device is told to
+// receive before the message is there.
 void dropImpliedWaits(Executable& exe) {
+  std::vector<int32_t> process_of(exe.segments.size(), -1);
+  for (const WorkerProgram& worker : exe.workers)
+    for (const Action& a : worker.actions) process_of[a.segment] = worker.process;
+  const auto grants = [&](int32_t process, const Wait& wait, size_t segment) {
+    return process_of[wait.segment] == process || process_of[segment] != process;
+  };
   using Known = std::vector<int64_t>;  // completions by segment
   std::vector<Known> known(exe.workers.size(), Known(exe.segments.size(), 0));
   std::vector<std::vector<Known>> after(exe.segments.size());  // by segment and completion
@@ -162,15 +170,17 @@ void dropImpliedWaits(Executable& exe) {
   runInOrder(exe, [&](size_t w, Action& a) {
     std::vector<Wait> kept;
     for (const Wait& wait : a.waits) {
-      const bool implied =
-          known[w][wait.segment] >= wait.completions ||
-          std::any_of(a.waits.begin(), a.waits.end(), [&](const Wait& other) {
-            return other.segment != wait.segment && knownAfter(other)[wait.segment] >= wait.completions;
-          });
+      const bool implied = known[w][wait.segment] >= wait.completions ||
+                           std::any_of(a.waits.begin(), a.waits.end(), [&](const Wait& other) {
+                             return other.segment != wait.segment &&
+                                    grants(exe.workers[w].process, other, wait.segment) &&
+                                    knownAfter(other)[wait.segment] >= wait.completions;
+                           });
       if (!implied) kept.push_back(wait);
     }
     for (const Wait& wait : kept)
-      for (size_t s = 0; s < known[w].size(); ++s) known[w][s] = std::max(known[w][s], knownAfter(wait)[s]);
+      for (size_t s = 0; s < known[w].size(); ++s)
+        if (grants(exe.workers[w].process, wait, s)) known[w][s] = std::max(known[w][s], knownAfter(wait)[s]);
     a.waits = std::move(kept);
     ++known[w][a.segment];
     after[a.segment].push_back(known[w]);

@@ -21,7 +21,8 @@ namespace {
 constexpr int64_t kTriedBytes = 64;
 constexpr char kRemedy[] =
     "call torch.distributed.init_process_group(\"cpu:gloo,cuda:nccl\") (the backend of your device) in all processes "
-    "before the model is called, give each process accelerators of its own, or leave ABELE_HANDOVER out";
+    "before the model is called, give each process accelerators of its own, the same for all programs, or leave "
+    "ABELE_HANDOVER out";
 
 struct Maker {
   std::mutex mutex;
@@ -82,14 +83,18 @@ std::vector<DeviceLinks::Made> DeviceLinks::make(const PeerMessages& peers, cons
       const c10::Device source = placeIn(places[static_cast<size_t>(from)], k);
       const c10::Device target = placeIn(places[static_cast<size_t>(to)], k);
       const bool sends = peers.process() == from, is_mine = sends || peers.process() == to;
-      const std::string name = cat("link ", links[k].link, " from process ", from, " to process ", to);
+      const std::string name = cat("a link from process ", from, " to process ", to);
+      const Known known{links[k].link, from, to, source.index(), target.index()};
+      if (!isTheOneOf(from, source, known) || !isTheOneOf(to, target, known)) {
+        why_not = cat(name, " leads to another device than that of a program before");
+        return {};
+      }
       if (source.is_cpu() || source.type() != target.type()) {
         if (is_mine)
           log::info(name, " hands over through the host's memory: it is between ", kindOf(source.type()), " and ",
                     kindOf(target.type()));
         continue;
       }
-      const Known known{links[k].link, from, to, source.index(), target.index()};
       if (!known_.insert(known).second) continue;
       const DeviceGroup group =
           makeGroup(peers.process(), kindOf(source.type()), std::min(from, to), std::max(from, to));
@@ -103,6 +108,11 @@ std::vector<DeviceLinks::Made> DeviceLinks::make(const PeerMessages& peers, cons
       log::info(name, " hands over from device to device, by ", communicator->getBackendName());
     }
   return made;
+}
+
+bool DeviceLinks::isTheOneOf(int64_t process, c10::Device device, const Known& known) {
+  const auto type = static_cast<int>(device.type());
+  return known_at_.try_emplace({std::get<0>(known), process, type, device.index()}, known).first->second == known;
 }
 
 // Both ends wait: the next one is begun when this one works.
@@ -146,13 +156,13 @@ void DeviceLinks::connect(PeerMessages& peers, const std::vector<DeviceLink>& li
   const std::vector<std::string> all = peers.exchange(why_not.empty() ? "y" : "n");
   if (const auto none = std::ranges::find(all, "n"); none != all.end())
     refuse(cat("process ", none - all.begin(),
-               " has no backend of torch.distributed that connects its accelerators with those of other processes"));
+               " has no way by torch.distributed from its accelerators to those of other processes"));
   for (const Made& each : made) {
     try {
       tryOut(each);
     } catch (const std::exception& error) {
       why_not = firstLine(error);
-      refuse(cat("link ", each.end.link, " does not reach the accelerator of process ", each.end.other));
+      refuse(cat("a link does not reach the accelerator of process ", each.end.other));
     }
   }
   peers.exchange("y");  // who was interrupted, or heard that another one fails, hears of it here
@@ -175,7 +185,7 @@ void DeviceLinks::abort() {
     try {
       communicator->abort();
     } catch (const std::exception& error) {
-      log::warn("link ", end.link, " to process ", end.other, " cannot be interrupted: ", firstLine(error));
+      log::warn("a link to process ", end.other, " cannot be interrupted: ", firstLine(error));
     }
   }
 }

@@ -84,8 +84,13 @@ class DeviceLinks {
                          const std::vector<std::string>& places, std::string& why_not);
   void tryOut(const Made& made);
 
+  // A link from a device of a process, or from its host, leads to the same device for all programs that have it: who
+  // sends and who receives find their communicator by what they know of their own end.
+  bool isTheOneOf(int64_t process, c10::Device device, const Known& known);
+
   std::set<Known> known_;
-  mutable std::mutex mutex_;  // guards what follows
+  std::map<std::tuple<int64_t, int64_t, int, int>, Known> known_at_;  // by link, process, its device
+  mutable std::mutex mutex_;                                          // guards what follows
   std::map<End, Communicator> communicators_;
   bool is_aborted_ = false;
 };

@@ -11,7 +11,7 @@
 namespace abele::runtime {
 
 /// Values of a device are messages themselves. Everything is in the order of the device's current stream, which is the
-/// worker's while its calls run: copies, and the messages of DeviceLinks. So nobody waits.
+/// worker's while its calls run: copies, and the messages of DeviceLinks.
 class DeviceMessages final : public MessageMemory {
  public:
   explicit DeviceMessages(c10::Device device) : device_(device) {}

@@ -195,6 +195,7 @@ std::unique_ptr<SlotTable> SlotTable::withMovingGroups(const SlotTable& all, con
   for (std::size_t i = 0; i < all.executable_.slots.size(); ++i) {
     const exe::Slot& slot = all.executable_.slots[i];
     if (!all.executable_.groups[slot.group].off_chip || !slot.type.defined()) continue;
+    if (!all.tensors_[all.first_[i]].defined()) continue;  // another process has it
     const Region* region = off_chip.region(slot.group);
     const auto* home = region ? region->frame(0) + slot.offset_bytes : nullptr;
     const bool has_memory = slot.type.extentBytes() > 0;

@@ -7,6 +7,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "base/error.h"
+#include "exe/links.h"
 #include "exe/outputs.h"
 #include "runtime/collective/announcement.h"
 #include "runtime/collective/some_peers.h"
@@ -18,7 +19,7 @@ StageShares::StageShares(const exe::Executable& executable, const DeviceOptions&
     : executable_(executable), peers_(options.peers), own_(options.stage_process), readers_(options.readers) {
   if (peers_) {
     const int64_t stages = executable.stage_processes;
-    replica_ = std::make_unique<SomePeers>(peers_, options.process * stages, 1, stages);
+    replica_ = std::make_unique<SomePeers>(peers_, options.process * stages, 1, stages, exe::linkOffset(executable));
     stages_ = std::make_unique<SomePeers>(peers_, own_, stages, executable.processes);
   }
   if (!isNeeded()) return;

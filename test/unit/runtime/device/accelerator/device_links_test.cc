@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "exe/links.h"
 #include "processes.h"
 #include "runtime/collective/device_links.h"
 #include "runtime/runtime.h"
@@ -73,24 +74,56 @@ struct DeviceLinksOfProcesses : Processes {
   }
 
   /// That of twoStages(), as this process sees it.
-  static std::vector<DeviceLink> linkFrom(c10::Device own) { return {{.link = 0, .from = 0, .to = 1, .own = own}}; }
+  static std::vector<DeviceLink> linkFrom(c10::Device own) { return {{.link = kLink, .from = 0, .to = 1, .own = own}}; }
+  static inline const int64_t kLink = exe::linkOffset(twoStages(1).executable);
   static c10::Device simulatedDevice(int index) { return {kSimulated, static_cast<c10::DeviceIndex>(index)}; }
   static void connect(const std::vector<std::shared_ptr<Peers>>& peers, c10::Device source, c10::Device target) {
     forEachProcess(
         2, [&](int p) { peers[static_cast<size_t>(p)]->connectDevices(linkFrom(p == 0 ? source : target), 2); });
   }
 
-  /// What a process says when it runs a step of twoStages() alone; interrupts: what ends it.
-  static std::string errorOfLoneStep(Peers& /*own*/, const std::shared_ptr<Peers>& peers, int process,
+  static constexpr int32_t kMicroBatches = 8;
+  static constexpr int64_t kSteps = 3;
+  /// Both processes run twoStages(), and have the right results.
+  static void runSteps(const Program& p, const std::vector<std::shared_ptr<Peers>>& peers, int64_t size,
+                       const std::string& devices) {
+    SCOPED_TRACE(devices);
+    std::vector<at::Tensor> inputs;
+    for (int64_t step = 0; step < kSteps; ++step) inputs.push_back(at::randn({size * kMicroBatches, size}));
+    forEachProcess(2, [&](int process) {
+      const auto backend =
+          makeBackend("accelerator", p.executable,
+                      {.stage_process = process, .peers = peers[static_cast<size_t>(process)], .accelerator = devices});
+      Runtime runtime(p.executable, *backend, process);
+      for (const at::Tensor& x : inputs) {
+        std::vector<at::Tensor> results;
+        for (int k = 0; k < kMicroBatches; ++k) results.push_back(at::empty({size, size}));
+        backend->bindInputs({x});
+        backend->bindOutputs({results});
+        runtime.run();
+        for (int k = 0; k < kMicroBatches; ++k) {
+          const at::Tensor part = x.narrow(0, size * k, size), product = at::mm(part, part);
+          EXPECT_TRUE(sameBits(results[static_cast<size_t>(k)], product + product.sum(1, /*keepdim=*/true)));
+        }
+      }
+    });
+  }
+
+  /// What a process says when it runs a step of twoStages() alone. meanwhile: called when a device waits for the other.
+  static std::string errorOfLoneStep(const std::shared_ptr<Peers>& peers, int process,
                                      const std::function<void(Runtime&)>& meanwhile) {
     const Program p = twoStages(2);
+    const int64_t before = simulated::numMessages();
     const auto backend =
         makeBackend("accelerator", p.executable,
                     {.stage_process = process, .peers = peers, .accelerator = "simulated:0,simulated:1"});
     Runtime runtime(p.executable, *backend, process);
     backend->bindInputs({at::randn({8, 4})});
     backend->bindOutputs({{at::empty({4, 4}), at::empty({4, 4})}});
-    std::thread other([&] { meanwhile(runtime); });
+    std::thread other([&] {
+      while (simulated::numMessages() == before) std::this_thread::yield();
+      meanwhile(runtime);
+    });
     std::string code = "none";
     try {
       runtime.run();
@@ -106,41 +139,33 @@ struct DeviceLinksOfProcesses : Processes {
 };
 
 TEST_F(DeviceLinksOfProcesses, StagesHandOverWithTheBitsOfTheHostsTransport) {
-  constexpr int32_t kMicroBatches = 8;
-  constexpr int64_t kSteps = 3;
   // Small values share a message. A large one goes from its own memory to its own memory.
   for (const int64_t size : {int64_t{4}, int64_t{136}}) {
     const Program p = twoStages(kMicroBatches, size);
     const auto peers = join(2);
     for (const auto& [source, target] : {std::pair{0, 1}, {2, 2}}) {
-      SCOPED_TRACE(size);
       connect(peers, simulatedDevice(source), simulatedDevice(target));
-      EXPECT_TRUE(peers[0]->takesDevice(0, 1, simulatedDevice(source)));
-      EXPECT_TRUE(peers[1]->takesDevice(0, 0, simulatedDevice(target)));
-      const std::string devices = "simulated:" + std::to_string(source) + ",simulated:" + std::to_string(target);
-      std::vector<at::Tensor> inputs;
-      for (int64_t step = 0; step < kSteps; ++step) inputs.push_back(at::randn({size * kMicroBatches, size}));
+      EXPECT_TRUE(peers[0]->takesDevice(kLink, 1, simulatedDevice(source)));
+      EXPECT_TRUE(peers[1]->takesDevice(kLink, 0, simulatedDevice(target)));
       const int64_t before = simulated::numMessages();
-      forEachProcess(2, [&](int process) {
-        const auto backend = makeBackend(
-            "accelerator", p.executable,
-            {.stage_process = process, .peers = peers[static_cast<size_t>(process)], .accelerator = devices});
-        Runtime runtime(p.executable, *backend, process);
-        for (const at::Tensor& x : inputs) {
-          std::vector<at::Tensor> results;
-          for (int k = 0; k < kMicroBatches; ++k) results.push_back(at::empty({size, size}));
-          backend->bindInputs({x});
-          backend->bindOutputs({results});
-          runtime.run();
-          for (int k = 0; k < kMicroBatches; ++k) {
-            const at::Tensor part = x.narrow(0, size * k, size), product = at::mm(part, part);
-            EXPECT_TRUE(sameBits(results[static_cast<size_t>(k)], product + product.sum(1, /*keepdim=*/true)));
-          }
-        }
-      });
+      runSteps(p, peers, size, "simulated:" + std::to_string(source) + ",simulated:" + std::to_string(target));
       // Each was sent and received. The large one is alone.
       EXPECT_EQ(simulated::numMessages() - before, 2 * kSteps * kMicroBatches * (size > 128 ? 2 : 1));
     }
+  }
+}
+
+// They are in the host's memory, at one end or both.
+TEST_F(DeviceLinksOfProcesses, ValuesOffChipGoFromDeviceToDeviceToo) {
+  for (const auto& [there, here] : {std::pair{true, false}, {false, true}, {true, true}}) {
+    Program p = twoStages(kMicroBatches, 136);
+    p.executable.groups[p.values].off_chip = there;
+    p.executable.groups[p.executable.slots[p.executable.segments[2].instructions[0].writes[0]].group].off_chip = here;
+    const auto peers = join(2);
+    connect(peers, simulatedDevice(0), simulatedDevice(1));
+    const int64_t before = simulated::numMessages();
+    runSteps(p, peers, 136, "simulated:0,simulated:1");
+    EXPECT_EQ(simulated::numMessages() - before, 2 * kSteps * kMicroBatches * 2);
   }
 }
 
@@ -150,14 +175,25 @@ TEST_F(DeviceLinksOfProcesses, ProgramsShareCommunicatorsBetweenTheSameDevices) 
   EXPECT_EQ(groups.count(), 2U);  // one in each process
   connect(peers, simulatedDevice(0), simulatedDevice(1));
   EXPECT_EQ(groups.count(), 2U);
-  connect(peers, simulatedDevice(0), simulatedDevice(2));
+  connect(peers, simulatedDevice(2), simulatedDevice(3));
   EXPECT_EQ(groups.count(), 4U);
+  // A link from the first device leads to the second one already.
+  std::string codes[2];
+  forEachProcess(2, [&](int p) {
+    try {
+      peers[static_cast<size_t>(p)]->connectDevices(linkFrom(simulatedDevice(p == 0 ? 0 : 3)), 2);
+    } catch (const Error& error) {
+      codes[p] = errorCodeText(error.code());
+    }
+  });
+  EXPECT_EQ(codes[0], "E0714");
+  EXPECT_EQ(codes[1], "E0714");
 }
 
 TEST_F(DeviceLinksOfProcesses, AnEndOnTheHostKeepsTheHostsTransport) {
   const auto peers = join(2);
   connect(peers, simulatedDevice(0), c10::Device(c10::DeviceType::CPU));
-  EXPECT_FALSE(peers[0]->takesDevice(0, 1, simulatedDevice(0)));
+  EXPECT_FALSE(peers[0]->takesDevice(kLink, 1, simulatedDevice(0)));
   EXPECT_EQ(groups.count(), 0U);
   const Program p = twoStages(2);
   const at::Tensor x = at::randn({8, 4});
@@ -188,7 +224,7 @@ TEST_F(DeviceLinksOfProcesses, AProcessWithoutABackendIsAnErrorInAll) {
   });
   for (const std::string& text : texts) {
     EXPECT_NE(text.find("E0714"), std::string::npos) << text;
-    EXPECT_NE(text.find("process 1 has no backend of torch.distributed"), std::string::npos) << text;
+    EXPECT_NE(text.find("process 1 has no way by torch.distributed"), std::string::npos) << text;
     EXPECT_NE(text.find("init_process_group"), std::string::npos) << text;
   }
 }
@@ -204,14 +240,14 @@ TEST_F(DeviceLinksOfProcesses, DevicesThatNobodyWakesAreRefused) {
   }
 }
 
-// Its stream waits for a message, and no host thread does.
+// Whoever waits for the stream does not hear of it, but for the backend that is aborted.
 TEST_F(DeviceLinksOfProcesses, AProcessThatFailsIsAnErrorInTheOther) {
   for (const int alone : {0, 1}) {
     const auto peers = join(2);
     connect(peers, simulatedDevice(0), simulatedDevice(1));
     Peers& other = *peers[static_cast<size_t>(1 - alone)];
-    const std::string code = errorOfLoneStep(other, peers[static_cast<size_t>(alone)], alone,
-                                             [&](Runtime&) { other.fail("it has had enough"); });
+    const std::string code =
+        errorOfLoneStep(peers[static_cast<size_t>(alone)], alone, [&](Runtime&) { other.fail("it has had enough"); });
     EXPECT_EQ(code, "E0606") << "process " << alone;
   }
 }
@@ -220,12 +256,7 @@ TEST_F(DeviceLinksOfProcesses, AStepThatWaitsForOthersCanBeInterrupted) {
   for (const int alone : {0, 1}) {
     const auto peers = join(2);
     connect(peers, simulatedDevice(0), simulatedDevice(1));
-    const int64_t before = simulated::numMessages();
-    const std::string code =
-        errorOfLoneStep(*peers[0], peers[static_cast<size_t>(alone)], alone, [&](Runtime& runtime) {
-          while (simulated::numMessages() == before) std::this_thread::yield();
-          runtime.abort();
-        });
+    const std::string code = errorOfLoneStep(peers[static_cast<size_t>(alone)], alone, &Runtime::abort);
     EXPECT_EQ(code, "E0602") << "process " << alone;
   }
 }

@@ -1,0 +1,22 @@
+// Links between the processes of a replica, as the messages of an executable name them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "exe/executable.h"
+
+namespace abele::exe {
+
+struct LinkUse {
+  int64_t link = 0, from = 0, to = 0;  // processes of a replica
+  int32_t from_worker = -1, to_worker = -1;
+};
+/// In the order of their numbers.
+std::vector<LinkUse> linksOf(const Executable& executable);
+
+/// Executables number their links from 0 on. With this added, links of two executables have other numbers unless both
+/// have the same links between the same memory spaces; in all processes they have the same.
+int64_t linkOffset(const Executable& executable);
+
+}  // namespace abele::exe
