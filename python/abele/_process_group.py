@@ -31,9 +31,8 @@ def join(process, processes, name="abele"):
 
     # Alive until the native side holds it: the registry does not.
     group = _registerOverStoreOf(dist, name, process, processes) if dist.is_initialized() else None
-    if name == "abele":
-        core().joinProcessesByDevices(lambda own, *ends: _deviceGroup(own, processes, *ends))
-    _interruptibly(lambda: core().joinProcesses(process, processes, name))
+    make = (lambda own, *ends: _deviceGroup(own, processes, *ends)) if name == "abele" else None
+    _interruptibly(lambda: core().joinProcesses(process, processes, name, make))
     del group
     if not _joined:
         atexit.register(core().leaveProcesses)

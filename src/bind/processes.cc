@@ -7,19 +7,26 @@
 #include "abele/processes.h"
 #include "bind/bind.h"
 #include "bind/gil.h"
-#include "session/device_links.h"
 
 namespace py = pybind11;
 
 namespace abele::bind {
 
 void registerProcesses(py::module_& module) {
+  using MakeGroup = std::function<std::pair<std::string, std::string>(int64_t, std::string, int64_t, int64_t)>;
   module.def(
       "joinProcesses",
-      [](int64_t index, int64_t count, const std::string& group) {
-        host::joinProcesses({.index = index, .count = count, .group = group});
+      [](int64_t index, int64_t count, const std::string& group, MakeGroup make) {
+        runtime::MakeDeviceGroup made;
+        if (make)
+          made = [make = calledWithGil(std::move(make))](int64_t process, const std::string& kind, int64_t first,
+                                                         int64_t second) {
+            const auto [name, why_not] = make(process, kind, first, second);
+            return runtime::DeviceGroup{.name = name, .why_not = why_not};
+          };
+        host::joinProcesses({.index = index, .count = count, .group = group}, std::move(made));
       },
-      py::arg("index"), py::arg("count"), py::arg("group"), py::call_guard<NoGil>());
+      py::arg("index"), py::arg("count"), py::arg("group"), py::arg("make") = py::none(), py::call_guard<NoGil>());
   module.def(
       "synchronizeProcesses",
       [](int64_t index, int64_t count, const std::string& group) {
@@ -32,16 +39,6 @@ void registerProcesses(py::module_& module) {
         return host::anyOf({.index = index, .count = count, .group = group}, value);
       },
       py::arg("index"), py::arg("count"), py::arg("group"), py::arg("value"), py::call_guard<NoGil>());
-  module.def(
-      "joinProcessesByDevices",
-      [](std::function<std::pair<std::string, std::string>(int64_t, std::string, int64_t, int64_t)> make) {
-        host::joinProcessesByDevices([make = calledWithGil(std::move(make))](int64_t process, const std::string& kind,
-                                                                             int64_t first, int64_t second) {
-          const auto [name, why_not] = make(process, kind, first, second);
-          return runtime::DeviceGroup{.name = name, .why_not = why_not};
-        });
-      },
-      py::arg("make"));
   py::module_ launched = module.def_submodule("popdist");
   launched.def("isPopdistEnvSet", &popdist::isPopdistEnvSet);
   launched.def("getNumTotalReplicas", &popdist::getNumTotalReplicas);

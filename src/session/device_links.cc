@@ -1,10 +1,10 @@
 #include "session/device_links.h"
 
-#include <utility>
 #include <vector>
 
 #include "compile/device_list.h"
 #include "exe/links.h"
+#include "runtime/collective/device_links.h"
 #include "runtime/collective/peers.h"
 #include "runtime/collective/shared_links.h"
 #include "session/impl.h"
@@ -38,7 +38,5 @@ void connectLinks(const Compiled& compiled, const ProgramOptions& options, const
   runtime::Peers& peers = *compiled.peers;
   waitForOthers(peers, poll, [&] { peers.connectDevices(links, options.processes.stages); });
 }
-
-void joinProcessesByDevices(runtime::MakeDeviceGroup make) { runtime::setDeviceGroups(std::move(make)); }
 
 }  // namespace abele::host

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <exception>
 #include <future>
+#include <utility>
 
 #include "base/environment.h"
 #include "base/error.h"
@@ -99,7 +100,8 @@ void requireSameProgram(runtime::Peers& peers, const std::string& key, OutputRan
                  .remedy = "let no process choose by its own index what it trains, and give each batches of one size"});
 }
 
-void joinProcesses(const ProcessOptions& processes) {
+void joinProcesses(const ProcessOptions& processes, runtime::MakeDeviceGroup make) {
+  if (make) runtime::setDeviceGroups(std::move(make));
   runtime::Peers::join(processes.group, processes.index, processes.count);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compile/program_options.h"
+#include "runtime/collective/device_links.h"
 
 namespace abele::runtime {
 class Peers;
@@ -50,8 +51,9 @@ struct PopdistPlace {
 PopdistPlace popdistPlace();
 
 /// Connects this process with the others, or takes the group that the program registered into this process's sessions,
-/// which alone hold it then. Throws as joinPeers.
-void joinProcesses(const ProcessOptions& processes);
+/// which alone hold it then. make: what the program makes groups of torch.distributed with, where it can
+/// (runtime::setDeviceGroups). Throws as joinPeers.
+void joinProcesses(const ProcessOptions& processes, runtime::MakeDeviceGroup make = {});
 /// Waits until all processes are here. Throws as joinPeers.
 void synchronize(const ProcessOptions& processes);
 /// Is it true in any of them? Waits until all have asked. Throws as joinPeers.

@@ -560,23 +560,6 @@ c10::intrusive_ptr<c10d::ProcessGroup> takeRegistered(const std::string& name) {
 
 }  // namespace
 
-// Pairs meet in the order of the lower process, then of the higher: nobody waits in a circle.
-std::vector<std::string> PeerMessages::exchange(const std::string& own) {
-  std::vector<std::string> all(static_cast<size_t>(processes()), own);
-  const auto length = static_cast<int64_t>(own.size());
-  at::Tensor out = at::empty({length}, at::kByte), in = at::empty({length}, at::kByte);
-  std::copy(own.begin(), own.end(), out.mutable_data_ptr<uint8_t>());
-  for (int64_t other = 0; other < processes(); ++other) {
-    if (other == process()) continue;
-    if (process() < other) send(out, other);
-    receive(in, other);
-    if (process() > other) send(out, other);
-    const auto* text = in.const_data_ptr<uint8_t>();
-    all[static_cast<size_t>(other)].assign(text, text + length);
-  }
-  return all;
-}
-
 std::shared_ptr<Peers> Peers::join(const std::string& name, int64_t process, int64_t processes) {
   const std::lock_guard lock(joined().mutex);
   std::shared_ptr<C10dPeers>& peers = joined().by_name[name];
