@@ -36,7 +36,7 @@ struct SGD {
   double weight_decay = 0;
   bool nesterov = false;
   bool maximize = false;
-  bool fused = false;  // by torch's fused kernels, whose bits differ
+  bool fused = false;     // by torch's fused kernels, whose bits differ
   bool libtorch = false;  // as torch::optim of LibTorch computes, whose last bits differ from those of Python
   std::vector<std::string> parameters = {};
 };
@@ -48,7 +48,7 @@ struct Adam {
   double eps = 1e-8;
   double weight_decay = 0;
   bool maximize = false;
-  bool fused = false;  // by torch's fused kernels, whose bits differ
+  bool fused = false;     // by torch's fused kernels, whose bits differ
   bool libtorch = false;  // as torch::optim of LibTorch computes, whose last bits differ from those of Python
   std::vector<std::string> parameters = {};
 };
@@ -61,7 +61,7 @@ struct AdamW {
   double eps = 1e-8;
   double weight_decay = 1e-2;
   bool maximize = false;
-  bool fused = false;  // by torch's fused kernels, whose bits differ
+  bool fused = false;     // by torch's fused kernels, whose bits differ
   bool libtorch = false;  // as torch::optim of LibTorch computes, whose last bits differ from those of Python
   std::vector<std::string> parameters = {};
 };

@@ -190,8 +190,7 @@ struct AdamStep {
 };
 
 // A mean of gradients: mean * beta + gradient * (1 - beta). weight: beta as a factor of the mean's type.
-void moveMean(at::Tensor& mean, const at::Tensor& gradient, double beta, const at::Tensor& weight,
-              const Hyper& hyper) {
+void moveMean(at::Tensor& mean, const at::Tensor& gradient, double beta, const at::Tensor& weight, const Hyper& hyper) {
   if (!hyper.libtorch) {
     ops::lerp_(mean, gradient, 1 - beta);
     return;

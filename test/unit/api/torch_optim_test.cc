@@ -97,8 +97,7 @@ TEST(TorchOptim, StepsAreThoseOfLibTorchInEveryType) {
                                                        AdamOptions(0.02).eps(1e-4).weight_decay(0.1), type),
               0);
     EXPECT_EQ(
-        differenceAfterSteps<torch::optim::AdamW>(AdamWOptions(0.01).eps(1e-4), AdamWOptions(0.02).eps(1e-4), type),
-        0);
+        differenceAfterSteps<torch::optim::AdamW>(AdamWOptions(0.01).eps(1e-4), AdamWOptions(0.02).eps(1e-4), type), 0);
   }
 }
 
