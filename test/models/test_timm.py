@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from called import Called, classes
 from walk import Row, check
 
 
@@ -12,26 +13,11 @@ def images(size):
     return batch
 
 
-class Classifier(torch.nn.Module):
-    """Takes the labels as its objective does."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, x, labels=None):
-        return self.model(x)
-
-
-def classes(result, batch):
-    return torch.nn.functional.cross_entropy(result, batch["labels"])
-
-
 def row(name, stages, size=32, **settings):
     def make():
         import timm
 
-        return Classifier(timm.create_model(name, num_classes=5, **settings))
+        return Called(timm.create_model(name, num_classes=5, **settings))
 
     return Row(name, make, images(size), stages, loss=classes)
 
