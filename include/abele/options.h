@@ -214,8 +214,9 @@ class ABELE_API Options {
   /// own.
   Options& broadcastBuffers(bool broadcast_buffers = true);
   /// What forward reads of tensors (.item(), a branch, numpy()) stays what it was at compile time, and every step
-  /// checks that it still is: E0101 where it is not. For models that check their inputs. False refuses such reads at
-  /// compile time.
+  /// checks that it still is: E0101 where it is not. For models that check their inputs. Without it this holds for
+  /// all(), any() and what follows from integer or boolean arguments and from buffers that forward does not write;
+  /// other reads are refused at compile time.
   Options& trustReads(bool trust_reads = true);
   /// How blocks become stages or phases.
   Options& setExecutionStrategy(const ExecutionStrategy& strategy);

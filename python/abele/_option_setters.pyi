@@ -72,8 +72,9 @@ class OptionsSetters:
         """
     def trustReads(self, trust_reads: bool = True) -> Self:
         """What forward reads of tensors (.item(), a branch, numpy()) stays what it was at compile time, and every step
-        checks that it still is: E0101 where it is not. For models that check their inputs. False refuses such reads
-        at compile time.
+        checks that it still is: E0101 where it is not. For models that check their inputs. Without it this holds
+        for all(), any() and what follows from integer or boolean arguments and from buffers that forward does not
+        write; other reads are refused at compile time.
 
         Returns: self, so that calls chain.
         Source: executor.md 5.

@@ -51,23 +51,23 @@ def _stacked(data, dtype, device):
     return _converted(data, dtype, device)
 
 
-def _wouldRead(data, leaves):
-    """Does it hold results of the program, and else what is known here?"""
-    if not isinstance(data, list | tuple) or not all(isinstance(leaf, (torch.Tensor, *_PLAIN)) for leaf in leaves):
-        return False
-    return any(isinstance(leaf, torch.Tensor) and core().mayVary(leaf) for leaf in leaves)
+def _firstVarying(leaves):
+    """The first result of the program among them; None also where something else than numbers and tensors is there."""
+    if not all(isinstance(leaf, (torch.Tensor, *_PLAIN)) for leaf in leaves):
+        return None
+    return next((leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and core().mayVary(leaf)), None)
 
 
 def _stacking(original):
     def tensor(data, *, dtype=None, device=None, **settings):
         leaves = list(_leavesOf(data)) if isCapturing() and isinstance(data, list | tuple) else []
-        if not _wouldRead(data, leaves):
+        varying = _firstVarying(leaves)
+        if varying is None:
             return original(data, dtype=dtype, device=device, **settings)
         natural = _typeOfAll(leaves)
         wanted = natural if dtype is None else dtype
         if torch.promote_types(natural, wanted) != wanted and not wanted.is_floating_point:
             return original(data, dtype=dtype, device=device, **settings)  # it refuses some numbers by their values
-        varying = next(leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and core().mayVary(leaf))
         made = _stacked(data, wanted, varying.device)
         return (made if device is None else made.to(device)).requires_grad_(settings.get("requires_grad", False))
 

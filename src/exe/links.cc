@@ -2,6 +2,9 @@
 
 #include <map>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "base/instructions.h"
 
 namespace abele::exe {
@@ -23,16 +26,14 @@ std::vector<LinkUse> linksOf(const Executable& executable) {
   return links;
 }
 
-// FNV-1a of what is at the ends.
 int64_t linkOffset(const Executable& executable) {
-  uint64_t hash = 14695981039346656037U;
   const auto spaceOf = [&](int32_t worker) -> int64_t {
     return worker < 0 ? -1 : executable.workers[static_cast<size_t>(worker)].space;
   };
+  std::vector<int64_t> ends;
   for (const LinkUse& link : linksOf(executable))
-    for (const int64_t part : {link.link, link.from, link.to, spaceOf(link.from_worker), spaceOf(link.to_worker)})
-      hash = (hash ^ static_cast<uint64_t>(part)) * 1099511628211U;
-  return static_cast<int64_t>(hash >> 2);
+    ends.insert(ends.end(), {link.link, link.from, link.to, spaceOf(link.from_worker), spaceOf(link.to_worker)});
+  return static_cast<int64_t>(XXH3_64bits(ends.data(), ends.size() * sizeof(int64_t)) >> 2);  // links are added to it
 }
 
 }  // namespace abele::exe

@@ -85,8 +85,9 @@ const std::vector<OptionRow>& optionRows() {
       {"trustReads", "Options", "trust_reads", OptionKind::kValue, {{"trust_reads", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
        "What forward reads of tensors (.item(), a branch, numpy()) stays what it was at compile time, and every step\n"
-       "checks that it still is: E0101 where it is not. For models that check their inputs. False refuses such reads\n"
-       "at compile time.\n"
+       "checks that it still is: E0101 where it is not. For models that check their inputs. Without it this holds\n"
+       "for all(), any() and what follows from integer or boolean arguments and from buffers that forward does not\n"
+       "write; other reads are refused at compile time.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: executor.md 5."

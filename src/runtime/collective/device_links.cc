@@ -126,8 +126,7 @@ void DeviceLinks::tryOut(const Made& made) {
   const c10::Stream stream = c10::impl::VirtualGuardImpl(end.device.type()).getStreamFromGlobalPool(end.device);
   const c10::StreamGuard there(stream);  // the program's own streams wait for nobody
   std::vector<at::Tensor> message{at::zeros({kTriedBytes}, at::TensorOptions(at::kByte).device(end.device))};
-  // The two of a group are in the order of all processes, and this one is the other's other.
-  const int other = communicator->getRank() == 0 ? 1 : 0;
+  const int other = otherOf(*communicator);
   const auto work =
       sends ? communicator->send(message, other, /*tag=*/0) : communicator->recv(message, other, /*tag=*/0);
   work->wait();
@@ -167,6 +166,8 @@ void DeviceLinks::connect(PeerMessages& peers, const std::vector<DeviceLink>& li
   }
   peers.exchange("y");  // who was interrupted, or heard that another one fails, hears of it here
 }
+
+int DeviceLinks::otherOf(const c10d::Backend& communicator) { return communicator.getRank() == 0 ? 1 : 0; }
 
 DeviceLinks::Communicator DeviceLinks::at(const End& end) const {
   const std::lock_guard lock(mutex_);

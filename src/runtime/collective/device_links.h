@@ -65,6 +65,8 @@ class DeviceLinks {
   void connect(PeerMessages& peers, const std::vector<DeviceLink>& links, int64_t stages);
   /// Null: the link goes through the host's memory.
   Communicator at(const End& end) const;
+  /// The rank of the other one of its two processes.
+  static int otherOf(const c10d::Backend& communicator);
   /// Streams that wait for a message of another process go on, with whatever is there. No message can be sent
   /// afterwards.
   void abort();

@@ -303,7 +303,7 @@ class C10dPeers final : public Peers {
     const DeviceLinks::Communicator communicator = device_links_.at(end);
     ABELE_CHECK(communicator, "link ", end.link, " has no way from ", end.device.str());
     std::vector<at::Tensor> list{bytes};
-    const int other = communicator->getRank() == 0 ? 1 : 0;
+    const int other = DeviceLinks::otherOf(*communicator);
     attempt(end.other, [&] {
       try {
         return !isStopped() && wait(sends ? communicator->send(list, other, 0) : communicator->recv(list, other, 0));

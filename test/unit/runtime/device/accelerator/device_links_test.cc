@@ -11,7 +11,6 @@
 #include "exe/links.h"
 #include "processes.h"
 #include "runtime/collective/device_links.h"
-#include "runtime/runtime.h"
 #include "simulated_accelerator/links.h"
 
 namespace abele::runtime::testing {
@@ -82,32 +81,7 @@ struct DeviceLinksOfProcesses : Processes {
         2, [&](int p) { peers[static_cast<size_t>(p)]->connectDevices(linkFrom(p == 0 ? source : target), 2); });
   }
 
-  static constexpr int32_t kMicroBatches = 8;
   static constexpr int64_t kSteps = 3;
-  /// Both processes run twoStages(), and have the right results.
-  static void runSteps(const Program& p, const std::vector<std::shared_ptr<Peers>>& peers, int64_t size,
-                       const std::string& devices) {
-    SCOPED_TRACE(devices);
-    std::vector<at::Tensor> inputs;
-    for (int64_t step = 0; step < kSteps; ++step) inputs.push_back(at::randn({size * kMicroBatches, size}));
-    forEachProcess(2, [&](int process) {
-      const auto backend =
-          makeBackend("accelerator", p.executable,
-                      {.stage_process = process, .peers = peers[static_cast<size_t>(process)], .accelerator = devices});
-      Runtime runtime(p.executable, *backend, process);
-      for (const at::Tensor& x : inputs) {
-        std::vector<at::Tensor> results;
-        for (int k = 0; k < kMicroBatches; ++k) results.push_back(at::empty({size, size}));
-        backend->bindInputs({x});
-        backend->bindOutputs({results});
-        runtime.run();
-        for (int k = 0; k < kMicroBatches; ++k) {
-          const at::Tensor part = x.narrow(0, size * k, size), product = at::mm(part, part);
-          EXPECT_TRUE(sameBits(results[static_cast<size_t>(k)], product + product.sum(1, /*keepdim=*/true)));
-        }
-      }
-    });
-  }
 
   /// What a process says when it runs a step of twoStages() alone. meanwhile: called when a device waits for the other.
   static std::string errorOfLoneStep(const std::shared_ptr<Peers>& peers, int process,
@@ -148,7 +122,7 @@ TEST_F(DeviceLinksOfProcesses, StagesHandOverWithTheBitsOfTheHostsTransport) {
       EXPECT_TRUE(peers[0]->takesDevice(kLink, 1, simulatedDevice(source)));
       EXPECT_TRUE(peers[1]->takesDevice(kLink, 0, simulatedDevice(target)));
       const int64_t before = simulated::numMessages();
-      runSteps(p, peers, size, "simulated:" + std::to_string(source) + ",simulated:" + std::to_string(target));
+      runSteps(p, peers, size, kSteps, "simulated:" + std::to_string(source) + ",simulated:" + std::to_string(target));
       // Each was sent and received. The large one is alone.
       EXPECT_EQ(simulated::numMessages() - before, 2 * kSteps * kMicroBatches * (size > 128 ? 2 : 1));
     }
@@ -164,7 +138,7 @@ TEST_F(DeviceLinksOfProcesses, ValuesOffChipGoFromDeviceToDeviceToo) {
     const auto peers = join(2);
     connect(peers, simulatedDevice(0), simulatedDevice(1));
     const int64_t before = simulated::numMessages();
-    runSteps(p, peers, 136, "simulated:0,simulated:1");
+    runSteps(p, peers, 136, kSteps, "simulated:0,simulated:1");
     EXPECT_EQ(simulated::numMessages() - before, 2 * kSteps * kMicroBatches * 2);
   }
 }

@@ -20,6 +20,7 @@
 #include "../programs.h"
 #include "runtime/collective/gloo.h"
 #include "runtime/collective/peers.h"
+#include "runtime/runtime.h"
 #include "simulated_accelerator/simulated.h"
 
 namespace abele::runtime::testing {
@@ -63,6 +64,32 @@ struct Processes : ::testing::Test {
       peers[p] = Peers::join(own, p, processes);
     }
     return peers;
+  }
+
+  static constexpr int32_t kMicroBatches = 8;
+  /// Both processes run twoStages(kMicroBatches, size), and have the right results.
+  static void runSteps(const Program& p, const std::vector<std::shared_ptr<Peers>>& peers, int64_t size, int64_t steps,
+                       const std::string& devices) {
+    SCOPED_TRACE(devices);
+    std::vector<at::Tensor> inputs;
+    for (int64_t step = 0; step < steps; ++step) inputs.push_back(at::randn({size * kMicroBatches, size}));
+    forEachProcess(2, [&](int process) {
+      const auto backend =
+          makeBackend("accelerator", p.executable,
+                      {.stage_process = process, .peers = peers[static_cast<size_t>(process)], .accelerator = devices});
+      Runtime runtime(p.executable, *backend, process);
+      for (const at::Tensor& x : inputs) {
+        std::vector<at::Tensor> results;
+        for (int k = 0; k < kMicroBatches; ++k) results.push_back(at::empty({size, size}));
+        backend->bindInputs({x});
+        backend->bindOutputs({results});
+        runtime.run();
+        for (int k = 0; k < kMicroBatches; ++k) {
+          const at::Tensor part = x.narrow(0, size * k, size), product = at::mm(part, part);
+          EXPECT_TRUE(sameBits(results[static_cast<size_t>(k)], product + product.sum(1, /*keepdim=*/true)));
+        }
+      }
+    });
   }
 };
 

@@ -8,32 +8,11 @@ namespace abele::runtime::testing {
 namespace {
 
 TEST_F(Processes, StagesHandOverThroughTheHostAndAllHaveTheResults) {
-  constexpr int32_t kMicroBatches = 8;
   const Program p = twoStages(kMicroBatches);
   const auto peers = join(2);
   // A device of each; both processes on one; the second stage on the host.
-  for (const char* devices : {"simulated:0,simulated:1", "simulated:2,simulated:2", "simulated:3,cpu"}) {
-    SCOPED_TRACE(devices);
-    std::vector<at::Tensor> inputs;
-    for (int step = 0; step < 4; ++step) inputs.push_back(at::randn({4 * kMicroBatches, 4}));
-    forEachProcess(2, [&](int process) {
-      const auto backend =
-          makeBackend("accelerator", p.executable,
-                      {.stage_process = process, .peers = peers[static_cast<size_t>(process)], .accelerator = devices});
-      Runtime runtime(p.executable, *backend, process);
-      for (const at::Tensor& x : inputs) {
-        std::vector<at::Tensor> results;
-        for (int k = 0; k < kMicroBatches; ++k) results.push_back(at::empty({4, 4}));
-        backend->bindInputs({x});
-        backend->bindOutputs({results});
-        runtime.run();
-        for (int k = 0; k < kMicroBatches; ++k) {
-          const at::Tensor part = x.narrow(0, 4 * k, 4), product = at::mm(part, part);
-          EXPECT_TRUE(sameBits(results[static_cast<size_t>(k)], product + product.sum(1, /*keepdim=*/true)));
-        }
-      }
-    });
-  }
+  for (const char* devices : {"simulated:0,simulated:1", "simulated:2,simulated:2", "simulated:3,cpu"})
+    runSteps(p, peers, /*size=*/4, /*steps=*/4, devices);
 }
 
 /// Each process adds its input to a sum; the sums of all are added to the weight.
