@@ -4,6 +4,8 @@
 Files: words that start with a folder of this tree (src/plan/plan.h, docs/ir.md, test/golden) or end as sources do
 (plan.h, ir/text.h), in comments and documents. Symbols: names in backticks with :: or with () behind them, in comments
 and in the READMEs of folders; their last part must be a word of some source. What belongs to others is listed below.
+Sections: "executor.md, section 5" and "options.md sections 9 and 10" name headings or items of pages of docs/spec; the
+rows of test/spec/rows.txt do too.
 """
 
 import io
@@ -25,11 +27,15 @@ NAME = re.compile(rf"{BEFORE}(?:[A-Za-z_]\w*/)*[A-Za-z_]\w*\.(?:h|cc|def|py|md|a
 SYMBOL = re.compile(
     r"(?<![\w.:/\"-])(?:[A-Za-z_]\w*::)+~?[A-Za-z_]\w*|(?<![\w./:\"-])[A-Za-z]+[a-z0-9][A-Z]\w*\b(?![\"/.-])"
 )
+SPECIFICATION = ROOT / "docs" / "spec"
+PAGES = {page.stem: page.read_text() for page in SPECIFICATION.glob("*.md")}
+NUMBER = r"\d+(?:\.\d+)?"
+SOURCE = re.compile(
+    rf"{BEFORE}({'|'.join(PAGES)})\.md,?((?:,? (?:and |to )?(?:sections? |items? |points? )?{NUMBER}\b)+)"
+)
 CPP_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|(//[^\n]*)')
 
 FOREIGN_FILES = {
-    # pages of the specification, in comments "Source: spec executor.md section 3"
-    *("annotations.md", "clients.md", "design.md", "executor.md", "optim.md", "spec/index.md", "tools.md"),
     # where headers are installed
     "include/abele/detail",
     # LibTorch
@@ -101,6 +107,21 @@ def _python_comments(text: str) -> list[tuple[int, int]]:
     return kept
 
 
+def has_section(page: str, number: str) -> bool:
+    return re.search(rf"^(?:#+ )?{re.escape(number)}\.? ", PAGES[page], re.MULTILINE) is not None
+
+
+def rows_without_section() -> list[str]:
+    name = "test/spec/rows.txt"
+    rows = enumerate((ROOT / name).read_text().splitlines(), 1)
+    named = [(line, *row.split("/")[:2]) for line, row in rows if not row.startswith("#")]
+    return [
+        f"{name}:{line}: docs/spec has no {page}.md, section {number}"
+        for line, page, number in named
+        if page not in PAGES or (number[0].isdigit() and not has_section(page, number))
+    ]
+
+
 class References:
     def __init__(self, files: list[str]):
         self.files = set(files)
@@ -140,6 +161,10 @@ class References:
         for match in NAME.finditer(text):
             if not match[0].startswith(tuple(f"{top}/" for top in TOP.split("|"))) and not self.has_name(match[0]):
                 add(match, f"there is no file {match[0]}")
+        for match in SOURCE.finditer(text):
+            for number in re.findall(NUMBER, match[2]):
+                if not has_section(match[1], number):
+                    add(match, f"docs/spec/{match[1]}.md has no section {number}")
         if not name.endswith(".md") or PurePosixPath(name).name == "README.md":
             for match in SYMBOL.finditer(text):
                 if match[0].split("::")[-1] not in self.words and match[0] not in FOREIGN_SYMBOLS:
@@ -150,6 +175,7 @@ class References:
 def main() -> int:
     references = References(tracked())
     findings = [finding for name in sorted(references.comments) for finding in references.findings_of(name)]
+    findings += rows_without_section()
     for finding in findings:
         print(finding)
     print(f"references: {len(findings)} findings")

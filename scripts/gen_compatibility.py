@@ -142,8 +142,9 @@ FILES = {
 
 def names():
     """(priority, name) in the order of the specification."""
-    lines = (ROOT / "test" / "spec" / "names.txt").read_text().splitlines()
-    return [tuple(line.split(" ", 1)) for line in lines if line and not line.startswith("#")]
+    text = (ROOT / "docs" / "spec" / "index.md").read_text()
+    rows = re.findall(r"^\| (\S+) \| `(.+?)` \| .* \| ([ABC]) \|$", text, re.MULTILINE)
+    return [(priority, f"{owner}.{name}") for owner, name, priority in rows]
 
 
 def _code(path):
@@ -349,7 +350,7 @@ def check():
     listed = sorted(name for name, *_ in rows)
     problems = []
     if listed != sorted(name for _, name in names()):
-        problems.append("the page does not list each name of test/spec/names.txt once")
+        problems.append("the page does not list each name of docs/spec/index.md once")
     for name, _, _, cpp in rows:
         if cpp.startswith("`") and cppState(name) != cpp:
             problems.append(f"{name}: {cpp} is not declared in include/abele")

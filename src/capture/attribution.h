@@ -20,7 +20,7 @@ struct Where {
 
 /// Forward operators belong to what is active on the thread. Backward operators belong to the forward operator whose
 /// autograd function is running: torch numbers the functions in the order in which forward makes them, and the number
-/// reached at every forward operator and block change is noted here. Source: design.md, Capture.
+/// reached at every forward operator and block change is noted here. Source: docs/architecture.md, capture.
 class Attribution {
  public:
   Attribution(ir::Graph* graph, std::function<std::string()> source_location);

@@ -128,7 +128,7 @@ struct Recording {
 /// Captures forward, and in training loss and backward. On return or throw the model's tensors, the states of
 /// generators and torch's thread-local state are as before.
 /// Throws E0101..E0108; exceptions of forward pass through unchanged after the state was put back.
-/// Threads: one capture per thread at a time. Source: design.md, Capture.
+/// Threads: one capture per thread at a time. Source: docs/architecture.md, capture.
 Recording capture(const Request& request);
 
 }  // namespace abele::capture

@@ -1,6 +1,6 @@
 """The specification's tests: which rows and names they cover, and a summary line that says so.
 
-A test names the rows of rows.txt that it holds, and the public names of names.txt whose behaviour it shows:
+A test names the rows of rows.txt that it holds, and the public names of docs/spec/index.md whose behaviour it shows:
 
     @pytest.mark.spec("options/3/gradientAccumulation", names=["Training.gradientAccumulation"])
 
@@ -11,6 +11,7 @@ that is accepted, checked, and then changes nothing with no_effect="why". The te
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,14 @@ import pytest
 HERE = Path(__file__).resolve().parent
 
 
-def _lines(file):
-    return [line for line in (HERE / file).read_text().splitlines() if line and not line.startswith("#")]
-
-
-ROWS = _lines("rows.txt")
-NAMES = {line.split(" ", 1)[1]: line.split(" ", 1)[0] for line in _lines("names.txt")}
+SPECIFICATION = HERE.parents[1] / "docs" / "spec"
+ROWS = [line for line in (HERE / "rows.txt").read_text().splitlines() if line and not line.startswith("#")]
+NAMES = {
+    f"{owner}.{name}": priority
+    for owner, name, priority in re.findall(
+        r"^\| (\S+) \| `(.+?)` \| .* \| ([ABC]) \|$", (SPECIFICATION / "index.md").read_text(), re.MULTILINE
+    )
+}
 RESULTS = pytest.StashKey[dict]()
 
 
@@ -37,7 +40,9 @@ def pytest_collection_modifyitems(items):
             unknown = [row for row in mark.args if row not in ROWS]
             unknown += [name for name in mark.kwargs.get("names", ()) if name not in NAMES]
             if unknown:
-                raise pytest.UsageError(f"{item.nodeid}: no such row or name in test/spec: {', '.join(unknown)}")
+                raise pytest.UsageError(
+                    f"{item.nodeid}: no such row in rows.txt or name in docs/spec/index.md: {', '.join(unknown)}"
+                )
 
 
 @pytest.hookimpl(wrapper=True)
