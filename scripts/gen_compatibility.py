@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/compatibility.md: the state of every public name of PopTorch, and of torch's operators.
+"""Writes the tables of docs/compatibility.md: the state of every public name of PopTorch, and of torch's operators.
 
 A name works, is accepted without effect, or is refused. What src/options/options.json calls a hint never works.
 
@@ -23,6 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "compatibility.md"
+BY_HAND = re.compile(r"^<!-- Written by hand. -->$.*?^<!-- End. -->$", re.MULTILINE | re.DOTALL)
 # error.h includes base/error.h, which is installed with it.
 HEADERS = [*sorted((ROOT / "include" / "abele").glob("*.h")), ROOT / "src" / "base" / "error.h"]
 
@@ -325,8 +326,10 @@ def walkLines(walk):
 def page(spec, walk):
     head = [
         "# Compatibility",
-        "What works of PopTorch's public surface and of torch. Written by `scripts/gen_compatibility.py` from test "
-        "results; not by hand.",
+        "What works of PopTorch's public surface and of torch, and where numbers differ. "
+        "`scripts/gen_compatibility.py` writes the tables of names and operators from test results.",
+        "",
+        BY_HAND.search(PAGE.read_text())[0],
         "",
     ]
     return "\n".join([*head, *nameLines(spec), *walkLines(walk), ""])
