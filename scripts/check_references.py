@@ -5,10 +5,11 @@ Files: words that start with a folder of this tree (src/plan/plan.h, docs/ir.md,
 (plan.h, ir/text.h), in comments and documents. Symbols: names in backticks with :: or with () behind them, in comments
 and in the READMEs of folders; their last part must be a word of some source. What belongs to others is listed below.
 Sections: "executor.md, section 5" and "options.md sections 9 and 10" name headings or items of pages of docs/spec; the
-rows of test/spec/rows.txt do too.
+rows of test/spec/rows.txt do too. Links: between documents, to a file and to a heading in it.
 """
 
 import io
+import os
 import re
 import subprocess
 import sys
@@ -33,6 +34,7 @@ NUMBER = r"\d+(?:\.\d+)?"
 SOURCE = re.compile(
     rf"{BEFORE}({'|'.join(PAGES)})\.md,?((?:,? (?:and |to )?(?:sections? |items? |points? )?{NUMBER}\b)+)"
 )
+LINK = re.compile(r"\]\(([^)\s#:]*)(?:#([^)\s]*))?\)")
 CPP_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|(//[^\n]*)')
 
 FOREIGN_FILES = {
@@ -111,6 +113,26 @@ def has_section(page: str, number: str) -> bool:
     return re.search(rf"^(?:#+ )?{re.escape(number)}\.? ", PAGES[page], re.MULTILINE) is not None
 
 
+def anchors(name: str) -> set[str]:
+    """The headings of a document, as links name them."""
+    headings = re.findall(r"^#+ (.*)$", split(name, (ROOT / name).read_text())[0], re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def link_findings(name: str, text: str) -> list[str]:
+    found = []
+    text = re.sub(r"`[^`\n]*`", lambda code: " " * len(code[0]), text)
+    for match in LINK.finditer(text):
+        target = os.path.normpath(ROOT / PurePosixPath(name).parent / match[1]) if match[1] else str(ROOT / name)
+        known = os.path.exists(target)
+        if known and match[2] and target.endswith(".md"):
+            known = match[2] in anchors(os.path.relpath(target, ROOT))
+        if not known:
+            line = text.count("\n", 0, match.start()) + 1
+            found.append(f"{name}:{line}: the link {match[0][1:]} leads nowhere")
+    return found
+
+
 def rows_without_section() -> list[str]:
     name = "test/spec/rows.txt"
     rows = enumerate((ROOT / name).read_text().splitlines(), 1)
@@ -176,6 +198,8 @@ def main() -> int:
     references = References(tracked())
     findings = [finding for name in sorted(references.comments) for finding in references.findings_of(name)]
     findings += rows_without_section()
+    for name in filter(lambda name: name.endswith(".md"), sorted(references.comments)):
+        findings += link_findings(name, references.comments[name])
     for finding in findings:
         print(finding)
     print(f"references: {len(findings)} findings")

@@ -1,4 +1,4 @@
-"""check_references.py finds sections of the specification that are not there."""
+"""check_references.py finds sections of the specification, and targets of links, that are not there."""
 
 import sys
 from pathlib import Path
@@ -30,6 +30,23 @@ def test_sections_of_the_specification(comment, missing):
     references.comments["src/ir/example.h"] = comment
     found = references.findings_of("src/ir/example.h")
     assert [finding.partition("docs/spec/")[2] for finding in found] == missing
+
+
+@pytest.mark.parametrize(
+    ("link", "leads_somewhere"),
+    [
+        ("[a](plan.md)", True),
+        ("[a](plan.md#the-text-form-of-a-plan)", True),
+        ("[a](guide/blocks.md#marking-blocks)", True),
+        ("[a](../README.md), [b](#values), [c](https://example.org/none.md)", True),
+        ("`[a](none.md)`", True),
+        ("[a](none.md)", False),
+        ("[a](plan.md#none)", False),
+        ("[a](#none)", False),
+    ],
+)
+def test_links_between_documents(link, leads_somewhere):
+    assert (check_references.link_findings("docs/ir.md", f"text, {link}") == []) == leads_somewhere
 
 
 def test_rows_that_tests_name_have_a_section():
