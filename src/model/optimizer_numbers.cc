@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/bounded_json.h"
+#include "base/json_text.h"
 #include "base/error.h"
 
 namespace abele::host {

@@ -15,7 +15,7 @@
 #include <c10/util/safe_numerics.h>
 #include <nlohmann/json.hpp>
 
-#include "base/bounded_json.h"
+#include "base/json_text.h"
 #include "base/error.h"
 #include "base/utf8.h"
 #include "base/whole_file.h"

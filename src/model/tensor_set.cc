@@ -9,7 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/bounded_json.h"
+#include "base/json_text.h"
 #include "base/error.h"
 #include "base/whole_file.h"
 

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/bounded_json.h"
+#include "base/json_text.h"
 #include "base/whole_file.h"
 #include "options/ipu_config.h"
 #include "options/notes.h"

@@ -9,9 +9,9 @@ namespace {
 
 constexpr int64_t kMostDevices = 1'000'000;
 
-Link readLink(const JsonReader& reader, const JsonValue& value) {
+Link readLink(const JsonReader& reader, const Json& value) {
   Link link;
-  reader.readObject(value, [&](const std::string& key, const JsonValue& v) {
+  reader.readObject(value, [&](const std::string& key, const Json& v) {
     if (key == "name")
       link.name = reader.readString(v);
     else if (key == "devices")
@@ -25,35 +25,34 @@ Link readLink(const JsonReader& reader, const JsonValue& value) {
     else
       reader.failKey(v, key, "name, devices, latency_ns, bytes_per_s or shared");
   });
-  if (link.bytes_per_s < 1)
-    reader.fail(value.line, cat(link.bytes_per_s, " bytes a second"), "\"bytes_per_s\" above 0");
+  if (link.bytes_per_s < 1) reader.fail(value, cat(link.bytes_per_s, " bytes a second"), "\"bytes_per_s\" above 0");
   if (link.latency_ns < 0 || link.devices < 0 || link.devices > kMostDevices)
-    reader.fail(value.line, "a link that cannot be", cat("latency_ns from 0, devices from 0 to ", kMostDevices));
+    reader.fail(value, "a link that cannot be", cat("latency_ns from 0, devices from 0 to ", kMostDevices));
   return link;
 }
 
-void readDevice(const JsonReader& reader, const JsonValue& value, Machine& machine) {
-  reader.readObject(value, [&](const std::string& key, const JsonValue& v) {
+void readDevice(const JsonReader& reader, const Json& value, Machine& machine) {
+  reader.readObject(value, [&](const std::string& key, const Json& v) {
     int64_t* const field = key == "bytes"         ? &machine.device_bytes
                            : key == "flops_per_s" ? &machine.device_flops_per_s
                                                   : nullptr;
     if (field == nullptr) reader.failKey(v, key, "bytes or flops_per_s");
     *field = reader.readInteger(v);
-    if (*field < 0) reader.fail(v.line, cat(key, " ", *field), "0 or more");
+    if (*field < 0) reader.fail(v, cat(key, " ", *field), "0 or more");
   });
 }
 
 // Groups stand inside groups.
-void requireNested(const JsonReader& reader, const JsonValue& value, const Machine& machine) {
+void requireNested(const JsonReader& reader, const Json& value, const Machine& machine) {
   int64_t inside = machine.space_devices;
   if (inside < 1 || inside > kMostDevices)
-    reader.fail(value.line, cat(inside, " devices that share memory"), cat("1 to ", kMostDevices));
+    reader.fail(value, cat(inside, " devices that share memory"), cat("1 to ", kMostDevices));
   for (size_t i = 0; i < machine.links.size(); ++i) {
     const int64_t devices = machine.links[i].devices;
     const bool is_last = i + 1 == machine.links.size();
     const bool fits = devices == 0 ? is_last : devices % inside == 0;
     if (!fits)
-      reader.fail(value.line, cat("a link among ", devices, " devices around groups of ", inside),
+      reader.fail(value, cat("a link among ", devices, " devices around groups of ", inside),
                   cat("a multiple of ", inside, "; only the last link may leave \"devices\" out"));
     inside = devices;
   }
@@ -61,9 +60,9 @@ void requireNested(const JsonReader& reader, const JsonValue& value, const Machi
 
 }  // namespace
 
-Machine readMachine(const JsonReader& reader, const JsonValue& value) {
+Machine readMachine(const JsonReader& reader, const Json& value) {
   Machine machine;
-  reader.readObject(value, [&](const std::string& key, const JsonValue& v) {
+  reader.readObject(value, [&](const std::string& key, const Json& v) {
     if (key == "name")
       machine.name = reader.readString(v);
     else if (key == "device")
@@ -71,7 +70,7 @@ Machine readMachine(const JsonReader& reader, const JsonValue& value) {
     else if (key == "space_devices")
       machine.space_devices = reader.readInteger(v);
     else if (key == "links")
-      reader.readList(v, [&](const JsonValue& link) { machine.links.push_back(readLink(reader, link)); });
+      reader.readList(v, [&](const Json& link) { machine.links.push_back(readLink(reader, link)); });
     else
       reader.failKey(v, key, "name, device, space_devices or links");
   });
@@ -80,8 +79,8 @@ Machine readMachine(const JsonReader& reader, const JsonValue& value) {
 }
 
 Machine parseMachine(const std::string& json) {
-  const JsonReader reader("a machine");
-  return readMachine(reader, reader.parse(json));
+  const JsonReader reader("a machine", json);
+  return readMachine(reader, reader.root());
 }
 
 std::string machineText(const Machine& machine) { return machineJson(machine).dump(); }

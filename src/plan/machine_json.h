@@ -3,13 +3,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "plan/json_text.h"
+#include "plan/json_reader.h"
 #include "plan/links.h"
 
 namespace abele::plan {
 
 /// Throws what the reader throws.
-Machine readMachine(const JsonReader& reader, const JsonValue& value);
+Machine readMachine(const JsonReader& reader, const Json& value);
 nlohmann::ordered_json machineJson(const Machine& machine);
 
 }  // namespace abele::plan

@@ -21,12 +21,12 @@ constexpr std::string_view kLetters = "FBWU";  // by direction
 // Unknown keys are faults: a misspelt cost would silently be its default.
 class ChainReader {
  public:
-  explicit ChainReader(const std::string& text) : root_(reader_.parse(text)) {}
+  explicit ChainReader(const std::string& text) : reader_("costs", text) {}
 
   Chain run() {
-    reader_.readObject(root_, [&](const std::string& key, const JsonValue& value) {
+    reader_.readObject(reader_.root(), [&](const std::string& key, const Json& value) {
       if (key == "stages")
-        reader_.readList(value, [&](const JsonValue& stage) { readStage(stage); });
+        reader_.readList(value, [&](const Json& stage) { readStage(stage); });
       else if (key == "hop_ns")
         chain_.costs.hop_ns = reader_.readInteger(value);
       else if (key == "action_ns")
@@ -38,7 +38,7 @@ class ChainReader {
       else if (key == "lanes")
         chain_.lanes = reader_.readInteger(value);
       else if (key == "handovers")
-        reader_.readList(value, [&](const JsonValue& handover) { readHandover(handover); });
+        reader_.readList(value, [&](const Json& handover) { readHandover(handover); });
       else if (key == "machine")
         chain_.machine = readMachine(reader_, value);
       else if (key == "replicas")
@@ -66,7 +66,7 @@ class ChainReader {
   }
 
  private:
-  void readStage(const JsonValue& object) {
+  void readStage(const Json& object) {
     StageCost cost{0, 0, 0, 0};
     StageMemory memory;
     std::optional<StageMemory> split, sharded;
@@ -85,7 +85,7 @@ class ChainReader {
         {"repeat", &repeat},
         {"device", &device},
     };
-    reader_.readObject(object, [&](const std::string& key, const JsonValue& value) {
+    reader_.readObject(object, [&](const std::string& key, const Json& value) {
       if (readMemory(key, value, memory)) return;
       if (key == "split") return readMemory(value, split.emplace());
       if (key == "sharded") return readMemory(value, sharded.emplace());
@@ -102,14 +102,14 @@ class ChainReader {
                       "or repeat");
     });
     if (repeat < 1 || static_cast<int64_t>(chain_.costs.stages.size()) + repeat > kMostStages)
-      reader_.fail(object.line, cat("repeat ", repeat), cat("1 or more, and at most ", kMostStages, " stages"));
-    if (device > kMostStages) reader_.fail(object.line, cat("device ", device), cat("at most ", kMostStages));
+      reader_.fail(object, cat("repeat ", repeat), cat("1 or more, and at most ", kMostStages, " stages"));
+    if (device > kMostStages) reader_.fail(object, cat("device ", device), cat("at most ", kMostStages));
     // Of each copy of the stage: a short text must not ask for all memory.
     size_t users = countUsers(memory);
     for (const auto& other : {split, sharded}) users += other ? countUsers(*other) : 0;
     users_ += repeat * static_cast<int64_t>(users);
     if (users_ > kMostStages)
-      reader_.fail(object.line, cat(users_, " users"), cat("at most ", kMostStages, " users of all stages"));
+      reader_.fail(object, cat(users_, " users"), cat("at most ", kMostStages, " users of all stages"));
     has_memory_ |= memory != StageMemory{};
     has_device_ |= placed;
     has_split_ |= split.has_value();
@@ -135,9 +135,9 @@ class ChainReader {
     }
   }
 
-  void readHandover(const JsonValue& object) {
+  void readHandover(const Json& object) {
     Handover h{{-1, ir::Direction::kForward}, {-1, ir::Direction::kForward}, 0};
-    reader_.readObject(object, [&](const std::string& key, const JsonValue& value) {
+    reader_.readObject(object, [&](const std::string& key, const Json& value) {
       if (key == "from")
         h.from = readTask(value);
       else if (key == "to")
@@ -149,12 +149,12 @@ class ChainReader {
       else
         reader_.failKey(value, key, "from, to, bytes or placed");
     });
-    if (h.from.stage < 0 || h.to.stage < 0) reader_.fail(object.line, "a handover of nobody", "\"from\" and \"to\"");
+    if (h.from.stage < 0 || h.to.stage < 0) reader_.fail(object, "a handover of nobody", "\"from\" and \"to\"");
     named_.push_back(h);
   }
 
   // What differs between kinds of schedules. False for other keys.
-  bool readMemory(const std::string& key, const JsonValue& value, StageMemory& memory) {
+  bool readMemory(const std::string& key, const Json& value, StageMemory& memory) {
     if (key == "stash_bytes")
       memory.stash_bytes = reader_.readInteger(value);
     else if (key == "transient_bytes")
@@ -162,21 +162,21 @@ class ChainReader {
     else if (key == "users")
       readUsers(value, memory.users);
     else if (key == "rings")
-      reader_.readList(value, [&](const JsonValue& ring) { readRing(ring, memory.rings.emplace_back()); });
+      reader_.readList(value, [&](const Json& ring) { readRing(ring, memory.rings.emplace_back()); });
     else if (key == "apart_transient_bytes")
       memory.apart_transient_bytes = reader_.readInteger(value);
     else
       return false;
     return true;
   }
-  void readMemory(const JsonValue& object, StageMemory& memory) {
-    reader_.readObject(object, [&](const std::string& key, const JsonValue& value) {
+  void readMemory(const Json& object, StageMemory& memory) {
+    reader_.readObject(object, [&](const std::string& key, const Json& value) {
       if (!readMemory(key, value, memory))
         reader_.failKey(value, key, "stash_bytes, transient_bytes, users, rings or apart_transient_bytes");
     });
   }
-  void readRing(const JsonValue& object, StageRing& ring) {
-    reader_.readObject(object, [&](const std::string& key, const JsonValue& value) {
+  void readRing(const Json& object, StageRing& ring) {
+    reader_.readObject(object, [&](const std::string& key, const Json& value) {
       if (key == "bytes")
         ring.bytes = reader_.readInteger(value);
       else if (key == "users")
@@ -184,10 +184,10 @@ class ChainReader {
       else
         reader_.failKey(value, key, "bytes or users");
     });
-    if (ring.users.empty()) reader_.fail(object.line, "a ring of nobody", "\"users\"");
+    if (ring.users.empty()) reader_.fail(object, "a ring of nobody", "\"users\"");
   }
-  void readUsers(const JsonValue& list, std::vector<Task>& users) {
-    reader_.readList(list, [&](const JsonValue& task) { users.push_back(readTask(task)); });
+  void readUsers(const Json& list, std::vector<Task>& users) {
+    reader_.readList(list, [&](const Json& task) { users.push_back(readTask(task)); });
   }
   static size_t countUsers(const StageMemory& memory) {
     size_t users = memory.users.size();
@@ -196,19 +196,18 @@ class ChainReader {
   }
 
   // "B12": the backward of stage 12.
-  Task readTask(const JsonValue& value) const {
+  Task readTask(const Json& value) const {
     const std::string& text = reader_.readString(value);
     const size_t direction = text.empty() ? std::string::npos : kLetters.find(text[0]);
     int32_t stage = -1;
     const char* end = text.data() + text.size();
     const bool is_read = direction != std::string::npos && std::from_chars(text.data() + 1, end, stage).ptr == end;
     if (!is_read || stage < 0 || text.size() < 2)
-      reader_.fail(value.line, cat("\"", text, "\""), "F, B, W or U and a stage: \"B0\"");
+      reader_.fail(value, cat("\"", text, "\""), "F, B, W or U and a stage: \"B0\"");
     return {stage, static_cast<ir::Direction>(direction)};
   }
 
-  const JsonReader reader_{"costs"};
-  const JsonValue root_;
+  const JsonReader reader_;
   Chain chain_;
   std::vector<Handover> named_;  // by the list of their own
   int64_t users_ = 0;            // of frames, in all stages

@@ -7,7 +7,7 @@
 #include <map>
 #include <tuple>
 
-#include "base/bounded_json.h"
+#include "base/json_text.h"
 #include "base/error.h"
 #include "base/whole_file.h"
 

@@ -284,7 +284,7 @@ TEST(MachineText, IsReadBackWithinCosts) {
 
 TEST(MachineText, SaysWhatIsWrong) {
   for (const auto& [text, found] : std::vector<std::pair<std::string, std::string>>{
-           {"", "a machine that cannot be read: the text ends"},
+           {"", "a machine that cannot be read: syntax error while parsing value - unexpected end of input"},
            {R"({"link": []})", "unknown key \"link\""},
            {R"({"links": [{"name": "a"}]})", "0 bytes a second"},
            {R"({"links": [{"bytes_per_s": 1, "latency_ns": -1}]})", "a link that cannot be"},

@@ -276,11 +276,11 @@ TEST(ChainText, RepeatsStages) {
 
 TEST(ChainText, SaysWhatIsWrong) {
   for (const auto& [text, found] : std::vector<std::pair<std::string, std::string>>{
-           {"", "the text ends"},
-           {"[]", "'['"},
+           {"", "unexpected end of input"},
+           {"[]", "a list"},
            {"{\"stages\": [{\"forward\": 1}]}", "unknown key \"forward\""},
            {"{\"hops\": 1}", "unknown key \"hops\""},
-           {"{\"stages\": [{\"forward_ns\": x}]}", "no number"},
+           {"{\"stages\": [{\"forward_ns\": x}]}", "invalid literal"},
            {"{\"stages\": [{\"forward_ns\": 1e300}]}", "no number"},
            {"{\"stages\": [{\"repeat\": 0}]}", "repeat 0"},
            {"{\"stages\": [{\"users\": [\"X0\"]}]}", "\"X0\""},
@@ -290,8 +290,8 @@ TEST(ChainText, SaysWhatIsWrong) {
            {R"({"stages": [{"rings": [{"bytes": 1}]}]})", "a ring of nobody"},
            {R"({"stages": [{"rings": [{"size": 1}]}]})", "unknown key \"size\""},
            {R"({"stages": [{"repeat": 5e4, "users": ["F0", "B0", "W0"]}]})", "150000 users"},
-           {"{\"stages\": []} {", "text behind"},
-           {"{\"sta", "a string that does not end"},
+           {"{\"stages\": []} {", "expected end of input"},
+           {"{\"sta", "missing closing quote"},
        }) {
     const std::string fault = errorOf([&text = text] { parseChain(text); });
     EXPECT_NE(fault.find("E0404"), std::string::npos) << text << "\n" << fault;
@@ -302,6 +302,11 @@ TEST(ChainText, SaysWhatIsWrong) {
               parseChain("{\"hop_ns\": 1,\n\"hop_ns\": 2}");
             }).find("\"hop_ns\" twice in one object\n  at        line 2"),
             std::string::npos);
+}
+
+TEST(ChainText, SaysWhereItIsWrong) {
+  const std::string fault = errorOf([] { parseChain("{\"stages\": [{},\n {\"split\": {\"users\": [\"F0\",\n3]}}]}"); });
+  EXPECT_NE(fault.find("at        line 3, stages[1].split.users[1]"), std::string::npos) << fault;
 }
 
 TEST(Predict, RefusesWhatDoesNotFit) {

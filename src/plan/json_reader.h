@@ -1,0 +1,50 @@
+// Private to plan/: what JSON says, read strictly, so that a fault in a file of costs is found again.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/error.h"
+#include "base/json_text.h"
+
+namespace abele::plan {
+
+using Json = JsonText::Json;
+
+/// Reads a text and says E0404 of what is wrong in it: "costs that cannot be read: ...".
+class JsonReader {
+ public:
+  /// what: "costs", for messages. Throws E0404 where the text is not JSON.
+  JsonReader(std::string what, const std::string& text);
+
+  const Json& root() const { return text_.root(); }
+  /// member(key, value) of every member. Throws E0404 for a value of another type; so do the others.
+  template <class Fn>
+  void readObject(const Json& value, Fn&& member) const {
+    require(value, value.is_object(), "an object");
+    for (const auto& [key, each] : value.items()) member(key, each);
+  }
+  template <class Fn>
+  void readList(const Json& value, Fn&& element) const {
+    require(value, value.is_array(), "a list");
+    for (const Json& each : value) element(each);
+  }
+  const std::string& readString(const Json& value) const;
+  /// Whole numbers; fractions are rounded, so that times may be averages.
+  int64_t readInteger(const Json& value) const;
+  bool readBool(const Json& value) const;
+
+  [[noreturn]] void fail(const Json& value, const std::string& found, std::string expected) const;
+  [[noreturn]] void failKey(const Json& value, const std::string& key, std::string expected) const {
+    fail(value, cat("unknown key \"", key, "\""), std::move(expected));
+  }
+
+ private:
+  static JsonText parsed(const std::string& what, const std::string& text);
+  void require(const Json& value, bool fits, const char* expected) const;
+
+  std::string what_;
+  JsonText text_;
+};
+
+}  // namespace abele::plan
