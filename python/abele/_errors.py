@@ -130,6 +130,21 @@ def refused(builtin, text):
     return makeError(_AND[builtin], text, Error.type, code=code)
 
 
+def located(error, place):
+    """The error of a program's text, with the place in it: the same one, or one that is Python's own error too."""
+    builtin = next((each for each in _AND if type(error) is each), None)
+    if builtin is not None:
+        code = "E0701" if builtin in (AttributeError, NameError) else "E0702"
+        error = refused(builtin, formatMessage(code, f"{builtin.__name__}: {error}"))
+    if isinstance(error, Error):
+        place = ", ".join(filter(None, (error.location, place)))
+        error.args = makeError(type(error), error.message, error.type, place, error.code).args
+        error.location = place
+    else:
+        error.add_note(place)
+    return error
+
+
 def wrongType(function, argument, value, expected):
     """The error for an argument of a wrong type: E0708, and a TypeError too. The caller raises it."""
     return refused(

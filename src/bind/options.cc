@@ -12,7 +12,6 @@
 #include "bind/option_values.h"
 #include "model/devices.h"
 #include "model/policy.h"
-#include "options/expression.h"
 #include "options/input_shares.h"
 #include "options/notes.h"
 #include "options/run_time.h"
@@ -23,7 +22,6 @@ namespace abele::bind {
 namespace {
 
 using host::OptionError;
-using host::OptionList;
 using host::OptionMap;
 using host::OptionRow;
 using host::OptionValue;
@@ -192,90 +190,6 @@ std::vector<std::string> keepCompiled(PythonOptions& self, const PythonOptions& 
   return changed;
 }
 
-// Texts --------------------------------------------------------------------------------------------------------------
-
-py::object build(const host::Expression& expression, const py::dict& classes) {
-  using Kind = host::Expression::Kind;
-  if (expression.kind == Kind::kName) return classes[fromText(expression.text)];
-  if (expression.kind == Kind::kAttribute) return build(expression.parts[0], classes).attr(expression.text.c_str());
-  if (expression.kind != Kind::kCall) return fromValue(expression.constant, Names::kText);
-  py::list arguments;
-  for (size_t i = 1; i < expression.parts.size(); ++i) arguments.append(build(expression.parts[i], classes));
-  return build(expression.parts[0], classes)(*arguments);
-}
-
-/// The text of an object is the Python that makes it.
-py::object objectOf(const std::string& text, const py::dict& classes) {
-  return build(host::parseExpression(text), classes);
-}
-
-/// Python's options as what a text is applied to: subclasses have setters of their own, and objects are Python's.
-class PythonTarget : public host::OptionTarget {
- public:
-  /// target: call(path, arguments, named), assign(group, key, value), read(group, key), and the classes by name.
-  explicit PythonTarget(py::object target) : target_(std::move(target)), classes_(target_.attr("classes")) {}
-
-  OptionValue read(const std::string& group, const std::string& key) override {
-    try {
-      return toValue(target_.attr("read")(fromText(group), fromText(key)), Names::kDevices);
-    } catch (const Unfit&) {
-      throw OptionError(ErrorCode::E0701, {.what = cat(key, " is no value of an option")}, "TypeError");
-    }
-  }
-
-  void call(const std::string& path, OptionList arguments,
-            std::vector<std::pair<std::string, OptionValue>> named) override {
-    py::dict by_name;
-    for (const auto& [name, value] : named) by_name[fromText(name)] = toPython(value);
-    py::list list;
-    for (const OptionValue& each : arguments) list.append(toPython(each));
-    target_.attr("call")(fromText(path), list, by_name);
-  }
-
-  void assign(const std::string& group, const std::string& key, OptionValue value) override {
-    target_.attr("assign")(fromText(group), fromText(key), toPython(value));
-  }
-
- private:
-  py::object toPython(const OptionValue& value) const {
-    const bool has_class =
-        value.as<host::EnumMember>() || value.as<std::shared_ptr<const host::OptionObject>>() || value.as<OptionList>();
-    if (!has_class) return fromValue(value, Names::kText);
-    if (const OptionList* list = value.as<OptionList>()) {
-      py::list result;
-      for (const OptionValue& each : *list) result.append(toPython(each));
-      return result;
-    }
-    if (const auto* member = value.as<host::EnumMember>())
-      return classes_.contains(member->type) ? classes_[fromText(member->type)].attr(member->name.c_str())
-                                             : fromText(cat("torch.", member->name));
-    const auto& object = **value.as<std::shared_ptr<const host::OptionObject>>();
-    return objectOf(std::visit([](const auto& held) { return host::textOf(held); }, object), classes_);
-  }
-
-  py::object target_;
-  py::dict classes_;
-};
-
-void applyConfig(const py::str& text, const py::str& file_name, const py::object& target) {
-  PythonTarget python(target);
-  host::applyConfigText(python, textOrFail(text), textOrFail(file_name));
-}
-
-void applyJson(const py::str& text, const py::object& target) {
-  PythonTarget python(target);
-  host::applyJson(python, textOrFail(text));
-}
-
-/// savedOptions() of options/run_time.h. classes: by name.
-PythonOptions savedValues(const std::string& text, const py::dict& classes) {
-  PythonOptions result;
-  result.values = host::savedOptions(text);
-  storeExperts(result.experts, {}, result.values.popart);
-  result.strategy = objectOf(host::textOf(result.values.strategy), classes);
-  return result;
-}
-
 // Programs -----------------------------------------------------------------------------------------------------------
 
 // Torch's Python sets a kind of device up when it first sees one, and only then seeds it with what the program asked
@@ -295,6 +209,14 @@ host::ProgramOptions programOptions(const PythonOptions& self, bool training, co
 
 /// Of all options, for files that C++ reads too.
 std::string textOfSaved(const PythonOptions& self) { return host::textOfSaved(complete(self)); }
+
+/// savedOptions() of options/run_time.h, and the Python that makes its strategy.
+py::tuple savedValues(const std::string& text) {
+  PythonOptions result;
+  result.values = host::savedOptions(text);
+  storeExperts(result.experts, {}, result.values.popart);
+  return py::make_tuple(result, fromText(host::textOf(result.values.strategy)));
+}
 
 /// (path, name, [(name, type, has a default, default, takes the rest)], returns itself, documentation) of each setter.
 py::list setters(const std::string& group) {
@@ -384,7 +306,7 @@ void registerOptions(py::module_& module) {
       .def("__deepcopy__", copyOf)
       .def("state", stateOf, "For optionValuesOf: plain containers.");
   module.def("optionValuesOf", ofState, py::arg("state"));
-  module.def("savedOptionValues", savedValues, py::arg("text"), py::arg("classes"));
+  module.def("savedOptionValues", savedValues, py::arg("text"), "(values, Python that makes the strategy).");
   module.def("optionSetters", setters, py::arg("group"));
   module.def("optionEnums", enumerations);
   module.def("optionKeys", [] {
@@ -405,8 +327,6 @@ void registerOptions(py::module_& module) {
       },
       py::arg("count"), py::arg("processes"), py::arg("process"), py::arg("step"), py::arg("drop_last"));
   registerIpuConfig(module);
-  module.def("applyConfig", applyConfig, py::arg("text"), py::arg("file_name"), py::arg("target"));
-  module.def("applyJson", applyJson, py::arg("text"), py::arg("target"));
   module.def("setNoteReceiver", [](py::object receiver) { Py_XSETREF(note_receiver, receiver.release().ptr()); });
 }
 

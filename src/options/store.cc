@@ -338,7 +338,7 @@ void Options::Values::store(const OptionRow& row, const host::OptionList& argume
 
 void Options::Values::assign(const std::string& group, const std::string& key, OptionValue value) {
   requireNotFrozen(key);
-  const OptionValue* current = find(key);
+  const OptionValue* current = find(group, key);
   if (!current)
     throw host::OptionError(ErrorCode::E0701,
                             {.what = cat("there is no option ", key),

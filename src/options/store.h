@@ -105,22 +105,10 @@ void callWritten(Options::Values& values, const OptionRow& row, const OptionList
 /// Throws E0701 for an unknown expert setting, E0702 for a value that is none of its own.
 void validateExpert(const OptionMap& settings);
 
-/// What texts of options are applied to.
-class OptionTarget {
- public:
-  virtual ~OptionTarget() = default;
-  /// What expressions such as options.replication_factor read. Throws E0701.
-  virtual OptionValue read(const std::string& group, const std::string& key) = 0;
-  virtual void call(const std::string& path, OptionList arguments,
-                    std::vector<std::pair<std::string, OptionValue>> named) = 0;
-  virtual void assign(const std::string& group, const std::string& key, OptionValue value) = 0;
-};
-
-/// Applies all lines of the text of a configuration file, or none if one does not parse (E0702).
-void applyConfigText(OptionTarget& target, const std::string& text, const std::string& file_name);
+/// Applies the lines of a configuration file, or none where one cannot be read (E0702): calls of setters and assignments
+/// with literals, lists, maps, members of enumerations and strategies. Python reads more (_options_text.py).
 void applyConfigText(Options::Values& values, const std::string& text, const std::string& file_name);
 /// Applies {"dotted.setter": arguments}. Throws E0702 where it is none.
-void applyJson(OptionTarget& target, const std::string& text);
 void applyJson(Options::Values& values, const std::string& text);
 /// What the text of an execution strategy, or of tensor location settings, builds. Throws E0702.
 OptionValue parseObject(const std::string& text);

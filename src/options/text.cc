@@ -1,5 +1,6 @@
-// Options as text and as JSON.
-
+// Options as text, and as JSON. Source: spec options.md section 8.
+#include "base/json_text.h"
+#include "base/utf8.h"
 #include "options/store.h"
 
 namespace abele::host {
@@ -42,7 +43,108 @@ const OptionRow* rowOf(const std::string& key) {
   return nullptr;
 }
 
+using Json = JsonText::Json;
+
+// JSON is UTF-8, but options hold names of files, which are bytes. The parser sees a byte outside of UTF-8 as a
+// character for private use, U+EF80 to U+EFFF.
+std::string hiddenBytes(const std::string& text) {
+  std::string all;
+  for (size_t i = 0, length = 1; i < text.size(); i += length) {
+    for (length = 1; length <= 4 && !isUtf8(std::string_view(text).substr(i, length));) ++length;
+    const auto byte = static_cast<uint8_t>(text[i]);
+    if (length <= 4) {
+      all += text.substr(i, length);
+    } else {
+      all += {'\xEE', static_cast<char>(byte < 0xC0 ? 0xBE : 0xBF), static_cast<char>(0x80 | (byte & 0x3F))};
+      length = 1;
+    }
+  }
+  return all;
+}
+
+std::string shownBytes(const std::string& text) {
+  std::string all;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool is_byte = text[i] == '\xEE' && i + 2 < text.size() && (text[i + 1] == '\xBE' || text[i + 1] == '\xBF');
+    all += is_byte ? static_cast<char>(text[i + 2] + (text[i + 1] == '\xBF' ? 0x40 : 0)) : text[i];
+    if (is_byte) i += 2;
+  }
+  return all;
+}
+
+/// has_bytes: the text has bytes outside of UTF-8.
+OptionValue valueOf(const Json& json, bool has_bytes) {
+  constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  if (json.is_boolean()) return OptionValue(json.get<bool>());
+  if (json.is_number_float()) return OptionValue(json.get<double>());
+  if (json.is_number_unsigned() && json.get<uint64_t>() > kMost) return OptionValue(json.get<uint64_t>());
+  if (json.is_number()) return OptionValue(json.get<int64_t>());
+  if (json.is_string()) {
+    const auto& text = json.get_ref<const std::string&>();
+    return OptionValue(has_bytes ? shownBytes(text) : text);
+  }
+  if (json.is_array()) {
+    OptionList list;
+    for (const Json& each : json) list.push_back(valueOf(each, has_bytes));
+    return OptionValue(std::move(list));
+  }
+  if (!json.is_object()) return OptionValue();
+  OptionMap map;
+  for (const auto& [name, each] : json.items())
+    map.emplace(has_bytes ? shownBytes(name) : name, valueOf(each, has_bytes));
+  return OptionValue(std::move(map));
+}
+
+/// A text stands for a member of an enumeration, or for an object where the setter takes one.
+OptionValue argumentOf(OptionValue value, const std::string& type) {
+  const std::string* word = value.as<std::string>();
+  if (!word) return value;
+  if (type == "strategy" || type == "location") return parseObject(*word);
+  return memberNamed(*word).value_or(value);
+}
+
+/// One member of the JSON. Python's dicts have "update", which adds several values at once.
+void applyMember(Options::Values& values, const std::string& path, const OptionValue& given) {
+  const OptionMap* map = given.as<OptionMap>();
+  if (path == "_Popart.options.update" && map) {
+    for (const auto& [name, setting] : *map) values.call("_Popart.set", {OptionValue(name), setting});
+    return;
+  }
+  if (path == "anchored_tensors.update" && map) {
+    OptionMap anchors = values.map("anchored_tensors");
+    for (const auto& [name, anchor] : *map) anchors.insert_or_assign(name, anchor);
+    return values.assign("Options", "anchored_tensors", OptionValue(std::move(anchors)));
+  }
+  OptionList arguments = given.as<OptionList>() ? *given.as<OptionList>() : OptionList{given};
+  const OptionRow* row = findRow(path);
+  for (size_t i = 0; i < arguments.size(); ++i)
+    arguments[i] = argumentOf(arguments[i], row && i < row->parameters.size() ? row->parameters[i].type : "");
+  values.call(path, std::move(arguments));
+}
+
 }  // namespace
+
+void applyJson(Options::Values& values, const std::string& text) {
+  const auto refuse = [&](const std::string& found, int64_t line) {
+    throwUser(ErrorCode::E0702, {.what = cat("options are no JSON object: ", found),
+                                 .at = cat("line ", line),
+                                 .found = text,
+                                 .expected = "{\"dotted.setter\": arguments}"});
+  };
+  try {
+    const bool has_bytes = !isUtf8(text);
+    const JsonText json(has_bytes ? hiddenBytes(text) : text);
+    if (!json.root().is_object()) refuse(json.root().type_name(), 1);
+    for (const auto& [path, given] : json.root().items()) try {
+        applyMember(values, path, valueOf(given, has_bytes));
+      } catch (Error& error) {
+        error.addContext(cat(json.placeOf(given), " of the JSON"));
+        throw;
+      }
+  } catch (const JsonFault& fault) {
+    refuse(fault.found, fault.line);
+  }
+}
 
 std::string toJson(const Options::Values& values) {
   std::string text;
