@@ -120,6 +120,13 @@ PYTHON_ONLY = {
     "optimizer.has_state": "the state is with the model: TrainingModel::optimizerState",
     "optimizer.step (LAMB)": "an eager step of torch.optim",
 }
+# Forms of operators that PopTorch refused because its device lacked them, and the test that both packages have them.
+LIFTED = {
+    "`F.cross_entropy`, `nn.CrossEntropyLoss` with weights of classes": "test/parity/test_weighted_losses.py",
+    "`F.nll_loss`, `nn.NLLLoss` with weights of classes": "test/parity/test_weighted_losses.py",
+    '`F.ctc_loss`, `nn.CTCLoss` with `reduction="none"`': "test/parity/test_weighted_losses.py",
+    "`F.ctc_loss`, `nn.CTCLoss` with concatenated targets": "test/parity/test_weighted_losses.py",
+}
 FILES = {
     "Options": "options.h",
     "Training": "options.h",
@@ -289,8 +296,11 @@ def walkLines(walk):
         "## Operators and modules of torch",
         "`test/parity/test_walk.py` runs every operator of torch's own database and every module class of `torch.nn`, "
         "captured and in eager PyTorch, in float32 where the operator has it, and compares bits. Models are those of "
-        "the package `abele`; `poptorch` also refuses (E0711) what PopTorch's device does not have: weights of classes "
-        "in cross entropy and NLL, and CTC losses without a reduction or with concatenated targets.",
+        "the package `abele`; `poptorch` takes the same operators, also in these forms that PopTorch's device lacked:",
+        "",
+        "| form | test |",
+        "|---|---|",
+        *[f"| {form} | `{test}` |" for form, test in LIFTED.items()],
         "",
         "| | equal forward | equal gradients |",
         "|---|---|---|",

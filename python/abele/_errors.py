@@ -194,8 +194,3 @@ def formatMessage(code, what, at="", found="", expected="", remedy=""):
 def userError(code, what, at="", found="", expected="", remedy=""):
     """An Error with a code, raised by Python code."""
     return makeError(Error, formatMessage(code, what, at, found, expected, remedy), Error.type, code=code)
-
-
-def notAvailable(name, remedy=""):
-    """The error for a name of the API that this version does not have yet."""
-    return userError("E0711", f"{name} is not available in this version", remedy=remedy)

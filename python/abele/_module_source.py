@@ -103,7 +103,6 @@ class ModuleSource:
                 model,
                 positional,
                 named,
-                policy=self._policy,
                 training=self._training,
                 options=options,
                 excludes=excludes,

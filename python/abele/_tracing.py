@@ -24,7 +24,7 @@ from ._raw_reads import noticedReads, threadsOfForward, typedReads
 from ._tensor_copies import copiesOfTensors
 from ._tensors_of_numbers import tensorsOfNumbers
 from ._widening import widenedOperands
-from .losses import LossMarking, refusedLosses
+from .losses import LossMarking
 
 
 class CaptureMode(python_dispatch.TorchDispatchMode):
@@ -321,7 +321,7 @@ def aroundProgram(model, options, around, policy):
         yield
 
 
-def callForward(model, positional, named, *, policy, options, excludes, training, scopes):
+def callForward(model, positional, named, *, options, excludes, training, scopes):
     """Runs forward as captured code. Returns what it returned."""
     before = _owned(model)
     with contextlib.ExitStack() as stack:
@@ -330,8 +330,6 @@ def callForward(model, positional, named, *, policy, options, excludes, training
         stack.enter_context(torch.set_grad_enabled(training))
         if scopes:
             stack.enter_context(_moduleScopes(model))
-        if not policy.all_losses:
-            stack.enter_context(refusedLosses())
         if training:
             stack.enter_context(LossMarking())
         with checkedOverlaps(options) as check:

@@ -175,7 +175,6 @@ def _verified(executor, batches):
                 model,
                 positional,
                 named,
-                policy=executor._policy,
                 options=options,
                 excludes=excludes,
                 training=training,

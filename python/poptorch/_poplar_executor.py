@@ -17,13 +17,12 @@ from abele.options import Options
 
 from ._device_name import redirectedCalls
 
-# PopTorch's limits: what its devices and its executors do not do, though Abele could (src/model/policy.h).
+# PopTorch's limits, as far as programs can see them (src/model/policy.h). What its devices alone lacked is none.
 POLICY = core().Policy(
     many_programs=False,
     many_structures=False,
     torch_updates=False,
     shares_weights=False,
-    all_losses=False,
     short_pipelines=False,
     wide_numbers=False,
     repeats_constants=False,

@@ -277,7 +277,6 @@ void registerModel(py::module_& module) {
       .def_readwrite("many_structures", &Policy::many_structures)
       .def_readwrite("torch_updates", &Policy::torch_updates)
       .def_readwrite("shares_weights", &Policy::shares_weights)
-      .def_readwrite("all_losses", &Policy::all_losses)
       .def_readwrite("short_pipelines", &Policy::short_pipelines)
       .def_readwrite("wide_numbers", &Policy::wide_numbers)
       .def_readwrite("repeats_constants", &Policy::repeats_constants)

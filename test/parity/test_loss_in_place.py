@@ -87,7 +87,7 @@ def seeded():
 
 
 def weighted(classes, reduction, ignored):
-    """With weights of classes, which poptorch refuses for the losses of torch.nn.functional, as PopTorch does."""
+    """With weights of classes."""
     weights = torch.linspace(0.1, 2, classes)
     return lambda x, t: torch.ops.aten.nll_loss(F.log_softmax(x, 1), t, weights, reduction, ignored)
 
