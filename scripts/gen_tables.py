@@ -145,6 +145,10 @@ def lazy_stub(source: Path) -> str:
     return STUB_HEAD + "".join(lines)
 
 
+# Names of packages that are public though they do not look so.
+LIBRARIES_READ = ("__version__", "_args_parser", "_impl", "_poplar_executor", "_utils")
+
+
 def package_stub(source: Path) -> str:
     """Of a package that imports its names: the public ones of them."""
     lines = []
@@ -158,9 +162,9 @@ def package_stub(source: Path) -> str:
             name = alias.asname or alias.name
             if name == "*":
                 lines.append(f"from {module} import *\n")
-            elif not name.startswith("_") or name in ("__version__", "_poplar_executor"):
+            elif not name.startswith("_") or name in LIBRARIES_READ:
                 lines.append(f"from {module} import {alias.name} as {name}\n")
-    lines += [f"from . import {name} as {name}\n" for name in ("_impl", "poptorch_core")]
+    lines += ["from . import poptorch_core as poptorch_core\n"]
     return STUB_HEAD + "".join(lines)
 
 

@@ -26,7 +26,6 @@ class Binding:
         except ValueError:  # compiled by TorchScript: the model checks its arguments itself
             signature = inspect.signature(lambda *args, **kwargs: None)
         self._parameters = list(signature.parameters.values())
-        self._takes_any_name = any(p.kind == inspect.Parameter.VAR_KEYWORD for p in self._parameters)
 
     def bind(self, args, kwargs):
         """Returns: (positional arguments, named arguments), defaults included.
@@ -36,8 +35,8 @@ class Binding:
             AssertionError: too many, unknown or repeated arguments.
         """
         kinds = inspect.Parameter
-        unknown = [] if self._takes_any_name else sorted(kwargs.keys() - {p.name for p in self._parameters})
-        if unknown:
+        unknown = sorted(kwargs.keys() - {p.name for p in self._parameters})
+        if unknown and not any(p.kind == kinds.VAR_KEYWORD for p in self._parameters):
             raise refused(AssertionError, f"forward has no arguments {', '.join(unknown)}")
         left, named, positional = dict(kwargs), {}, []
         taken, after_var = 0, False

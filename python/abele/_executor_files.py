@@ -98,7 +98,7 @@ class Files:
                 self._native.save(
                     path=path,
                     version=self._poptorch_version,
-                    options=self._options._values.textOfSaved(),
+                    options=self._options._native.textOfSaved(),
                     metadata=plain_pickle.dumps(metadata),
                     form=form,
                     result_form=result_form,

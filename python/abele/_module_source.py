@@ -130,7 +130,7 @@ class ModuleSource:
                 excludes,
                 lambda storage: pathOf(model, storage),
                 progress,
-                lambda stage_devices: options._values.requireDevices(self._policy, stage_devices),
+                lambda stage_devices: options._native.requireDevices(self._policy, stage_devices),
                 lambda: core().generatorsOf((model, given)),
             )
         program.result = structures.skeleton(returned)  # here: its tensors would be part of the program

@@ -23,7 +23,7 @@ def _parameter(name, kind, has_default, default, takes_the_rest):
 
 def _setter(owner, path, name, parameters, returns_self, documentation):
     def setter(self, *args, **kwargs):
-        self._values.call(path, *args, **kwargs)
+        self._native.call(path, *args, **kwargs)
         return self if returns_self else None
 
     setter.__name__, setter.__qualname__, setter.__doc__ = name, f"{owner}.{name}", documentation

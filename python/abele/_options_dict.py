@@ -5,6 +5,7 @@ Source: spec options.md, section 1.
 
 import copy
 import copyreg
+import types
 
 from . import enums
 from ._errors import refused
@@ -32,7 +33,7 @@ class _Built(type):
 
 
 # Attributes of the machinery: never printed.
-_MACHINERY = ("_values", "_built")
+_MACHINERY = ("_native", "_values", "_built")
 
 
 class OptionsDict(metaclass=_Built):
@@ -49,12 +50,12 @@ class OptionsDict(metaclass=_Built):
     _group = "Options"
 
     def __init__(self, values=None):
-        self.__dict__["_values"] = core().OptionValues() if values is None else values
+        self.__dict__["_native"] = core().OptionValues() if values is None else values
 
     # Reading ---------------------------------------------------------------------------------------------------------
     def _find(self, name):
         """The value of an option; None where it has none."""
-        values = self.__dict__.get("_values")
+        values = self.__dict__.get("_native")
         value = None if values is None else values.get(self._group, name)
         return _MEMBERS[name](value) if name in _MEMBERS and value is not None else value
 
@@ -62,7 +63,7 @@ class OptionsDict(metaclass=_Built):
         """A copy of the values of this group."""
         return {
             name: _MEMBERS[name](value) if name in _MEMBERS else value
-            for name, value in self._values.items(self._group)
+            for name, value in self._native.items(self._group)
         }
 
     def __getattr__(self, name):
@@ -73,7 +74,7 @@ class OptionsDict(metaclass=_Built):
 
     def _meant(self, name, setters=True):
         """Which option was meant, or all that have a value."""
-        names = sorted(self._asDict()) if "_values" in self.__dict__ else []
+        names = sorted(self._asDict()) if "_native" in self.__dict__ else []
         otherwise = f"known: {', '.join(names)}"
         if name.startswith("_"):
             return otherwise
@@ -118,7 +119,7 @@ class OptionsDict(metaclass=_Built):
                     f"option {name} of {type(self).__name__} is {value!r} "
                     f"({type(value).__name__}), expected {type(current).__name__}",
                 )
-            self._values.assign(self._group, name, value)
+            self._native.assign(self._group, name, value)
         return self
 
     def createOrSet(self, **options):
@@ -128,13 +129,13 @@ class OptionsDict(metaclass=_Built):
                 self.set(**{name: value})
             else:
                 self.checkIsFrozen(name)
-                self._values.assign(self._group, name, value)
+                self._native.assign(self._group, name, value)
         return self
 
     def deleteIfExists(self, name):
         """Removes an option's value, if it has one."""
         if self.exists(name):
-            self._values.erase(name)
+            self._native.erase(name)
 
     def update(self, other):
         """Adds the values to `other` and returns it; a key that is there already is an error."""
@@ -145,6 +146,11 @@ class OptionsDict(metaclass=_Built):
         other.update(values)
         return other
 
+    @property
+    def _values(self):
+        """The options that have a value, by name: what libraries read of PopTorch's options."""
+        return types.MappingProxyType(self._asDict())
+
     def toDict(self):
         """A copy of the values."""
         return self._asDict()
@@ -152,7 +158,7 @@ class OptionsDict(metaclass=_Built):
     # Freezing --------------------------------------------------------------------------------------------------------
     def checkIsFrozen(self, option=None):
         """Raises AttributeError if the object is frozen."""
-        if self._values.frozen:
+        if self._native.frozen:
             raise refused(
                 AttributeError,
                 f"E0707 frozen: can't modify frozen {type(self).__name__}"
@@ -161,10 +167,10 @@ class OptionsDict(metaclass=_Built):
             )
 
     def _freeze(self):
-        self._values.frozen = True
+        self._native.frozen = True
 
     def _unfreeze(self):
-        self._values.frozen = False
+        self._native.frozen = False
 
     # Copies ----------------------------------------------------------------------------------------------------------
     def __deepcopy__(self, memory):

@@ -20,7 +20,7 @@ def toProgramOptions(options, *, training, policy):
     Raises:
         poptorch.Error: options contradict each other, or would change what the model does.
     """
-    return options._values.programOptions(training, policy)
+    return options._native.programOptions(training, policy)
 
 
 def requireShapes(model):

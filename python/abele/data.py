@@ -94,7 +94,7 @@ class DataLoader(torch.utils.data.DataLoader):
         options._freeze()
         self._options = options
         self._progress = _Progress()
-        replicas, self._shares, self._own_share = options._values.inputShares()
+        replicas, self._shares, self._own_share = options._native.inputShares()
         self._num_to_combine = (
             options.device_iterations * options.Training.gradient_accumulation * (replicas // options.input_group_size)
         )

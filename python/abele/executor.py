@@ -70,7 +70,7 @@ class _Source(ModuleSource):
                 executor._native.warnOnce(
                     "Dicts as inputs only have partial support: a dict must have the same keys at every call"
                 )
-            self._options._values.requireTarget()
+            self._options._native.requireTarget()
             requireShapes(self._model)
             if self._training:
                 requireOwnGaps(self._model)
@@ -112,6 +112,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
 
     _around = staticmethod(contextlib.nullcontext)  # around forward and backward while they are captured
     _profiling_name = "poptorch._poplar_executor.PoplarExecutor"  # of its methods in a trace
+    _parserOf = staticmethod(lambda model: Binding(model.forward))  # binds the arguments of calls
     _calls_watch = None  # of all executors: told of modules that are wrapped for training, and of calls before they run
 
     def __init__(self, model, options, training, poptorch_version, optimizer=None, user_model=None, *, policy):
@@ -128,12 +129,13 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         self._training = training
         self._options = _wrappingOptions(options, training)
         if training:
+            user_model = model if user_model is None else user_model
             if Executor._calls_watch is not None:
-                Executor._calls_watch.wraps(model)
-            wrapping.release(model)
-        self._binding = Binding(model.forward)
+                Executor._calls_watch.wraps(user_model)
+            wrapping.release(user_model)
+        self._args_parser = self._parserOf(model)
         self._model = _shallowCopy(model)
-        self._user_model = user_model or (model if training else self._model)
+        self._user_model = self._model if user_model is None else user_model
         self._poptorch_version = poptorch_version
         connection = int(self._options.connection_type)
         self._native = core().Model(_Source(self, self._model), training, connection, policy)
@@ -153,7 +155,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
                 optimizer = optim.SGD(parameters, lr=0.01)
             if optimizer is not None:
                 self._useOptimizer(optimizer)
-            wrapping.claim(model, self)
+            wrapping.claim(user_model, self)
         self._releaseState = _whole_state.guard(model, self)
         self._options._freeze()
         self._channel = profiling.Channel("poptorch.trainingModel" if training else "poptorch.inferenceModel")
@@ -193,7 +195,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
 
     def _prepare(self, args, kwargs):
         """The call's (positional, named) arguments, its tensors, these as the device takes them, and its objects."""
-        given, opened = self._binding.bind(args, kwargs), None
+        given, opened = self._args_parser.bind(args, kwargs), None
         program = None if self._policy.many_programs else self._program
         if program is not None:
             program.requireSame(given)
@@ -286,7 +288,7 @@ def loadAs(cls, filename, edit_opts_fn=None, *, trust=True):
     options = contents["options"]
     saved_place = _placeOf(contents["processes"], options)
     if file.metadata:  # a program without its module cannot be compiled for other processes
-        options._values.takePlaceHere(contents["process"], contents["processes"])
+        options._native.takePlaceHere(contents["process"], contents["processes"])
     if edit_opts_fn is not None:
         compiled = options.clone()
         edit_opts_fn(options)

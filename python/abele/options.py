@@ -78,12 +78,12 @@ class _PopartOptions(table.PopartSetters):
     """`opts._Popart`: expert settings, stored as they come and checked when a model is compiled."""
 
     def __init__(self, values):
-        self._values = values
+        self._native = values
 
     @property
     def options(self):
         """The settings by name: a dict that may be changed."""
-        return self._values.experts
+        return self._native.experts
 
     def checkIsFrozen(self, option=None):
         """Raises AttributeError if the options are frozen."""
@@ -132,7 +132,7 @@ class Options(table.OptionsSetters, OptionsDict):
 
     def __init__(self):
         super().__init__()
-        self._values.strategy = strategies.PipelinedExecution()
+        self._native.strategy = strategies.PipelinedExecution()
         self._addGroups()
         cache = os.environ.get("POPTORCH_CACHE_DIR", "")
         if cache:
@@ -154,7 +154,7 @@ class Options(table.OptionsSetters, OptionsDict):
 
     def _addGroups(self):
         for attribute, kind, _ in _GROUPS.values():
-            setattr(self, attribute, kind(self._values))
+            setattr(self, attribute, kind(self._native))
 
     @classmethod
     def _setters(cls):
@@ -173,20 +173,20 @@ class Options(table.OptionsSetters, OptionsDict):
         if not isinstance(strategy, strategies._Strategy):
             raise refused(AssertionError, f"expected an execution strategy, got {strategy!r}")
         self.checkIsFrozen("setExecutionStrategy")
-        self._values.strategy = strategy
+        self._native.strategy = strategy
         return self
 
     @property
     def _execution_strategy(self):
-        return self._values.strategy
+        return self._native.strategy
 
     def anchorTensor(self, short_name, long_name, output_mode=None, output_return_period=1):
         """Observe an inner tensor: its value is executor.getAnchoredTensor(short_name). Also of frozen options."""
-        frozen, self._values.frozen = self._values.frozen, False
+        frozen, self._native.frozen = self._native.frozen, False
         try:
             super().anchorTensor(short_name, long_name, output_mode, output_return_period)
         finally:
-            self._values.frozen = frozen
+            self._native.frozen = frozen
 
     def randomSeed(self, random_seed):
         """Seed of the device's random numbers; also calls torch.manual_seed. Returns self."""
@@ -215,7 +215,7 @@ class Options(table.OptionsSetters, OptionsDict):
 
     def _keepCompiled(self, compiled):
         """Gives all that is part of a program its value in the options of its compilation; a warning names it."""
-        ignored = self._values.keepCompiled(compiled._values)
+        ignored = self._native.keepCompiled(compiled._native)
         if ignored:
             logger.warning("load(): ignored, since the program is compiled already: %s", ", ".join(ignored))
 
@@ -245,7 +245,10 @@ class Options(table.OptionsSetters, OptionsDict):
     def __repr__(self):
         parts = [f"{name}={value!r}" for name, value in self._asDict().items()]
         properties = sorted(
-            name for cls in type(self).__mro__ for name, value in vars(cls).items() if isinstance(value, property)
+            name
+            for cls in type(self).__mro__
+            for name, value in vars(cls).items()
+            if isinstance(value, property) and name != "_values"
         )
         parts += [f"{name}={getattr(self, name)!r}" for name in properties]
         return f"{type(self).__name__}({', '.join(parts)})"

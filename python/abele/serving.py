@@ -93,7 +93,7 @@ class _Calls:
 
     def flat(self, args, kwargs):
         """(form, tensors) of a request."""
-        positional, named = self._model._binding.bind(args, kwargs)
+        positional, named = self._model._args_parser.bind(args, kwargs)
         form = _forms.formOfCall(positional, named) + _textOfOthers((positional, named))
         with self._lock:
             known = self._given.get(form)

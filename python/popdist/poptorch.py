@@ -54,7 +54,7 @@ class Options(poptorch.Options):
     def __init__(self, ipus_per_replica: int | None = None) -> None:
         super().__init__()
         self._ipus_per_replica = popdist.getNumIpusPerReplica() if ipus_per_replica is None else ipus_per_replica
-        self._distributed = _LaunchedProcess(self._values)
+        self._distributed = _LaunchedProcess(self._native)
         replicas, instances = popdist.getNumTotalReplicas(), popdist.getNumInstances()
         if replicas % instances == 0:
             super().replicationFactor(popdist.getNumLocalReplicas())

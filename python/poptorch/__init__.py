@@ -17,9 +17,10 @@ from abele._process import start as _start
 from abele._tracing import getIpuTensorId
 from abele._version import POPTORCH_VERSION as __version__
 
-from . import _poplar_executor, enums, ops, optim, options, profiling
+from . import _args_parser, _impl, _library_names, _poplar_executor, _utils, enums, ops, optim, options, profiling
 
 _names.show(_poplar_executor, "executor")
+_library_names.publish()
 
 from ._async_accessor import AsynchronousDataAccessor
 from ._errors import Error, RecoverableError, UnrecoverableError, createPoptorchError
@@ -73,10 +74,10 @@ from .structures import (
 
 
 def __getattr__(name):
-    if name in ("poptorch_core", "_impl"):
+    if name == "poptorch_core":
         import importlib
 
-        return importlib.import_module(f"poptorch.{name}")
+        return importlib.import_module("poptorch.poptorch_core")
     raise AttributeError(f"module 'poptorch' has no attribute {name!r}")
 
 

@@ -8,7 +8,10 @@ from abele._hooks import registerPreCompileHook as registerPreCompileHook
 from abele._process import poptorchAtExit as poptorchAtExit
 from abele._tracing import getIpuTensorId as getIpuTensorId
 from abele._version import POPTORCH_VERSION as __version__
+from . import _args_parser as _args_parser
+from . import _impl as _impl
 from . import _poplar_executor as _poplar_executor
+from . import _utils as _utils
 from . import enums as enums
 from . import ops as ops
 from . import optim as optim
@@ -64,5 +67,4 @@ from .structures import flattenTensorStructure as flattenTensorStructure
 from .structures import reconstructTensorStructure as reconstructTensorStructure
 from .structures import registerCustomArgParser as registerCustomArgParser
 from .structures import registerGeometricCustomArgParsers as registerGeometricCustomArgParsers
-from . import _impl as _impl
 from . import poptorch_core as poptorch_core

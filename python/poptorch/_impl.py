@@ -1,20 +1,7 @@
-"""Names that existing programs import from here. Source: spec clients.md, point 11."""
+"""See _library_names.py."""
 
-from abele import wrapping
+from abele._native import isCapturing as isDispatchTracing
 
+from ._library_names import rewrapModelIfNecessary, unwrapModelIfNecessary
 
-def unwrapModelIfNecessary(model):
-    """Gives a model wrapped for training its original class back, until rewrapModelIfNecessary."""
-    executor = wrapping.executorOf(model)
-    if executor is not None:
-        executor.copyWeightsToHostIfNeeded()
-        model.__dict__["_abele_unwrapped_from"] = wrapping.weakref.ref(executor)
-        wrapping.unwrapModel(model)
-
-
-def rewrapModelIfNecessary(model):
-    """Undoes unwrapModelIfNecessary."""
-    reference = model.__dict__.pop("_abele_unwrapped_from", None)
-    executor = reference() if reference is not None else None
-    if executor is not None:
-        wrapping.wrapModel(model, executor)
+__all__ = ["isDispatchTracing", "rewrapModelIfNecessary", "unwrapModelIfNecessary"]

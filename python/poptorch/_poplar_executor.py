@@ -5,6 +5,7 @@ Programs import the class from here and from poptorch.executor. Source: spec exe
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -16,8 +17,9 @@ from abele.executor import Executor, _rebuild, loadAs  # noqa: F401  (pickled ex
 from abele.options import Options
 
 from ._device_name import redirectedCalls
+from ._library_names import ArgsParser, ExecutorNames, requireManager
 
-# PopTorch's limits, as far as programs can see them (src/model/policy.h). What its devices alone lacked is none.
+# PopTorch's limits that programs can see (src/model/policy.h). Gaps of its devices are not among them.
 POLICY = core().Policy(
     many_programs=False,
     many_structures=False,
@@ -34,6 +36,29 @@ POLICY = core().Policy(
 )
 
 
+class _OverwriteContextManager:
+    """Around forward and backward while they are captured: the device name "ipu", and what libraries put in the place
+    of torch's functions. A library that wants it for its own executors alone executes this module once more."""
+
+    _managers = []
+
+    @classmethod
+    def registerSubsitutionManager(cls, manager):
+        """Registers a class. Its objects replace() functions before a capture and restore() them after it."""
+        requireManager(manager)
+        cls._managers.append(manager)
+
+    @classmethod
+    @contextlib.contextmanager
+    def around(cls):
+        with redirectedCalls(), contextlib.ExitStack() as stack:
+            for kind in cls._managers:
+                manager = kind()
+                stack.callback(manager.restore)
+                manager.replace()
+            yield
+
+
 class _AnyExecutor(type):
     """Every executor is a PoplarExecutor to programs that ask, also one that abele made."""
 
@@ -44,13 +69,14 @@ class _AnyExecutor(type):
         return issubclass(type(instance), cls)
 
 
-class PoplarExecutor(Executor, metaclass=_AnyExecutor):
+class PoplarExecutor(ExecutorNames, Executor, metaclass=_AnyExecutor):
     """A wrapped model: calling it runs one step on the devices. Made by trainingModel and inferenceModel.
 
     Threads: safe; calls of several threads run one after another, each with the weights that the one before left.
     """
 
-    _around = staticmethod(redirectedCalls)  # the device name "ipu"
+    _around = staticmethod(_OverwriteContextManager.around)
+    _parserOf = ArgsParser
 
     def __init__(
         self,

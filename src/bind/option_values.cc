@@ -120,7 +120,7 @@ OptionValue toValue(const py::handle& given, Names names) {
   if (std::string(Py_TYPE(given.ptr())->tp_name) == "torch.dtype") return OptionValue(toText(py::str(given)));
   if (py::hasattr(given, "__fspath__")) return toValue(given.attr("__fspath__")(), names);
   if (py::isinstance<Stage>(given)) return OptionValue(std::make_shared<const host::OptionObject>(given.cast<Stage>()));
-  if (const py::object values = py::getattr(given, "_values", py::none()); py::isinstance<PythonOptions>(values))
+  if (const py::object values = py::getattr(given, "_native", py::none()); py::isinstance<PythonOptions>(values))
     return toLocation(values.cast<const PythonOptions&>());
   throw Unfit();
 }

@@ -246,10 +246,10 @@ def test_what_a_file_says_of_options_is_json_that_gives_them_back(strategy):
     options.Training.gradientAccumulation(2).setAutomaticLossScaling(True)
     options.TensorLocations.setWeightLocation(poptorch.TensorLocationSettings().useOnChipStorage(False))
     options._Popart.set("enableOutlining", False)
-    text = options._values.textOfSaved()
+    text = options._native.textOfSaved()
     again = poptorch.Options().from_json(text)
     assert repr(again) == repr(options)
-    assert again._values.textOfSaved() == text
+    assert again._native.textOfSaved() == text
 
 
 def test_anchors_and_logs_store_what_was_asked():

@@ -1,0 +1,133 @@
+"""Names that are private in PopTorch, and that published libraries and tests read nevertheless.
+
+READERS says who reads each; docs/guide/from_poptorch.md shows them with their tests. The modules of these names beside
+this file only import them from here. What `abele` has under such a name stays there: the binding of arguments, an
+executor's options and program, the values of options.
+"""
+
+import inspect
+
+import torch
+from abele import options, strategies, structures, wrapping
+from abele._arguments import Binding
+from abele._errors import userError
+from abele.enums import CommGroupType, VariableRetrievalMode
+
+OTHERS = "no reader is known; the original has it in the same module"
+READERS = {
+    "poptorch._args_parser.ArgsParser": "mmcv 1.x: a subclass that never calls the base's __init__",
+    "poptorch._impl.isDispatchTracing": "tests, addons",
+    "poptorch._impl.rewrapModelIfNecessary": "optimum-graphcore",
+    "poptorch._impl.unwrapModelIfNecessary": "optimum-graphcore",
+    "poptorch._poplar_executor": "optimum-graphcore; poptorch_geometric, which executes the module a second time",
+    "poptorch._poplar_executor._OverwriteContextManager.registerSubsitutionManager": "poptorch_geometric",
+    "poptorch._utils.combine_batch_tensors_gen": "poptorch_geometric",
+    "poptorch._utils.custom_arg_parsers": OTHERS,
+    "poptorch._utils.flattenTensorStructure": OTHERS,
+    "poptorch._utils.getCustomParser": OTHERS,
+    "poptorch._utils.isOnIpu": OTHERS,
+    "poptorch._utils.reconstructTensorStructure": OTHERS,
+    "poptorch.options._IExecutionStrategy": "tests of mmcv 1.x",
+    "poptorch.poptorch_core": "tests, addons",
+    "executor._args_parser": "mmcv 1.x, which assigns it",
+    "executor._executable": "Lightning, lightning-graphcore",
+    "executor._is_attached": "mmcv 1.x",
+    "executor._options": "Lightning, lightning-graphcore",
+    "executor._training": "mmcv 1.x",
+    "executor.per_replica_params": "tests, addons",
+    "options._values": "graphium, tests of mmcv 1.x",
+}
+
+
+# _args_parser --------------------------------------------------------------------------------------------------------
+class ArgsParser(Binding):
+    """Binds the arguments of a call to the signature of a model's forward, or to what a subclass says of it: names,
+    their defaults (inspect.Parameter.empty: none), and whether more arguments of any kind may follow."""
+
+    def __init__(self, model):
+        super().__init__(model.forward)
+        variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        self._has_variadic_arguments = any(parameter.kind in variadic for parameter in self._parameters)
+        self._varnames = [parameter.name for parameter in self._parameters]
+        self._defaults = [parameter.default for parameter in self._parameters]
+        self._warned_not_contiguous_input = False  # never read: executors warn once by themselves
+
+    def __getattr__(self, name):
+        """Serves a subclass that never called __init__."""
+        if name != "_parameters":
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        kinds, names = inspect.Parameter, zip(self._varnames, self._defaults, strict=True)
+        self._parameters = [kinds(name, kinds.POSITIONAL_OR_KEYWORD, default=default) for name, default in names]
+        if self._has_variadic_arguments:
+            self._parameters += [kinds("args", kinds.VAR_POSITIONAL), kinds("kwargs", kinds.VAR_KEYWORD)]
+        return self._parameters
+
+
+# Attributes of executors ---------------------------------------------------------------------------------------------
+class ExecutorNames:
+    """Part of PoplarExecutor."""
+
+    @property
+    def _is_attached(self):
+        return self.isAttachedToDevice()
+
+    @property
+    def per_replica_params(self):
+        """Arguments of replicaGrouping() by the parameter's name."""
+        modes = {True: VariableRetrievalMode.AllReplicas, False: VariableRetrievalMode.OnePerGroup}
+        return {
+            name: (CommGroupType[group.name], shards, modes[one_each])
+            for name, group, shards, one_each in self._groupings.native()
+        }
+
+
+# _impl ---------------------------------------------------------------------------------------------------------------
+def unwrapModelIfNecessary(model):
+    """Gives a model wrapped for training its original class back, until rewrapModelIfNecessary."""
+    executor = wrapping.executorOf(model)
+    if executor is not None:
+        executor.copyWeightsToHostIfNeeded()
+        model.__dict__["_abele_unwrapped_from"] = wrapping.weakref.ref(executor)
+        wrapping.unwrapModel(model)
+
+
+def rewrapModelIfNecessary(model):
+    """Undoes unwrapModelIfNecessary."""
+    reference = model.__dict__.pop("_abele_unwrapped_from", None)
+    executor = reference() if reference is not None else None
+    if executor is not None:
+        wrapping.wrapModel(model, executor)
+
+
+# _utils --------------------------------------------------------------------------------------------------------------
+def combine_batch_tensors_gen(tensors):
+    """Yields, of lists with the tensors of one batch each, the tensors at the same place put together along dim 0."""
+    for same_place in zip(*tensors, strict=True):
+        yield torch.cat(same_place)
+
+
+custom_arg_parsers = structures._parsers  # type: parser, of those that are registered
+getCustomParser = structures.parserFor
+
+
+def isOnIpu(tensor):
+    """Whether it is a value of the program that is being captured."""
+    return tensor.device.type == "ipu"
+
+
+# options -------------------------------------------------------------------------------------------------------------
+def publish():
+    """Gives poptorch.options, which is Abele's module, its name."""
+    options._IExecutionStrategy = strategies._Strategy
+
+
+# _poplar_executor ----------------------------------------------------------------------------------------------------
+def requireManager(manager):
+    """Raises E0708 for what cannot be registered as a substitution manager."""
+    missing = [name for name in ("replace", "restore") if not callable(getattr(manager, name, None))]
+    if missing or not isinstance(manager, type):
+        raise userError(
+            "E0708",
+            f"registerSubsitutionManager: {manager!r} is no substitution manager",
+            expected="a class with the methods replace() and restore()",
+        )
