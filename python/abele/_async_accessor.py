@@ -189,9 +189,9 @@ class AsynchronousDataAccessor:
             raise refused(AssertionError, f"buffer_size is {buffer_size}, expected 1 or more")
         if not (rebatched_size is None or rebatched_size > 1):
             raise refused(AssertionError, f"rebatched_size is {rebatched_size}, expected 2 or more")
-        # A DataLoader has rules of its own: (deliver an incomplete last batch, an element may have fewer rows).
+        # A DataLoader has rules of its own.
         rules = getattr(dataset, "_rulesForAccessor", None)
-        keep_rest, short_last = (False, False) if rules is None else rules(rebatched_size)
+        keep_rest, short_last, may_be_empty = (False, False, False) if rules is None else rules(rebatched_size)
         self._dataset = dataset
         self._rebatched_size = rebatched_size
         self._load_indefinitely = load_indefinitely
@@ -218,25 +218,31 @@ class AsynchronousDataAccessor:
         )
         self._worker = _Worker(dataset, SharingStrategy(sharing_strategy), settings)
         try:
-            self._receiveForm()
+            self._receiveFirst(may_be_empty)
         except BaseException:
             self.terminate()
             raise
 
-    def _receiveForm(self):
+    def _receive(self):
+        """The next message of an element, an end or an error; None: the process is dead. What comes before is noted."""
+        while True:
+            message = self._worker.receive()
+            kind = None if message is None else message[0]
+            if kind == "memory":
+                _, layout, count, self._element = message
+                self._slots = self._worker.receiveSlots(layout, count)
+            elif kind != "epoch":
+                return message
+            elif message[1] == self._generation:
+                self._states = pickle.loads(message[2])
+
+    def _receiveFirst(self, may_be_empty):
         """Waits until the process has delivered its first element, and so has told what elements look like."""
-        message = self._worker.receive()
-        if message is not None and message[0] == "epoch":
-            self._states = pickle.loads(message[2])
-            message = self._worker.receive()
-        if message is not None and message[0] == "memory":
-            _, layout, count, self._element = message
-            self._slots = self._worker.receiveSlots(layout, count)
-            message = self._worker.receive()
-        if message is not None and message[0] == "data":
+        message = self._receive()
+        is_empty = message is not None and message[0] == "end"
+        if (message is not None and message[0] == "data") or (is_empty and may_be_empty):
             self._first = message
             return
-        is_empty = message is not None and message[0] == "end"
         cause = "the data set yields no element" if is_empty else self._tell(message)
         self._worker.removeFile()
         raise userError(
@@ -327,7 +333,7 @@ class AsynchronousDataAccessor:
             self._taken, self._ended = 0, False
         self._letGo()
         while True:
-            message, self._first = self._first or self._worker.receive(), None
+            message, self._first = self._first or self._receive(), None
             if message is None or message[0] == "error":
                 self._death = self._tell(message)
                 self._requireRunning()
@@ -335,9 +341,6 @@ class AsynchronousDataAccessor:
             if generation != self._generation:
                 if kind == "data":
                     self._worker.send("free", values[0])
-                continue
-            if kind == "epoch":
-                self._states = pickle.loads(values[0])
                 continue
             if kind == "end":
                 self._ended, self._worker_waits = True, values[0]

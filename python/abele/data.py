@@ -174,7 +174,7 @@ class DataLoader(torch.utils.data.DataLoader):
     def _rulesForAccessor(self, rebatched_size):
         """Asked by an accessor that is to iterate this loader.
 
-        Returns: (deliver an incomplete last batch, an element may have fewer rows than the first).
+        Returns: (deliver an incomplete last batch, an element may have fewer rows than the first, there may be none).
         """
         if self._accessor is not None:
             raise userError(
@@ -190,7 +190,7 @@ class DataLoader(torch.utils.data.DataLoader):
                     "a DataLoader with drop_last=False yields a last tensor of another size: set drop_last=True or "
                     f"rebatched_size={self.combinedBatchSize}",
                 )
-        return keeps, self._micro_batches is not None and self._is_own_source
+        return keeps, self._micro_batches is not None and self._is_own_source, self._is_own_source
 
     def _partitionOf(self, dataset, shuffle):
         if self._combined_batch_size is None:
@@ -348,7 +348,7 @@ class DataLoader(torch.utils.data.DataLoader):
     def _seekInOrder(self, batches):
         """The next pass begins behind so many batches. Requires: _isInOrder()."""
         if self._accessor is not None:
-            self._accessor._seek(batches % len(self), self._accessor._position()[1])
+            self._accessor._seek(batches % max(1, len(self)), self._accessor._position()[1])
             return
         self._seek(None if batches >= len(self) else batches, self._randomState())
 

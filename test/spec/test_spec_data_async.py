@@ -193,6 +193,36 @@ def test_asynchronous_loaders_feed_executors(loader):
         assert torch.equal(model(batch)[2:4], model.model(batch[2:4]))
 
 
+class Growing(IterableDataset):
+    """Every pass yields one sample more than the one before; the first yields none."""
+
+    def __init__(self):
+        self.passes = 0
+
+    def __iter__(self):
+        self.passes += 1
+        return iter(torch.arange(self.passes - 1))
+
+
+@pytest.mark.spec("data/3/Async", "data/3/AsyncRebatched", "data/1/combined_batch_size")
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_loaders_of_less_than_one_tensor_are_empty_in_all_modes(loader, drop_last):
+    sources = [dataset(3), Stream(3)] if drop_last else [dataset(0), Stream(0)]
+    for source in sources:
+        for mode in DataLoaderMode:
+            made = loader(options(4), source, mode=mode, drop_last=drop_last)
+            assert len(made) == 0 if source is sources[0] else True
+            assert list(made) == list(made) == [], mode
+
+
+@pytest.mark.spec("data/3/Async", "data/3/AsyncRebatched")
+def test_loaders_that_were_empty_deliver_what_a_later_pass_has(loader):
+    for mode in DataLoaderMode:
+        made = loader(options(2), Growing(), mode=mode)
+        passes = [[batch.tolist() for batch in made] for _ in range(5)]
+        assert passes == [[], [], [[0, 1]], [[0, 1]], [[0, 1], [2, 3]]], mode
+
+
 # The accessor ---------------------------------------------------------------------------------------------------------
 @pytest.mark.spec("data/4/process", names=["poptorch.SharingStrategy", "poptorch.AsynchronousDataAccessor"])
 def test_every_strategy_brings_the_data_set_to_the_worker(accessor, tmp_path, monkeypatch):
