@@ -3,6 +3,7 @@
 Source: spec executor.md, section 2.
 """
 
+import collections
 import copy
 import inspect
 
@@ -100,6 +101,12 @@ def typeText(tensor):
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
+def _namesOf(*kinds):
+    """Names that tell two classes apart."""
+    names = [kind.__name__ for kind in kinds]
+    return names if names[0] != names[1] else [_objects.kindText(kind) for kind in kinds]
+
+
 @structures.typedNesting
 def requireSame(path, compiled, given):
     """Raises E0704 if a later call's argument does not fit the compiled one. `compiled` holds _TensorType leaves."""
@@ -110,8 +117,8 @@ def requireSame(path, compiled, given):
             raise _changed(path, typeText(given), str(compiled), _REMEDY)
         return
     if isinstance(compiled, ParsedType):
-        if type(given).__name__ != compiled.name:
-            raise _changed(path, type(given).__name__, compiled.name, _REMEDY)
+        if type(given) is not compiled.kind:
+            raise _changed(path, *_namesOf(type(given), compiled.kind), _REMEDY)
         requireSame(path, compiled.tensors, structures.flattenTensorStructure(given))
         compiled.warnOfOthers(given)
         return
@@ -123,8 +130,10 @@ def requireSame(path, compiled, given):
         if constantForm(given) != compiled.form:
             raise _changed(path, repr(given), str(compiled), _REMEDY)
         return
-    elif type(compiled) is not type(given):
-        raise _changed(path, type(given).__name__, type(compiled).__name__, _REMEDY)
+    elif type(given) is not (kind := compiled.kind if isinstance(compiled, SetItems) else type(compiled)):
+        raise _changed(path, *_namesOf(type(given), kind), _REMEDY)
+    if isinstance(compiled, (dict, list, tuple)) and _attributesText(compiled) != _attributesText(given):
+        raise _changed(path, *map(_attributesText, (given, compiled)), _REMEDY)
     if isinstance(compiled, dict):
         extra, missing = given.keys() - compiled.keys(), compiled.keys() - given.keys()
         if extra or missing:
@@ -141,6 +150,9 @@ def requireSame(path, compiled, given):
             raise _changed(path, f"{len(given)} elements", f"{len(compiled)} elements", _REMEDY)
         for index, (ours, theirs) in enumerate(zip(compiled, given, strict=True)):
             requireSame(f"{path}[{index}]", ours, theirs)
+    elif isinstance(compiled, SetItems):
+        if not _equal(compiled.items, list(given)):
+            raise _changed(path, repr(given), repr(compiled), _REMEDY)
     elif compiled is not given and not _equal(compiled, given):
         raise _changed(path, repr(given), repr(compiled), _PARSER_REMEDY if _objects.tensorsIn(given) else _REMEDY)
 
@@ -187,12 +199,23 @@ class HeldObjects:
 
 
 def _equal(a, b):
-    """Are two values of one type equal? NaN is what it was; arrays are compared element by element."""
+    """Whether forward cannot tell two values apart: -0.0 is not 0.0, and NaN is NaN.
+
+    Classes of the program say themselves what is equal.
+    """
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (list, tuple, collections.deque)):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    if isinstance(a, dict):
+        return _equal(list(a.items()), list(b.items()))
+    if _objects.saysAll(a) or (_objects.isArray(a) and not a.dtype.hasobject):
+        return _objects.textOf(a) == _objects.textOf(b)
     try:
         same = a == b
         if not hasattr(same, "shape"):
             return bool(same) or bool(a != a and b != b)
-        return a.shape == b.shape and a.dtype == b.dtype and bool((same | ((a != a) & (b != b))).all())
+        return a.shape == b.shape and bool((same | ((a != a) & (b != b))).all())
     except (AttributeError, TypeError, ValueError, RuntimeError):
         return False
 
@@ -256,25 +279,45 @@ class TensorType:
         return f"{typeText(self)} with strides {list(self.strides)}"
 
 
-class ParsedType:
-    """An argument with a registered parser, which may know real tensors only: the types of its tensors, and the text of
-    its plain values, which are constants of the program. None: their change was told."""
+class SetItems:
+    """A set among the arguments: its class, and its items in the order in which forward saw them."""
 
-    __slots__ = ("name", "tensors", "values")
+    __slots__ = ("kind", "items")
 
     def __init__(self, value):
-        self.name = type(value).__name__
+        self.kind, self.items = type(value), list(value)
+
+    def __repr__(self):
+        return f"{self.kind.__name__}({self.items})"
+
+
+class ParsedType:
+    """An argument with a registered parser, which may know real tensors only: its class, the types of its tensors, and
+    the text of its plain values, which are constants of the program. None: their change was told."""
+
+    __slots__ = ("kind", "tensors", "values")
+
+    def __init__(self, value):
+        self.kind = type(value)
         self.tensors = [TensorType(tensor) for tensor in structures.flattenTensorStructure(value)]
         self.values = _objects.plainText(value)
 
     def __repr__(self):
-        return f"{self.name}{self.tensors} {self.values}"
+        return _parsedForm(self.kind, map(repr, self.tensors), self.values)
 
     def warnOfOthers(self, given):
         """Once, where the plain values of a later call's argument differ. PopTorch asks for the tensors only."""
         if self.values is not None and _objects.plainText(given) != self.values:
             self.values = None
-            _warnOfChange(self.name)
+            _warnOfChange(self.kind.__name__)
+
+
+def _copyOf(value):
+    """A deep copy, but for objects of the program in a deque: copies may be equal to nothing but themselves."""
+    kept = {}
+    if isinstance(value, collections.deque):
+        kept = {id(item): item for item in value if _objects.isObject(item)}
+    return copy.deepcopy(value, kept)
 
 
 def signatureOf(structure):
@@ -289,8 +332,10 @@ def signatureOf(structure):
             return TensorType(value)
         if structures.parserFor(value) is not None:
             return ParsedType(value)
+        if isinstance(value, (set, frozenset)):
+            return SetItems(value)
         is_changeable = isinstance(value, _objects.CHANGEABLE) or type(value).__module__ == "numpy"
-        return copy.deepcopy(value) if is_changeable else None
+        return _copyOf(value) if is_changeable else None
 
     return structures.converted(structure, typeOf)
 
@@ -301,24 +346,60 @@ def formOf(structure):
 
     Classes of the program, and numpy's, may leave out in their own texts what forward reads.
     """
-    return _form(structure)
+    return _form(structure, lambda tensor: repr(TensorType(tensor)))
 
 
-def _form(structure):
+@structures.typedNesting
+def formOfKinds(structure):
+    """The same, but of tensors only where they are."""
+    return _form(structure, lambda tensor: "t")
+
+
+def _form(structure, ofTensor):
     if isinstance(structure, torch.Tensor):
-        return repr(TensorType(structure))
+        return ofTensor(structure)
     kind = type(structure)
     if structures.parserFor(structure) is not None:
-        return repr(ParsedType(structure))
+        tensors = map(ofTensor, structures.flattenTensorStructure(structure))
+        return _parsedForm(kind, tensors, _objects.plainText(structure))
     if isinstance(structure, list | tuple):
-        name = "" if kind in (list, SequenceType) else "tuple" if kind is tuple else kind.__qualname__
-        return f"{name}[{', '.join(map(_form, structure))}]"
+        name = "" if kind in (list, SequenceType) else "tuple" if kind is tuple else _objects.kindText(kind)
+        items = ", ".join(_form(item, ofTensor) for item in structure)
+        return f"{name}{_attributesText(structure)}[{items}]"
     if isinstance(structure, dict):
-        items = (f"{key!r}: {_form(value)}" for key, value in structure.items())
-        return f"{'' if kind is dict else kind.__qualname__}{{{', '.join(items)}}}"
+        items = ", ".join(f"{_objects.textOf(key)}: {_form(value, ofTensor)}" for key, value in structure.items())
+        return f"{'' if kind is dict else _objects.kindText(kind)}{_attributesText(structure)}{{{items}}}"
     if isinstance(structure, (TensorType, ParsedType, ConstantForm, _objects.SlotOf)):
         return repr(structure)
+    if isinstance(structure, SetItems):
+        return _objects.textOfItems(structure.kind, structure.items)
     return _objects.textOf(structure)
+
+
+def _parsedForm(kind, tensors, values):
+    return f"{_objects.kindText(kind)}<{', '.join(tensors)}> {values}"
+
+
+def _attributesText(container):
+    """The plain values of what a container of the program's class has besides its items."""
+    held = getattr(container, "__dict__", None)
+    if not held or held is container:  # its attributes are its items
+        return ""
+    items = set(map(id, container.values() if isinstance(container, dict) else container))
+    return _objects.plainText({name: value for name, value in held.items() if id(value) not in items})
+
+
+@structures.typedNesting
+def orderOf(structure):
+    """Lists the keys of the dictionaries in it, in their order. Forward may depend on the order."""
+    if isinstance(structure, torch.Tensor) or structures.parserFor(structure) is not None:
+        return ""
+    if isinstance(structure, dict):
+        return "".join(f"{_objects.textOf(key)}({orderOf(value)})" for key, value in structure.items())
+    if isinstance(structure, (list, tuple)):
+        parts = list(map(orderOf, structure))
+        return f"[{', '.join(parts)}]" if any(parts) else ""
+    return ""
 
 
 @structures.typedNesting

@@ -8,7 +8,6 @@ import pickle
 
 from . import _files, _optimizer_spec, _saved_programs, wrapping
 from . import _plain_pickle as plain_pickle
-from ._arguments import formOf
 from ._errors import createPoptorchError, formatMessage, refused, userError
 from ._logging import logger
 from ._module_source import joinProcesses
@@ -137,7 +136,7 @@ class Files:
         with self._channel.tracepoint("loadExecutable"), withHooks():
             self._native.load(
                 program=file.program,
-                form=formOf(program.signature) if self._policy.many_programs else "",
+                form=self._formOf(program.signature),
                 structure=program,
                 constants=constants,
                 numbers_vary=not file.metadata,  # C++ fixes no number of an optimizer; the core checks the rest

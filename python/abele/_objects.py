@@ -26,7 +26,8 @@ _OTHERS = (*_PLAIN, *_CLOSED, torch.Tensor, list, tuple, dict, weakref.ref)
 _MAX_ENTRIES = 10_000
 
 # Modules whose values say in their texts all that they are. Classes of others may leave out what forward reads.
-_SAY_ALL = frozenset({"builtins", "array", "collections", "datetime", "decimal", "fractions", "pathlib", "re", "torch"})
+_SAY_ALL = frozenset({"builtins", "array", "datetime", "decimal", "fractions", "pathlib", "torch"})
+_ITEMS = (list, tuple, set, frozenset, collections.deque)
 _kinds = weakref.WeakKeyDictionary()  # class: its slots; None: objects of it are left as they are
 _LEFT = frozenset({torch.Tensor, torch.nn.Parameter, bool, int, float, str, type(None), torch.dtype, torch.device})
 
@@ -99,15 +100,44 @@ def textOfArray(value):
     return f"{value.dtype}{list(value.shape)}{hashlib.sha256(value.tobytes()).hexdigest()}"
 
 
+def _textOfTensor(tensor):
+    """Identifies a tensor that is a constant of the program by its elements."""
+    if tensor.layout != torch.strided or tensor.is_meta:
+        return f"Tensor@{id(tensor):x}"
+    with torch.no_grad():
+        elements = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+    return f"{tensor.dtype}{list(tensor.shape)}{hashlib.sha256(elements.numpy().tobytes()).hexdigest()}"
+
+
+def kindText(kind):
+    """A text that tells a class from others, which live as long as the text is used; some have the same name."""
+    return f"{kind.__qualname__}@{id(kind):x}"
+
+
+def saysAll(value):
+    """Whether the text of the value tells it from every other. Items of containers may not have such a text."""
+    return type(value).__module__ in _SAY_ALL and not isinstance(value, (*_ITEMS, dict, type, torch.Tensor))
+
+
+def textOfItems(kind, items):
+    """Tells a container by its class and its items, in their order."""
+    return f"{kind.__name__}({', '.join(map(textOf, items))})"
+
+
 def textOf(value):
-    """A text that tells a value that is no tensor from others, which live as long as the text is used."""
+    """Tells a constant of a program from other values, which live as long as the text is used."""
+    kind = type(value)
     if isArray(value):
         return textOfArray(value)
     if isinstance(value, types.MethodType):
         return f"{textOf(value.__func__)} of {textOf(value.__self__)}"
-    if type(value).__module__ in _SAY_ALL and not isinstance(value, type):
-        return repr(value)
-    return f"{type(value).__qualname__}@{id(value):x}"
+    if isinstance(value, torch.Tensor):
+        return _textOfTensor(value)
+    if kind in _ITEMS:
+        return f"{textOfItems(kind, value)}{getattr(value, 'maxlen', '')}"
+    if kind is dict:
+        return f"{{{', '.join(f'{textOf(key)}: {textOf(item)}' for key, item in value.items())}}}"
+    return repr(value) if saysAll(value) else f"{kind.__qualname__}@{id(value):x}"
 
 
 @structures.typedNesting
@@ -118,12 +148,12 @@ def plainText(value):
     seen, found = {}, []
 
     def visit(path, part):
-        if isinstance(part, _PLAIN) or isArray(part):
+        if isinstance(part, (*_PLAIN, *CHANGEABLE, frozenset)) or isArray(part):
             found.append(f"{path}={textOf(part)}")
         elif not isinstance(part, torch.Tensor) and id(part) not in seen and len(seen) < _MAX_ENTRIES:
             seen[id(part)] = part
             for name, item in _partsOf(part):
-                visit(f"{path}.{name}", item)
+                visit(f"{path}.{textOf(name)}", item)
 
     visit("", value)
     return " ".join(found)
@@ -267,9 +297,9 @@ class Opened:
     def _textOf(self, number):
         """What tells the program for this object from others."""
         entry = self.entries[number]
-        leaves = [what if isinstance(what, _PLAIN) else textOf(what) for _, what in entry.leaves]
-        kind = type(self.values[number])
-        return f"{kind.__module__}.{kind.__qualname__}@{id(kind):x}{entry.keys}{[k for k, _ in entry.leaves]}{leaves}"
+        keys = None if entry.keys is None else list(map(textOf, entry.keys))
+        leaves = [(kind, textOf(what)) for kind, what in entry.leaves]
+        return f"{kindText(type(self.values[number]))}{keys}{leaves}"
 
     def copyWith(self, tensors):
         """The same with these tensors."""
@@ -307,7 +337,7 @@ def _sameLeaves(a, b):
 def _sameLeaf(a, b):
     if a[0] != b[0]:
         return False
-    return a[1] is b[1] or (isinstance(a[1], _PLAIN) and type(a[1]) is type(b[1]) and a[1] == b[1])
+    return a[1] is b[1] or (isinstance(a[1], _PLAIN) and textOf(a[1]) == textOf(b[1]))
 
 
 def _shellOf(value):

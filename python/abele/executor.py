@@ -11,7 +11,7 @@ import weakref
 import torch
 
 from . import _files, _objects, _saved_programs, _whole_state, optim, profiling, structures, wrapping
-from ._arguments import Binding, formOf, hasDict
+from ._arguments import Binding, formOf, hasDict, orderOf
 from ._errors import AT_COMPILE, createPoptorchError, refused, userError
 from ._executor_checkpoint import Checkpoints
 from ._executor_files import Files
@@ -201,13 +201,20 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
             program.requireSame(given)
         if self._policy.many_programs:
             given, opened = _objects.openCall(given)
-        tensors = structures.flattenTensorStructure(given, None if program is None else program.arguments)
+        # The keys of dictionaries have the order of the program where no other can be compiled.
+        like = program.arguments if program is not None and self._isSavedProgram() else None
+        tensors = structures.flattenTensorStructure(given, like)
         return given, tensors, self._native.deviceInputs(tensors), opened
 
     # Compilation -----------------------------------------------------------------------------------------------------
     def _formOf(self, given):
-        """What tells arguments of one kind from those of another."""
-        return formOf(given) if self._policy.many_programs else ""
+        """What tells arguments of one program from those of another."""
+        if self._policy.many_programs:
+            return formOf(given)
+        return "" if self._isSavedProgram() else orderOf(given)
+
+    def _isSavedProgram(self):
+        return isinstance(self._model, _saved_programs.SavedProgram)
 
     # Views -----------------------------------------------------------------------------------------------------------
     @property

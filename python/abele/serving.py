@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
 
-from . import _forms, structures, wrapping
-from ._arguments import formOf
+from . import structures, wrapping
+from ._arguments import formOfKinds
 from ._errors import userError
 from ._item_access import replaced
 from ._native import core
@@ -19,7 +19,6 @@ from ._native import core
 if TYPE_CHECKING:
     from .executor import Executor
 
-_WHOLE_IN_FORMS = (bool, int, float, str, type(None))
 _MOST_HOPELESS = 1000  # kinds of requests that a server remembers to be wrong
 
 
@@ -72,12 +71,6 @@ class Answer:
         return self._calls.resultOf(self._form, self._native.take())
 
 
-def _textOfOthers(given):
-    """What forms leave out: they have the classes alone of values that C++ does not know."""
-    others = [leaf for leaf in structures.otherLeaves(given) if type(leaf) not in _WHOLE_IN_FORMS]
-    return formOf(others) if others else ""
-
-
 class _Calls:
     """The model, and the structures of its arguments and results by the form of a request."""
 
@@ -94,7 +87,7 @@ class _Calls:
     def flat(self, args, kwargs):
         """(form, tensors) of a request."""
         positional, named = self._model._args_parser.bind(args, kwargs)
-        form = _forms.formOfCall(positional, named) + _textOfOthers((positional, named))
+        form = formOfKinds((positional, named))
         with self._lock:
             known = self._given.get(form)
             if known is None:

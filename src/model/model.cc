@@ -138,7 +138,11 @@ class Model::Step {
 // --- programs --------------------------------------------------------------------------------------------------------
 Model::Found Model::find(const std::vector<at::Tensor>& inputs, const std::string& form) const {
   for (const std::shared_ptr<ModelProgram>& program : programs_) {
-    if (!rules_.policy.many_programs) return {program, inputs};
+    if (!rules_.policy.many_programs) {
+      // One program, whose session refuses others, for each order of keys, which is all that such a form says.
+      if (program->form == form) return {program, inputs};
+      continue;
+    }
     if (rules_.policy.many_structures) {
       if (program->form == form && std::ranges::equal(program->inputs, inputs, isSameKind)) return {program, inputs};
       continue;

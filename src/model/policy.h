@@ -12,7 +12,8 @@ namespace abele::host {
 
 /// The defaults are Abele's own rules.
 struct Policy {
-  bool many_programs = true;            // one for each kind of inputs; else one, whose session refuses others (E0704)
+  bool many_programs = true;            // one for each kind of inputs; else one for each order of keys, whose session
+                                        // refuses others (E0704)
   bool many_structures = false;         // inputs of another structure are another kind; else they are refused (E0704)
   bool torch_updates = true;            // where torch and PopTorch compute an update differently, as torch does
   bool shares_weights = true;           // devices work in the model's own memory (abele.shareWeights says otherwise),
