@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from . import _onnx_operators
 from ._errors import refused, requireType, userError, wrongType
 from ._native import core, isCapturing
 
@@ -71,7 +72,7 @@ def custom_op(
     example_outputs: Sequence[torch.Tensor],
     attributes: dict[str, Any] | None = None,
 ) -> list[torch.Tensor]:
-    """Runs an operator of a library that was loaded before (ctypes.cdll.LoadLibrary).
+    """Runs an operator of a library that was loaded before (ctypes.cdll.LoadLibrary), or one of ONNX or PopART.
 
     Args:
         inputs: tensors.
@@ -91,4 +92,6 @@ def custom_op(
     native = _native(attributes)
     if not isCapturing():
         return [torch.zeros_like(example) for example in example_outputs]
+    if domain in _onnx_operators.DOMAINS:
+        return _onnx_operators.run(inputs, name, domain, domain_version, example_outputs, attributes)
     return core().customOp(list(inputs), domain, name, domain_version, list(example_outputs), native)
