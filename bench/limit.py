@@ -7,8 +7,7 @@ The limit of a step is the sum of what its instructions take at least, when they
 own memory (bench/replay.cc): no host, no waits, no other device. Of several devices it is the sum of the busiest one.
 share: limit / step. The hot limit is the same with each instruction three times in a row, and the least of them: its
 operands are in the caches then. Steps and replays take turns; a share above 1 says that the machine was busy while it
-stepped. With --fusion off the same without joined instructions. Micro-batches side by side (--lanes, as abele.lanes)
-are replayed as the device runs them: one call where it makes one, which counts as one instruction.
+stepped. With --fusion off the same without joined instructions.
 """
 
 import argparse
@@ -47,11 +46,10 @@ class Replay:
         return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def measure(name, setup, fusion, lanes, turns, steps):
+def measure(name, setup, fusion, turns, steps):
     devices, threads = (int(number) for number in setup.split("x"))
     workload = WORKLOADS[name]
-    configure = lambda options: options._Popart.set("abele.lanes", lanes)  # noqa: E731
-    system = Compiled(workload, devices, threads, fusion=fusion, configure=configure)
+    system = Compiled(workload, devices, threads, fusion=fusion)
     batch = workload.batch(0)
     for _ in range(WARM_STEPS):
         system.step(*batch)
@@ -101,7 +99,6 @@ def parse():
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
     parser.add_argument("--setups", default="1x2,1x1,2x1", help="DxT: devices x threads (default 1x2,1x1,2x1)")
     parser.add_argument("--fusion", default="exact", help="exact, off, or both: exact,off")
-    parser.add_argument("--lanes", type=int, default=0, help="side by side; 0: as Abele chooses (default)")
     parser.add_argument("--turns", type=int, default=3, help="turns of steps and a replay (default 3)")
     parser.add_argument("--steps", type=int, default=5, help="steps in a turn (default 5)")
     parser.add_argument("--operators", type=int, default=0, help="show so many operators of each")
@@ -118,7 +115,7 @@ def main():
         rows = result["workloads"].setdefault(name, {})
         for setup in args.setups.split(","):
             for fusion in args.fusion.split(","):
-                row = measure(name, setup, fusion, args.lanes, args.turns, args.steps)
+                row = measure(name, setup, fusion, args.turns, args.steps)
                 rows.setdefault(setup, {})[fusion] = row
                 show(name, setup, fusion, row, args.operators)
     path = args.json or RESULTS / f"limit-{result['date'][:10]}.json"

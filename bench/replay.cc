@@ -42,7 +42,6 @@ class Stopwatch final : public runtime::Watch {
     place_ = place;
     last_ = Clock::now();
   }
-  bool seesJoined() const override { return true; }
   /// counts: false for steps in which kernels still learn.
   /// originals: by segment, whose copy an instruction is; of all copies the fastest counts.
   void endStep(bool counts, const std::vector<std::vector<int32_t>>& originals) {
@@ -89,22 +88,19 @@ std::vector<std::pair<int32_t, const exe::Action*>> inOrder(const exe::Executabl
 
 using Originals = std::vector<std::vector<int32_t>>;
 
-// Each instruction, together with the parts that it joins, so many times in a row. What is computed is no longer the
-// step's: sums are added to, and values overwritten, several times. Returns: by segment, whose copy an instruction is.
+// Repeats each instruction. The results differ from those of the step, since sums are added to and values are
+// overwritten several times. Returns: by segment, whose copy an instruction is.
 Originals repeat(exe::Executable& executable, int32_t repeats) {
   Originals originals;
   for (exe::Segment& segment : executable.segments) {
     std::vector<exe::Instruction> all;
     std::vector<int32_t>& original = originals.emplace_back();
     const auto count = static_cast<int32_t>(segment.instructions.size());
-    for (int32_t begin = 0, end = 0; begin < count; begin = end) {
-      end = begin + 1 + segment.instructions[static_cast<size_t>(begin)].joins;
-      for (int32_t copy = 0; copy < repeats; ++copy)
-        for (int32_t i = begin; i < end; ++i) {
-          all.push_back(segment.instructions[static_cast<size_t>(i)]);
-          original.push_back(i);
-        }
-    }
+    for (int32_t i = 0; i < count; ++i)
+      for (int32_t copy = 0; copy < repeats; ++copy) {
+        all.push_back(segment.instructions[static_cast<size_t>(i)]);
+        original.push_back(i);
+      }
     segment.instructions = std::move(all);
   }
   return originals;

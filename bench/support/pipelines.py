@@ -53,8 +53,6 @@ class Pipeline:
         options.Training.gradientAccumulation(micro_batches)
         options.showCompilationProgressBar(False)
         options._Popart.set("abele.threadsPerDevice", threads)
-        # One configuration's costs predict others, whose number of lanes would differ.
-        options._Popart.set("abele.lanes", 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.002, momentum=0.9)
         return abele.trainingModel(model, options, optimizer), self.batch(micro_batches)
 

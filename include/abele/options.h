@@ -298,9 +298,6 @@ class ABELE_API Options {
   /// held twice, and what either side writes is seen at once. Off: the device's weights change and are seen by copies
   /// only. Python: abele.shareWeights.
   Options& shareWeights(bool share = true);
-  /// Most micro-batches that a device works on side by side, instruction by instruction; results never depend on it. 0:
-  /// Abele chooses, 1: one by one. Allowed: >= 0. Unit: micro-batches.
-  Options& lanes(int64_t count);
   /// Intra-op threads of each device; 0: torch's number of threads shared among the devices. Allowed: >= 0. Unit:
   /// threads.
   Options& threadsPerDevice(int64_t threads);

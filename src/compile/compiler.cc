@@ -14,7 +14,6 @@
 #include "compile/default_schedule.h"
 #include "compile/executable_cache.h"
 #include "compile/inputs.h"
-#include "compile/lanes.h"
 #include "compile/lowering.h"
 #include "compile/measured_placement.h"
 #include "compile/on_device.h"
@@ -168,9 +167,7 @@ void lower(MadeProgram& compiled, const capture::Recording& recording, ProgramOp
   runPassesAndChoose(compiled, captured, options);
   TensorNames::addUpdated(compiled.anchors, compiled.graph);
   compiled.phases.end("passes");
-  LaneChoice lanes = planWithLanes(compiled.graph, planOptions(options), options, asked.keeps_origins);
-  compiled.plan = std::move(lanes.plan);
-  log::debug("micro-batches: ", lanes.reason);
+  compiled.plan = plan::makePlan(compiled.graph, planOptions(options));
   compiled.schedule = plan::scheduleName(compiled.plan.options.schedule);
   compiled.phases.end("plan");
   checkReplicaDevices(options, compiled.plan);

@@ -385,7 +385,6 @@ ProgramOptions programOptions(const Options::Values& values, bool training) {
   const bool shares = values.expert("abele.shareWeights") != nullptr;
   session.share_weights = shares ? isOn(values, "abele.shareWeights") : values.get<bool>("share_weights");
   session.num_devices = values.get<int64_t>("num_devices");
-  if (const OptionValue* lanes = values.expert("abele.lanes")) session.lanes = integer<int64_t>(*lanes).value_or(0);
   if (const OptionValue* threads = values.expert("abele.threadsPerDevice"))
     session.threads_per_device = static_cast<int>(integer<int64_t>(*threads).value_or(0));
   const OptionValue* device = values.expert("abele.deviceType");

@@ -58,8 +58,6 @@ struct Instruction {
   int32_t source = -1;                        // index into Executable::sources
   Normals normals = {};                       // drawn one at a time, beside random_draws
   bool draws_vary = false;                    // may draw another number of them than this says: values decide
-  int32_t lane = 0;   // it is for micro-batch k + lane of an action for micro-batches k, k + 1, ...
-  int32_t joins = 0;  // > 0: stands for the next so many, which are its parts; a device runs this one or those
   bool isRandom() const { return random_draws > 0 || normals.count > 0 || draws_vary; }
   bool operator==(const Instruction&) const = default;
 };
@@ -89,8 +87,7 @@ struct FrameUse {
   bool writes = false;
   bool operator==(const FrameUse&) const = default;
 };
-/// Run a segment after all waits hold, for the micro-batches from micro_batch on that lie side by side
-/// (Executable::lanes). For kUpdate, micro_batch is the last one of its group.
+/// Run a segment for a micro-batch after all waits hold. For kUpdate, micro_batch is the last one of its group.
 struct Action {
   int32_t segment = -1;
   int32_t micro_batch = 0;
@@ -135,11 +132,8 @@ struct Executable {
   int64_t device_iterations = 1;
   int64_t accumulation = 1;
   int64_t micro_batches = 1;  // per step and replica: device_iterations * accumulation
-  /// Micro-batches of one action, in memory that has room for all of them; divides accumulation (training) or
-  /// device_iterations.
-  int64_t lanes = 1;
-  int64_t random_draws = 0;  // per micro-batch
-  Normals normals = {};      // per micro-batch
+  int64_t random_draws = 0;   // per micro-batch
+  Normals normals = {};       // per micro-batch
   int64_t replicas = 1;
   /// That run this executable side by side, each with replicas of its own; the gradient sums of all are added up.
   int64_t processes = 1;
@@ -160,10 +154,8 @@ struct Executable {
   int64_t frameOf(int32_t group, int64_t micro_batch) const {
     const Group& g = groups[static_cast<std::size_t>(group)];
     const bool is_bound = g.kind == GroupKind::kInput || g.kind == GroupKind::kOutput;
-    return is_bound ? micro_batch : micro_batch / lanes % g.frames;
+    return is_bound ? micro_batch : micro_batch % g.frames;
   }
-  /// Micro-batches of an action of the segment.
-  int64_t lanesOf(const Segment& segment) const { return segment.direction == Direction::kUpdate ? 1 : lanes; }
   /// Micro-batches of a step, of all replicas of all processes: the random stream goes through them.
   int64_t allMicroBatches() const { return micro_batches * replicas * processes; }
   /// Arguments and results of one replica.

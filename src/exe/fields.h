@@ -7,7 +7,7 @@
 namespace abele::exe {
 
 inline constexpr const char* kExecutableMagic = "ABELEABX";
-inline constexpr uint32_t kExecutableVersion = 9;
+inline constexpr uint32_t kExecutableVersion = 10;
 
 // Beside the enums, where the Reader finds them by argument.
 inline bool isKnown(GroupKind k) { return k <= GroupKind::kOutput; }
@@ -75,8 +75,6 @@ void visit(A& a, Instruction& x) {
   a(x.source);
   visit(a, x.normals);
   a(x.draws_vary);
-  a(x.lane);
-  a(x.joins);
 }
 template <class A>
 void visit(A& a, Segment& x) {
@@ -116,7 +114,6 @@ void visit(A& a, Executable& x) {
   a(x.device_iterations);
   a(x.accumulation);
   a(x.micro_batches);
-  a(x.lanes);
   a(x.random_draws);
   visit(a, x.normals);
   a(x.replicas);

@@ -111,7 +111,6 @@ std::string headerText(const Executable& exe) {
       cat("executable ", exe.training ? "training" : "inference", " device_iterations=", exe.device_iterations,
           " accumulation=", exe.accumulation, " micro_batches=", exe.micro_batches, " random_draws=", exe.random_draws,
           normalsText(exe.normals));
-  if (exe.lanes != 1) out += cat(" lanes=", exe.lanes);
   if (exe.replicas != 1) out += cat(" replicas=", exe.replicas);
   if (!exe.input_part.empty()) out += cat(" input_part=", numbersText(exe.input_part));
   if (exe.processes != 1) out += cat(" processes=", exe.processes);
@@ -135,8 +134,6 @@ std::string instructionText(const Executable& exe, const Instruction& i) {
   if (i.random_draws != -1 || i.random_offset != -1) out += cat(" draws=", i.random_draws, "@", i.random_offset);
   out += normalsText(i.normals);
   if (i.draws_vary) out += " draws_vary";
-  if (i.lane != 0) out += cat(" lane=", i.lane);
-  if (i.joins != 0) out += cat(" joins=", i.joins);
   if (i.source >= 0) out += cat(" source=", i.source);
   if (i.source >= 0 && static_cast<size_t>(i.source) < exe.sources.size()) {
     const std::string& source = exe.sources[static_cast<size_t>(i.source)];
@@ -213,8 +210,6 @@ class Parser {
         exe_.random_draws = c.integer();
       else if (c.acceptKey("normals"))
         parseNormals(c, exe_.normals);
-      else if (c.acceptKey("lanes"))
-        exe_.lanes = c.integer();
       else if (c.acceptKey("replicas"))
         exe_.replicas = c.integer();
       else if (c.acceptKey("processes"))
@@ -377,8 +372,6 @@ class Parser {
     }
     if (c.acceptKey("normals")) parseNormals(c, i.normals);
     i.draws_vary = c.acceptWord("draws_vary");
-    if (c.acceptKey("lane")) i.lane = c.index();
-    if (c.acceptKey("joins")) i.joins = c.index();
     if (!c.acceptKey("source")) return;
     i.source = c.index();
     if (static_cast<size_t>(i.source) >= exe_.sources.size()) fail("there is no source ", i.source);

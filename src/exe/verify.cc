@@ -48,7 +48,6 @@ class Verifier {
     checkInputs();
     checkExternalsApart();
     checkOwnInstructions(exe_, findings_);
-    checkLanes(exe_, findings_);
     if (findings_.empty()) checkActions(exe_, findings_);
     return std::move(findings_);
   }
@@ -69,10 +68,6 @@ class Verifier {
                 exe_.micro_batches <= INT32_MAX && exe_.micro_batches / exe_.accumulation == exe_.device_iterations &&
                 exe_.micro_batches % exe_.accumulation == 0,
             "micro_batches is not device_iterations * accumulation");
-    const int64_t shared = exe_.training ? exe_.accumulation : exe_.device_iterations;
-    if (require(exe_.lanes >= 1 && exe_.lanes <= INT32_MAX && shared % exe_.lanes == 0, exe_.lanes, " lanes of ",
-                shared, " micro-batches"))
-      lanes_ = exe_.lanes;
     const int64_t n = exe_.replicas, workers = size(exe_.workers) - std::ranges::count_if(exe_.workers, addsUp);
     if (!require(n >= 1 && n <= std::max<int64_t>(workers, 1) && workers % n == 0, n, " replicas of ", workers,
                  " workers"))
@@ -130,9 +125,8 @@ class Verifier {
     if (is_bound)
       require(g.frames == exe_.micro_batches, where, ": ", g.frames, " frames");
     else
-      require(
-          g.frames >= 1 && (g.frames == 1 || (g.kind == GroupKind::kStash && g.frames <= exe_.micro_batches / lanes_)),
-          where, ": ", g.frames, " frames");
+      require(g.frames >= 1 && (g.frames == 1 || (g.kind == GroupKind::kStash && g.frames <= exe_.micro_batches)),
+              where, ": ", g.frames, " frames");
     require(g.frame_bytes >= 0 && g.frame_bytes < kMaxBytes / (g.frames > 0 ? g.frames : 1), where, ": ", g.frame_bytes,
             " bytes");
     require(!is_bound || g.frame_bytes == 0, where, ": bytes of its own");
@@ -305,8 +299,6 @@ class Verifier {
   void checkInputs() {
     std::map<int32_t, std::vector<const Slot*>> arguments;  // by group
     const int64_t parts = exe_.micro_batches * exe_.inputParts();
-    // The rows of micro-batches side by side follow each other where all replicas take the same inputs.
-    const int64_t lanes = exe_.inputParts() == 1 ? exe_.lanes : 1;
     for (int32_t slot : exe_.input_slots) {
       if (slot < 0) continue;
       const Slot& whole = exe_.slots[slot];
@@ -320,15 +312,13 @@ class Verifier {
       const auto& wholes = arguments[slot.group];
       require(std::any_of(wholes.begin(), wholes.end(),
                           [&](const Slot* whole) {
-                            return slot.offset_bytes >= whole->offset_bytes && endOf(slot) <= endOf(*whole, lanes);
+                            return slot.offset_bytes >= whole->offset_bytes && endOf(slot) <= endOf(*whole);
                           }),
               "slot ", s, " belongs to no argument");
     }
   }
 
-  static int64_t endOf(const Slot& slot, int64_t lanes = 1) {
-    return slot.offset_bytes + slot.type.extentBytes() * lanes;
-  }
+  static int64_t endOf(const Slot& slot) { return slot.offset_bytes + slot.type.extentBytes(); }
 
   // Two externals have no byte in common.
   void checkExternalsApart() {
@@ -358,7 +348,6 @@ class Verifier {
   }
 
   const Executable& exe_;
-  int64_t lanes_ = 1;  // Executable::lanes, once it was found good
   std::vector<std::string> findings_;
 };
 

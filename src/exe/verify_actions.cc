@@ -61,12 +61,10 @@ class ActionVerifier {
                 a.micro_batch);
         require(!isUpdate(segment) || (a.micro_batch + 1) % exe_.accumulation == 0, segment.name,
                 " updates in the middle of a group, behind micro-batch ", a.micro_batch);
-        require(isUpdate(segment) || a.micro_batch % exe_.lanes == 0, segment.name, " runs for micro-batch ",
-                a.micro_batch, ", in the middle of ", exe_.lanes, " side by side");
       }
     for (size_t s = 0; s < exe_.segments.size(); ++s) {
       const Segment& segment = exe_.segments[s];
-      const int64_t expected = isUpdate(segment) ? exe_.device_iterations : exe_.micro_batches / exe_.lanes;
+      const int64_t expected = isUpdate(segment) ? exe_.device_iterations : exe_.micro_batches;
       require(runs_of_[s] == expected, segment.name, " runs ", runs_of_[s], " times of ", expected);
     }
     require(!exe_.segments.empty() || exe_.micro_batches == 1, "micro-batches without work");

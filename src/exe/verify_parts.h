@@ -12,11 +12,6 @@ namespace abele::exe {
 /// (base/instructions.h). Requires: all ids are good.
 void checkOwnInstructions(const Executable& executable, std::vector<std::string>& findings);
 
-/// Instructions for micro-batches side by side: an instruction that stands for others is of all lanes and has one part
-/// a lane behind it, and no other one reads the rows of several micro-batches of an argument. Requires: all ids are
-/// good.
-void checkLanes(const Executable& executable, std::vector<std::string>& findings);
-
 /// Lists of actions: every task once, by one worker, with that worker's memory, and none that waits for ever.
 /// Requires: all ids are good.
 void checkActions(const Executable& executable, std::vector<std::string>& findings);

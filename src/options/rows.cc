@@ -352,16 +352,6 @@ const std::vector<OptionRow>& optionRows() {
        "Returns: self, so that calls chain.\n"
        "Source: ours."
       },
-      {"lanes", "Options", "abele.lanes", OptionKind::kPopart, {{"count", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true, false,
-       "Most micro-batches that a device works on side by side, instruction by instruction; results never depend on\n"
-       "it. 0: Abele chooses, 1: one by one.\n"
-       "\n"
-       "Allowed: >= 0.\n"
-       "Unit: micro-batches.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: ours."
-      },
       {"threadsPerDevice", "Options", "abele.threadsPerDevice", OptionKind::kPopart, {{"threads", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, false,
        "Intra-op threads of each device; 0: torch's number of threads shared among the devices.\n"
@@ -797,7 +787,6 @@ const std::map<std::string, ExpertSetting>& expertSettings() {
       {"separateCallOpPdfs", {"bool", 0, ExpertEffect::kHint, {}, "", false}},
       {"strictOpVersions", {"bool", 0, ExpertEffect::kHint, {}, "", false}},
       {"useHostCopyOps", {"bool", 0, ExpertEffect::kHint, {}, "", false}},
-      {"abele.lanes", {"int", 0, ExpertEffect::kHonoured, {}, "", false}},
       {"abele.threadsPerDevice", {"int", 0, ExpertEffect::kHonoured, {}, "", true}},
       {"accumulateOuterFragmentSettings.schedule", {"int", 4, ExpertEffect::kHint, {}, "", false}},
       {"accumulationAndReplicationReductionType", {"int", 3, ExpertEffect::kLike, {}, "Training.accumulationAndReplicationReductionType", false}},

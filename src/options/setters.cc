@@ -194,11 +194,6 @@ Options& Options::shareWeights(bool share) {
   return *this;
 }
 
-Options& Options::lanes(int64_t count) {
-  values_->call("lanes", {toValue(count)});
-  return *this;
-}
-
 Options& Options::threadsPerDevice(int64_t threads) {
   values_->call("threadsPerDevice", {toValue(threads)});
   return *this;

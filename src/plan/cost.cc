@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/instructions.h"
-#include "plan/lanes.h"
 #include "plan/liveness.h"
 #include "plan/operator_cost.h"
 
@@ -32,16 +31,6 @@ std::vector<StageCost> sumUp(const ir::Graph& graph, Fn&& time_of) {
   return costs;
 }
 
-// What an action takes once for a node, however many micro-batches lie side by side.
-int64_t onceNs(const ir::Graph& graph, const ir::Node& node, const LaneSharing& sharing) {
-  if (sharing.joins[static_cast<size_t>(&node - graph.nodes.data())])
-    return estimateSharedNs(graph, node, sharing.varies);
-  bool is_of_each = hasTrait(node.op, kSums);
-  ir::forEachOperand(
-      node, [&](ir::ValueId v) { is_of_each = is_of_each || sharing.varies[static_cast<size_t>(graph.baseOf(v))]; });
-  return is_of_each ? 0 : estimateNodeNs(graph, node);
-}
-
 }  // namespace
 
 std::vector<StageCost> estimateCosts(const ir::Graph& graph) {
@@ -51,56 +40,6 @@ std::vector<StageCost> estimateCosts(const ir::Graph& graph) {
 std::vector<StageCost> measuredCosts(const ir::Graph& graph) {
   return sumUp(graph,
                [&](const ir::Node& node) { return node.time_ns > 0 ? node.time_ns : estimateNodeNs(graph, node); });
-}
-
-LaneCosts laneCosts(const ir::Graph& graph, std::vector<StageCost> costs) {
-  const LaneSharing sharing = sharingOfLanes(graph);
-  const std::vector<StageCost> estimated = estimateCosts(graph);
-  LaneCosts found{.each = costs.empty() ? estimated : std::move(costs),
-                  .once = sumUp(graph, [&](const ir::Node& node) { return onceNs(graph, node, sharing); })};
-  ABELE_CHECK(found.each.size() == estimated.size(), found.each.size(), " costs for ", estimated.size(), " stages");
-  for (size_t s = 0; s < estimated.size(); ++s) {
-    StageCost& once = found.once[s];
-    for (int64_t StageCost::*ns : {&StageCost::forward_ns, &StageCost::backward_ns, &StageCost::weight_grad_ns}) {
-      const auto whole = static_cast<double>(std::max<int64_t>(estimated[s].*ns, 1));
-      const auto given = static_cast<double>(found.each[s].*ns);
-      once.*ns = static_cast<int64_t>(given * std::min(static_cast<double>(once.*ns), whole) / whole);
-    }
-    once.update_ns = found.each[s].update_ns;
-  }
-  return found;
-}
-
-std::vector<StageCost> LaneCosts::of(int64_t lanes) const {
-  std::vector<StageCost> all = each;
-  for (size_t s = 0; s < all.size(); ++s) {
-    all[s].forward_ns += (lanes - 1) * (each[s].forward_ns - once[s].forward_ns);
-    all[s].backward_ns += (lanes - 1) * (each[s].backward_ns - once[s].backward_ns);
-    all[s].weight_grad_ns += (lanes - 1) * (each[s].weight_grad_ns - once[s].weight_grad_ns);
-  }
-  return all;
-}
-
-std::vector<StageCost> actionCosts(const ir::Graph& graph, const PlanOptions& options) {
-  if (options.costs.empty()) return options.lanes == 1 ? estimateCosts(graph) : laneCosts(graph).of(options.lanes);
-  std::vector<StageCost> costs = options.costs;
-  for (StageCost& cost : costs)
-    for (int64_t* ns : {&cost.forward_ns, &cost.backward_ns, &cost.weight_grad_ns}) *ns *= options.lanes;
-  return costs;
-}
-
-int64_t predictStepNs(const ir::Graph& graph, const PlanOptions& options, const LaneCosts& lane_costs) {
-  Chain chain;
-  chain.costs.stages = lane_costs.of(options.lanes);
-  chain.costs.hop_ns = options.costs.empty() ? kEstimatedHopNs : options.hop_ns;
-  chain.costs.action_ns = kEstimatedActionNs;
-  for (const ir::Stage& stage : graph.stages) chain.device_of.push_back(stage.device);
-  return predict(chain, {.schedule = options.schedule,
-                         .training = graph.training,
-                         .device_iterations = graph.training ? 1 : options.device_iterations,
-                         .accumulation = options.accumulation,
-                         .most_held = options.most_held})
-      .run.step_ns;
 }
 
 CostModel costModelOf(const ir::Graph& graph, const Plan& plan, std::vector<StageCost> costs) {
@@ -212,7 +151,6 @@ Chain chainOf(const ir::Graph& graph, const PlanOptions& options, std::vector<St
   if (graph.training) chain.split_memory = memoryOf(graph, planned(graph, ScheduleKind::kZeroBubble));
   chain.handovers = handoversOf(graph);
   if (graph.training) chain.gradient_bytes = gradientBytes(graph);
-  chain.lanes = options.lanes;
   return chain;
 }
 

@@ -77,17 +77,14 @@ std::vector<StageNodes> stageNodes(const ir::Graph& graph) {
   return stages;
 }
 
-// lanes: micro-batches that the prediction takes as one.
-std::string predictionText(const Prediction& p, int64_t lanes) {
-  const int64_t accumulation = p.options.accumulation * (p.options.training ? lanes : 1);
-  const int64_t iterations = p.options.device_iterations * (p.options.training ? 1 : lanes);
+std::string predictionText(const Prediction& p) {
+  const int64_t accumulation = p.options.accumulation, iterations = p.options.device_iterations;
   std::string text =
       cat(p.num_stages, p.num_stages == 1 ? " stage on " : " stages on ", p.device_of.size(),
           p.device_of.size() == 1 ? " device, " : " devices, ", scheduleName(p.options.schedule), ", ", iterations);
   if (p.options.training) text += cat(iterations == 1 ? " update of " : " updates of ", accumulation);
   const int64_t micro_batches = p.options.training ? accumulation : iterations;
-  return cat(text, micro_batches == 1 ? " micro-batch" : " micro-batches",
-             lanes > 1 ? cat(", ", lanes, " of them side by side") : "", ": predicted step ",
+  return cat(text, micro_batches == 1 ? " micro-batch" : " micro-batches", ": predicted step ",
              millisecondsText(p.run.step_ns), " ms, ", percent(p.run.bubble()), " % of it waiting\n");
 }
 
@@ -138,7 +135,7 @@ std::string differenceText(int64_t ns, int64_t base_ns) {
 std::string explainStages(const ir::Graph& graph, const Plan& plan, const Machine& machine,
                           const Replication& replication) {
   const std::vector<StageCost> costs = estimateCosts(graph);
-  Chain chain{.costs = costModelOf(graph, plan, laneCosts(graph).of(plan.options.lanes)), .device_of = {}};
+  Chain chain{.costs = costModelOf(graph, plan, costs), .device_of = {}};
   for (int worker : plan.worker_of) chain.device_of.push_back(plan.device_of[static_cast<size_t>(worker)]);
   if (machine.hasLinks()) {
     chain.machine = machine;
@@ -149,7 +146,7 @@ std::string explainStages(const ir::Graph& graph, const Plan& plan, const Machin
   const PredictOptions options{plan.options.schedule, graph.training, plan.options.device_iterations,
                                plan.options.accumulation};
   const Prediction prediction = predict(chain, options);
-  std::string out = predictionText(prediction, plan.options.lanes);
+  std::string out = predictionText(prediction);
   Table table({"stage", "device", "forward ms", "backward ms", "update ms", "persistent MiB", "kept MiB x",
                "handed over MiB", "from .. to"});
   const std::vector<StageNodes> stages = stageNodes(graph);

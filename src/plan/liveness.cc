@@ -27,7 +27,7 @@ class Analysis {
   Analysis(const ir::Graph& graph, const PlanOptions& options)
       : graph_(graph),
         sequential_(options.schedule == ScheduleKind::kSharded),
-        sums_of_one_(options.accumulation * options.lanes == 1),
+        sums_of_one_(options.accumulation == 1),
         touches_(graph.values.size()),
         made_by_(graph.values.size(), -1),
         input_of_(graph.values.size(), -1) {}

@@ -189,8 +189,7 @@ class Reporter {
     const Buffer& buffer = liveness_.buffers[b];
     if (buffer.members.empty() || buffer.touches.empty()) return;
     const Placement& home = homeOf(b);
-    const int64_t bytes = home.lane_bytes > 0 ? home.lane_bytes * plan_.options.lanes : buffer.bytes;
-    const Tenant tenant{b, home.offset_bytes, bytes};
+    const Tenant tenant{b, home.offset_bytes, buffer.bytes};
     if (home.home == Home::kNone || home.home == Home::kInput) return;
     if (home.off_chip >= 0)
       off_chip_[home.off_chip].push_back(tenant);

@@ -206,16 +206,4 @@ int64_t estimateNodeNs(const ir::Graph& graph, const ir::Node& node) {
   return static_cast<int64_t>(Estimate(graph, node).ns());
 }
 
-int64_t estimateSharedNs(const ir::Graph& graph, const ir::Node& node, const std::vector<bool>& varies) {
-  double shared_bytes = 0;
-  const auto add = [&](ir::ValueId v) {
-    if (!varies[static_cast<size_t>(graph.baseOf(v))])
-      shared_bytes += static_cast<double>(graph.values[static_cast<size_t>(v)].type.extentBytes());
-  };
-  ir::forEachOperand(node, add);
-  ir::forEachResult(node, add);
-  if (isIndexed(node.op)) shared_bytes = 0;  // each reads other rows
-  return static_cast<int64_t>(kNsPerOperator + shared_bytes / kBytesPerNs);
-}
-
 }  // namespace abele::plan

@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/instructions.h"
 #include "plan/cost.h"
-#include "plan/lanes.h"
 #include "plan/liveness.h"
 #include "plan/packing.h"
 #include "plan/predict.h"
@@ -39,7 +38,6 @@ class Planner {
     makeSchedule();
     liveness_ = analyseLiveness(graph_, options_);
     checkWrittenParameters();
-    spreadLanes();
     chooseHomes();
     splitRings();
     packPersistent();
@@ -148,7 +146,7 @@ class Planner {
     ABELE_CHECK(training || options_.accumulation == 1, "inference with accumulation ", options_.accumulation);
     ABELE_CHECK(hasTrait(options_.schedule, training ? kTrains : kInfers), "the schedule ",
                 scheduleName(options_.schedule), training ? " cannot train" : " needs a training graph");
-    const std::vector<StageCost> costs = actionCosts(graph_, options_);
+    const std::vector<StageCost> costs = options_.costs.empty() ? estimateCosts(graph_) : options_.costs;
     ABELE_REQUIRE(costs.size() == graph_.stages.size(), E0404,
                   {.what = cat("costs of ", costs.size(), " stages for a program of ", num_stages_),
                    .expected = "one entry a stage, as costs() of the same model with the same stages returns",
@@ -188,19 +186,8 @@ class Planner {
                        [&](const Touch& t) { return t.task == buffer.touches.front().task; });
   }
 
-  // What differs from micro-batch to micro-batch has room for all that lie side by side.
-  void spreadLanes() {
-    homes_.resize(liveness_.buffers.size());
-    if (options_.lanes == 1) return;
-    const std::vector<bool> varies = varyingBuffers(graph_, liveness_);
-    for (size_t i = 0; i < homes_.size(); ++i) {
-      if (!varies[i] || liveness_.buffers[i].input >= 0) continue;
-      homes_[i].lane_bytes = alignUp(liveness_.buffers[i].bytes);
-      liveness_.buffers[i].bytes = homes_[i].lane_bytes * options_.lanes;
-    }
-  }
-
   void chooseHomes() {
+    homes_.resize(liveness_.buffers.size());
     for (size_t i = 0; i < homes_.size(); ++i) {
       const Buffer& buffer = liveness_.buffers[i];
       if (buffer.touches.empty()) continue;  // an input that nobody reads
@@ -457,9 +444,7 @@ class Planner {
     const std::vector<bool> fits = fillGaps(held, bytes, lives);
     for (size_t k = 0; k < guests.size(); ++k) {
       if (!fits[k]) continue;
-      const int64_t lane_bytes = homes_[guests[k]].lane_bytes;
       homes_[guests[k]] = frame;
-      homes_[guests[k]].lane_bytes = lane_bytes;
       settle(guests[k], lives[k]);
     }
   }

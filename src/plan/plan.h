@@ -38,9 +38,6 @@ struct PlanOptions {
   ScheduleKind schedule = ScheduleKind::k1F1B;
   int64_t device_iterations = 1;
   int64_t accumulation = 1;
-  /// Micro-batches that every action works on side by side. The schedule, the frames and the two counts above count
-  /// them as one micro-batch. Requires, if it is not 1: whyNoLanes(graph) is empty (plan/lanes.h).
-  int64_t lanes = 1;
   int64_t num_devices = 0;  // devices that exist; 0 = as many as asked for. E0402 beyond
   /// By stage, for schedules that order by time. Empty: estimateCosts(graph), so that equal programs get equal plans.
   std::vector<StageCost> costs = {};
@@ -101,8 +98,6 @@ struct Placement {
   int64_t offset_bytes = 0;
   int32_t off_chip = -1;  // index into Plan::off_chip; -1: on the device
   int32_t ring = -1;      // index into Plan::rings, of kRing
-  /// Lane j of PlanOptions::lanes lies j times as many bytes behind the first; 0: all have the same one.
-  int64_t lane_bytes = 0;
   bool operator==(const Placement&) const = default;
 };
 

@@ -9,8 +9,6 @@
 namespace abele::plan {
 namespace {
 
-constexpr int64_t kMostLanes = 1'000'000;
-
 void requireOptions(const PredictOptions& o) {
   ABELE_REQUIRE(o.device_iterations >= 1 && o.accumulation >= 1, E0404,
                 {.what = cat(o.device_iterations, " device iterations of ", o.accumulation, " micro-batches"),
@@ -159,36 +157,11 @@ std::vector<Handover> joinHandovers(const std::vector<Handover>& handovers, cons
   return joined;
 }
 
-// The largest number that divides the micro-batches and is no more than the chain's.
-int64_t lanesOf(const Chain& chain, const PredictOptions& options) {
-  const int64_t count = options.training ? options.accumulation : options.device_iterations;
-  int64_t lanes = std::min(chain.lanes, count);
-  while (count % lanes != 0) --lanes;
-  return lanes;
-}
-
-// Of actions for so many micro-batches, which are then one.
-Chain sideBySide(Chain chain, int64_t lanes) {
-  for (StageCost& c : chain.costs.stages)
-    for (int64_t* ns : {&c.forward_ns, &c.backward_ns, &c.weight_grad_ns}) *ns *= lanes;
-  for (Handover& h : chain.handovers) h.bytes *= lanes;
-  const auto scale = [&](int64_t& bytes) { bytes = (bytes * lanes + chain.lanes - 1) / chain.lanes; };
-  for (auto* memory : {&chain.costs.memory, &chain.split_memory, &chain.sharded_memory})
-    for (StageMemory& m : *memory) {
-      for (int64_t* bytes : {&m.stash_bytes, &m.transient_bytes, &m.apart_transient_bytes}) scale(*bytes);
-      for (StageRing& ring : m.rings) scale(ring.bytes);
-    }
-  chain.lanes = 1;
-  return chain;
-}
-
 }  // namespace
 
 void requireCosts(const Chain& chain) {
   const CostModel& costs = chain.costs;
   ABELE_REQUIRE(!costs.stages.empty(), E0404, {.what = "costs of no stage", .expected = "one stage or more"});
-  ABELE_REQUIRE(chain.lanes >= 1 && chain.lanes <= kMostLanes, E0404,
-                {.what = cat(chain.lanes, " micro-batches side by side"), .expected = cat("1 to ", kMostLanes)});
   bool bad = costs.hop_ns < 0 || costs.action_ns < 0 || costs.host_ns < 0 || costs.cores < 0;
   for (const StageCost& c : costs.stages)
     bad |= c.forward_ns < 0 || c.backward_ns < 0 || c.weight_grad_ns < 0 || c.update_ns < 0;
@@ -257,15 +230,6 @@ void dropFreeWeightGradients(Schedule& schedule, const std::vector<StageCost>& c
 Prediction predict(const Chain& chain, const PredictOptions& options) {
   requireCosts(chain);
   requireOptions(options);
-  if (chain.lanes > 1) {
-    const int64_t lanes = lanesOf(chain, options);
-    PredictOptions of_actions = options;
-    (options.training ? of_actions.accumulation : of_actions.device_iterations) /= lanes;
-    Prediction prediction = predict(sideBySide(chain, lanes), of_actions);
-    prediction.options = options;
-    prediction.lanes = lanes;
-    return prediction;
-  }
   Prediction prediction{.options = options, .num_stages = static_cast<int>(chain.costs.stages.size())};
   std::vector<int> worker_of;
   for (int s = 0; s < prediction.num_stages; ++s) {
@@ -337,7 +301,6 @@ Chain partition(const Chain& chain, int parts) {
   }
   joined.machine = chain.machine;
   joined.replication = chain.replication;
-  joined.lanes = chain.lanes;
   joined.handovers = joinHandovers(chain.handovers, part_of);
   if (!chain.gradient_bytes.empty()) joined.gradient_bytes.resize(joined.costs.stages.size(), 0);
   for (size_t s = 0; s < chain.gradient_bytes.size(); ++s)

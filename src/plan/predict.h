@@ -23,9 +23,6 @@ struct Chain {
   std::vector<int64_t> gradient_bytes = {};  // by stage, summed up over replicas before an update; empty: none
   Machine machine = {};                      // without links, handovers and sums over replicas take no time
   Replication replication = {};
-  /// Micro-batches that an action works on side by side. Times are means of them, a frame and the transient memory hold
-  /// all of them.
-  int64_t lanes = 1;
 };
 
 struct PredictOptions {
@@ -38,7 +35,6 @@ struct PredictOptions {
 
 struct Prediction {
   PredictOptions options;
-  int64_t lanes = 1;  // what the schedule takes as one micro-batch
   int num_stages = 0;
   std::vector<int> device_of;  // by worker
   Schedule schedule;
@@ -66,7 +62,7 @@ Schedule makeSchedule(const PredictOptions& options, const std::vector<int>& wor
 void dropFreeWeightGradients(Schedule& schedule, const std::vector<StageCost>& costs);
 
 /// Schedules without weight gradients of their own run them inside the backward; stages whose weight gradients take no
-/// time have none. Where chain.lanes does not divide the micro-batches, the largest divisor below it lie side by side.
+/// time have none.
 /// Throws E0404 for a chain without stages, negative figures, or a schedule that cannot train or infer as asked.
 Prediction predict(const Chain& chain, const PredictOptions& options);
 

@@ -35,8 +35,6 @@ class ChainReader {
         chain_.costs.host_ns = reader_.readInteger(value);
       else if (key == "cores")
         chain_.costs.cores = static_cast<int>(std::clamp<int64_t>(reader_.readInteger(value), -1, kMostStages));
-      else if (key == "lanes")
-        chain_.lanes = reader_.readInteger(value);
       else if (key == "handovers")
         reader_.readList(value, [&](const Json& handover) { readHandover(handover); });
       else if (key == "machine")
@@ -49,7 +47,7 @@ class ChainReader {
         chain_.replication.is_early = reader_.readBool(value);
       else
         reader_.failKey(value, key,
-                        "stages, hop_ns, action_ns, host_ns, cores, lanes, handovers, machine, replicas, "
+                        "stages, hop_ns, action_ns, host_ns, cores, handovers, machine, replicas, "
                         "replicas_together or early_sums");
     });
     // The first stage has nobody before it, the last nobody behind it.
@@ -279,8 +277,7 @@ std::string chainJson(const Chain& chain) {
   const CostModel& costs = chain.costs;
   std::string out =
       cat("{\n  \"hop_ns\": ", costs.hop_ns, ", \"action_ns\": ", costs.action_ns, ", \"host_ns\": ", costs.host_ns,
-          ", \"cores\": ", costs.cores, chain.lanes > 1 ? cat(", \"lanes\": ", chain.lanes) : "", machineMembers(chain),
-          ",\n  \"stages\": [");
+          ", \"cores\": ", costs.cores, machineMembers(chain), ",\n  \"stages\": [");
   for (size_t s = 0; s < chain.costs.stages.size(); ++s) {
     const StageCost& c = chain.costs.stages[s];
     out += cat(s ? ",\n    " : "\n    ", "{\"forward_ns\": ", c.forward_ns, ", \"backward_ns\": ", c.backward_ns,
@@ -311,13 +308,12 @@ std::string predictionJson(const Prediction& p, const MemoryLimits& limits) {
     if (spare < std::numeric_limits<int64_t>::max()) text += cat(", \"spare_bytes\": ", spare);
     return text;
   };
-  std::string out =
-      cat("{\"schedule\": \"", scheduleName(p.options.schedule), "\", \"devices\": ", p.device_of.size(),
-          ", \"stages\": ", p.num_stages, ", \"device_iterations\": ", p.options.device_iterations,
-          ", \"micro_batches\": ", p.options.accumulation, p.lanes > 1 ? cat(", \"lanes\": ", p.lanes) : "",
-          ", \"step_ns\": ", p.run.step_ns, ", \"bubble\": ", fixed(p.run.bubble(), 6),
-          ", \"peak_bytes\": ", p.peakBytes(), fits(spareBytes(p, limits)), ", \"held\": [");
-  for (size_t s = 0; s < p.run.held.size(); ++s) out += cat(s ? ", " : "", p.run.held[s] * p.lanes);
+  std::string out = cat("{\"schedule\": \"", scheduleName(p.options.schedule), "\", \"devices\": ", p.device_of.size(),
+                        ", \"stages\": ", p.num_stages, ", \"device_iterations\": ", p.options.device_iterations,
+                        ", \"micro_batches\": ", p.options.accumulation, ", \"step_ns\": ", p.run.step_ns,
+                        ", \"bubble\": ", fixed(p.run.bubble(), 6), ", \"peak_bytes\": ", p.peakBytes(),
+                        fits(spareBytes(p, limits)), ", \"held\": [");
+  for (size_t s = 0; s < p.run.held.size(); ++s) out += cat(s ? ", " : "", p.run.held[s]);
   out += "], \"frames\": [";
   for (size_t s = 0; s < p.run.frames.size(); ++s) out += cat(s ? ", " : "", p.run.frames[s]);
   out += "], \"workers\": [";

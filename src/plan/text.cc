@@ -49,7 +49,6 @@ std::string headerText(const Plan& plan) {
                         " accumulation=", o.accumulation);
   if (plan.schedule.micro_batches != o.device_iterations * o.accumulation)
     out += cat(" micro_batches=", plan.schedule.micro_batches);
-  if (o.lanes != 1) out += cat(" lanes=", o.lanes);
   if (o.num_devices != 0) out += cat(" num_devices=", o.num_devices);
   if (o.hop_ns != 0) out += cat(" hop_ns=", o.hop_ns);
   if (!o.most_held.empty()) out += " most_held=" + listText(o.most_held, [](int64_t n) { return n; });
@@ -63,7 +62,6 @@ std::string placementText(size_t value, const Placement& p) {
   if (p.stage >= 0) out += cat(" stage=", p.stage);
   if (p.off_chip >= 0) out += cat(" off-chip=", p.off_chip);
   if (p.ring >= 0) out += cat(" ring=", p.ring);
-  if (p.lane_bytes > 0) out += cat(" lane=", p.lane_bytes);
   if (p.home != Home::kInput || p.offset_bytes != 0) out += cat(" at=", p.offset_bytes);
   return out + "\n";
 }
@@ -119,8 +117,6 @@ class Parser {
         o.accumulation = positive(c);
       else if (c.acceptKey("micro_batches"))
         plan_.schedule.micro_batches = positive(c);
-      else if (c.acceptKey("lanes"))
-        o.lanes = positive(c);
       else if (c.acceptKey("num_devices"))
         o.num_devices = count(c);
       else if (c.acceptKey("hop_ns"))
@@ -222,12 +218,10 @@ class Parser {
         p.off_chip = reference(c, groups_);
       else if (c.acceptKey("ring"))
         p.ring = reference(c, rings_);
-      else if (c.acceptKey("lane"))
-        p.lane_bytes = count(c);
       else if (c.acceptKey("at"))
         p.offset_bytes = count(c);
       else
-        fail("expected stage=, off-chip=, ring=, lane= or at= ", c.here());
+        fail("expected stage=, off-chip=, ring= or at= ", c.here());
     }
     if ((p.home == Home::kRing) != (p.ring >= 0)) fail("%", value, ": a value in a ring, and no other, names its ring");
     const bool needs_stage = p.home != Home::kNone && p.home != Home::kInput;

@@ -241,12 +241,8 @@ struct Runtime::Impl {
   // The exception that is being handled, as the caller of run() will see it.
   std::exception_ptr withContext(const ActionContext& context) const {
     const exe::Segment& segment = exe.segments[context.segment];
-    const int64_t last = context.micro_batch + exe.lanesOf(segment) - 1;
-    const std::string micro_batches = last == context.micro_batch
-                                          ? cat("micro-batch ", last)
-                                          : cat("micro-batches ", context.micro_batch, " to ", last);
     const std::string place = cat(segment.name, " (", directionName(segment.direction), " of stage ", segment.stage,
-                                  "), ", micro_batches, ", on worker ", context.worker);
+                                  "), micro-batch ", context.micro_batch, ", on worker ", context.worker);
     auto wrap = [&](std::string what, std::string found) {
       UserError error(ErrorCode::E0601, {.what = std::move(what), .found = std::move(found)});
       error.addContext(place);

@@ -42,8 +42,7 @@ class Measurement {
       tasks.emplace(segment.replica, action.micro_batch);
     }
     if (tasks.empty()) return std::nullopt;
-    const int64_t lanes = direction == exe::Direction::kUpdate ? 1 : exe_.lanes;
-    return sum / (static_cast<int64_t>(tasks.size()) * lanes);
+    return sum / static_cast<int64_t>(tasks.size());
   }
 
   /// hop_ns, action_ns and host_ns of the simulator.
@@ -129,10 +128,7 @@ std::string Session::costs() const {
   ir::Graph graph = this->graph();  // throws for programs that were not compiled here: those have no times
   passes::PassContext context;
   if (graph.training) passes::splitWeightGradient(graph, context);
-  const int64_t lanes = compiled.executable.lanes;
-  std::vector<plan::StageCost> costs = plan::laneCosts(graph, plan::measuredCosts(graph)).of(lanes);
-  for (plan::StageCost& cost : costs)
-    for (int64_t* ns : {&cost.forward_ns, &cost.backward_ns, &cost.weight_grad_ns}) *ns /= lanes;
+  std::vector<plan::StageCost> costs = plan::measuredCosts(graph);
   const Measurement measured(compiled.executable, impl_->recent);
   useMeasured(measured, costs);
   plan::PlanOptions options = compiled.plan.options;

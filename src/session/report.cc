@@ -67,11 +67,8 @@ std::vector<int64_t> forwardEnds(const ProgramOptions& options, const Compiled& 
   for (const runtime::ActionTime& action : step.actions) {
     const exe::Segment& segment = executable.segments[action.segment];
     if (segment.direction != exe::Direction::kForward) continue;
-    for (int64_t lane = 0; lane < executable.lanes; ++lane) {
-      int64_t& end =
-          ends.at(static_cast<size_t>(executable.globalMicroBatch(action.micro_batch + lane, segment.replica)));
-      end = std::max(end, action.end_ns);
-    }
+    int64_t& end = ends.at(static_cast<size_t>(executable.globalMicroBatch(action.micro_batch, segment.replica)));
+    end = std::max(end, action.end_ns);
   }
   return ends;
 }

@@ -167,7 +167,7 @@ std::vector<Advice> adviceOf(const Session& session, int64_t front_ns) {
                               .accumulation = training ? micro_batches : 1})
             .run.step_ns);
   };
-  const int64_t count = (training ? now.accumulation : now.device_iterations) * now.lanes;
+  const int64_t count = training ? now.accumulation : now.device_iterations;
   std::vector<Advice> found;
   try {
     const double base = stepOf(now.schedule, count) / static_cast<double>(count);

@@ -142,11 +142,6 @@ const char* directionOf(const plan::Action& action) {
   return exe::directionName(static_cast<exe::Direction>(action.direction));
 }
 
-// The plan counts the micro-batches that lie side by side as one.
-int64_t microBatchOf(const plan::Action& action, int64_t lanes) {
-  return action.direction == ir::Direction::kUpdate ? (action.micro_batch + 1) * lanes - 1 : action.micro_batch * lanes;
-}
-
 std::string nameOf(const plan::Action& action) {
   static constexpr const char* kPrefix[] = {"fwd", "bwd", "wgrad", "update"};  // as segments are called
   return cat(kPrefix[static_cast<size_t>(action.direction)], "/", action.stage);
@@ -272,7 +267,7 @@ void Timeline::predict(Session& session) {
     lines += named("thread", group, track, cat("device ", prediction->device_of[w]));
     for (const plan::TimedAction& timed : prediction->run.actions[w])
       addSpan(lines,
-              {directionOf(timed.action), "", nameOf(timed.action), microBatchOf(timed.action, prediction->lanes),
+              {directionOf(timed.action), "", nameOf(timed.action), timed.action.micro_batch,
                partOf(*parts.compiled, static_cast<size_t>(timed.action.stage))},
               {group, track, begin + timed.start_ns, begin + timed.end_ns});
   }

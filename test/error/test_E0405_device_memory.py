@@ -32,7 +32,6 @@ def compiled(limit, change=lambda opts: None, rows=ROWS, strategy=two_devices):
     net = Net()
     opts = poptorch.Options().setExecutionStrategy(strategy())
     opts.Training.gradientAccumulation(ACCUMULATION)
-    opts._Popart.set("abele.lanes", 1)  # a limit leaves none, so that peaks without one are comparable
     if limit is not None:
         opts.deviceMemoryLimit(limit)
     change(opts)

@@ -36,8 +36,7 @@ def _shard(opts):
 
 
 class Case:
-    """One training. replicas: of each process. lanes: micro-batches side by side where several processes train; one
-    process alone has them one by one. dtype: of the model and of what it is given. rounded: at random."""
+    """One training. replicas: of each process. dtype: of the model and of what it is given. rounded: at random."""
 
     def __init__(
         self,
@@ -46,14 +45,13 @@ class Case:
         accumulation=1,
         iterations=1,
         edit=None,
-        lanes=0,
         dtype=torch.float32,
         rounded=False,
         **model,
     ):
         self.rounded = rounded
         self.replicas, self.optimizer, self.edit, self.model, self.dtype = replicas, optimizer, edit, model, dtype
-        self.accumulation, self.iterations, self.lanes = accumulation, iterations, lanes
+        self.accumulation, self.iterations = accumulation, iterations
 
     def options(self, replicas):
         opts = poptorch.Options().replicationFactor(replicas).deviceIterations(self.iterations).randomSeed(7)
@@ -88,7 +86,6 @@ class Case:
             "buffers": {name: tensor.clone() for name, tensor in model.named_buffers()},
             "outputs": outputs,
             "state": {name: tensor.clone() for name, tensor in state.items()},
-            "text": executor._executable.session.executableText(),
         }
         executor.destroy()
         return result
@@ -97,16 +94,13 @@ class Case:
         """As one of the processes that the launcher started."""
         process, processes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         opts = self.options(self.replicas)
-        opts._Popart.set("abele.lanes", self.lanes)
         opts.Distributed.configureProcessId(process, processes)
         first = process * self.replicas
         return self.train(opts, slice(first, first + self.replicas), self.replicas * processes)
 
     def alone(self, processes):
         total = self.replicas * processes
-        opts = self.options(total)
-        opts._Popart.set("abele.lanes", 1)
-        return self.train(opts, slice(0, total), total)
+        return self.train(self.options(total), slice(0, total), total)
 
 
 def _adamw(parameters):
@@ -152,9 +146,4 @@ CASES = {
     "rounded_adamw": Case(accumulation=2, dtype=torch.half, optimizer=_adamw, rounded=True),
     "loss_scaling": Case(accumulation=2, iterations=3, replicas=2, dtype=torch.half, optimizer=_adamw, edit=_scaled),
     "loss_scaling_overflows": Case(iterations=3, dtype=torch.half, optimizer=_overflowing, edit=_scaled),
-    "lanes": Case(accumulation=4, iterations=2, lanes=2),
-    "lanes_of_replicas": Case(accumulation=3, replicas=2, lanes=3, optimizer=_adamw, edit=_pipelined),
-    "lanes_in_buckets": Case(
-        accumulation=2, hidden=100_001, lanes=2, optimizer=lambda p: poptorch.optim.SGD(p, lr=1e-4)
-    ),
 }

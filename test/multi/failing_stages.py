@@ -61,7 +61,6 @@ def training(
     model=None,
     shared=False,
     momentum=0.0,
-    lanes=1,
     to="all",
 ):
     torch.manual_seed(seed)
@@ -70,7 +69,6 @@ def training(
     opts.Training.gradientAccumulation(3)
     opts._Popart.set("abele.allowShortPipeline", True)
     opts._Popart.set("abele.shareWeights", shared)
-    opts._Popart.set("abele.lanes", lanes)
     opts.Distributed.configureProcessId(RANK, processes).devicesPerProcess(devices).outputRank(to)
     return model, poptorch.trainingModel(model, opts, torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum))
 
@@ -113,11 +111,6 @@ def step_fails():
 
 def other_program():
     _, executor = training(width=WIDTH + RANK)
-    attempt(lambda: executor(GOOD))
-
-
-def other_lanes():
-    _, executor = training(lanes=1 if RANK == 0 else 3)
     attempt(lambda: executor(GOOD))
 
 

@@ -53,7 +53,6 @@ def trained(name, devices, processes=1):
     opts.Precision.enableStochasticRounding(name == "rounded")
     opts.setExecutionStrategy(_strategy(name, devices))
     opts._Popart.set("abele.threadsPerDevice", 1)
-    opts._Popart.set("abele.lanes", 1)
     if folder := os.environ.get("LINKS_CACHE"):
         opts.enableExecutableCaching(folder)
     if processes > 1:

@@ -1,13 +1,12 @@
-"""Strategies x stages x replicas x layouts x lanes: trainings in several processes, and alone in one.
+"""Strategies x stages x replicas x layouts: trainings in several processes, and alone in one.
 
 As a program, process_matrix.py FOLDER CASE...: one of several processes, leaves FOLDER/PROCESS.pt with what it has of
-each case. A case is a word: 1f1b-4-2-spread-3.
+each case. A case is a word: 1f1b-4-2-spread.
 """
 
 import dataclasses
 import math
 import os
-import re
 import sys
 
 import poptorch
@@ -22,21 +21,18 @@ AXES = {
     "stages": (2, 4, 8),
     "replicas": (1, 2, 4),
     "layout": ("fewest", "spread"),
-    "lanes": (1, 3),
     "processes": (2, 4),
 }
 
 
 class Net(torch.nn.Module):
-    """A block for each stage. A value skips all stages. Without lanes, weights are tied, and forward writes statistics
-    and draws, none of which micro-batches side by side can."""
+    """A block for each stage. A value skips all stages, weights are tied, and forward writes statistics and draws."""
 
-    def __init__(self, stages, lanes):
+    def __init__(self, stages):
         super().__init__()
-        self.is_plain = lanes > 1
         self.layers = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH) for _ in range(stages))
-        self.norm = torch.nn.LayerNorm(WIDTH) if self.is_plain else torch.nn.BatchNorm1d(WIDTH)
-        self.dropout = torch.nn.Identity() if self.is_plain else torch.nn.Dropout(0.25)
+        self.norm = torch.nn.BatchNorm1d(WIDTH)
+        self.dropout = torch.nn.Dropout(0.25)
         for stage, layer in enumerate(self.layers):
             poptorch.BeginBlock(layer, str(stage))
 
@@ -45,28 +41,26 @@ class Net(torch.nn.Module):
         x = self.norm(torch.tanh(early))
         for layer in self.layers[1:]:
             x = self.dropout(torch.tanh(layer(x)))
-        x = x * early if self.is_plain else F.linear(x * early, self.layers[0].weight)
+        x = F.linear(x * early, self.layers[0].weight)
         return x, poptorch.identity_loss(F.mse_loss(x, target), reduction="mean")
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """replicas: of all processes. layout: "fewest" processes hold a replica, or it is "spread" over all. lanes: of
-    several processes."""
+    """replicas: of all processes. layout: "fewest" processes hold a replica, or it is "spread" over all."""
 
     strategy: str
     stages: int
     replicas: int
     layout: str
-    lanes: int
 
     def __str__(self):
         return "-".join(map(str, dataclasses.astuple(self)))
 
     @classmethod
     def of(cls, text):
-        strategy, stages, replicas, layout, lanes = text.rsplit("-", 4)
-        return cls(strategy, int(stages), int(replicas), layout, int(lanes))
+        strategy, stages, replicas, layout = text.rsplit("-", 3)
+        return cls(strategy, int(stages), int(replicas), layout)
 
     @property
     def devices(self):
@@ -82,8 +76,6 @@ class Case:
         """Can so many processes share its devices, and is it another layout than that with the fewest?"""
         if self.layout == "spread" and math.gcd(processes, self.replicas) == 1:
             return False
-        if self.lanes > 1 and "phased" in self.strategy:
-            return False  # tensors leave the device between tasks
         return self.devices % (processes // self.groups(processes)) == 0
 
     def placement(self):
@@ -117,16 +109,14 @@ class Case:
         return rows[:, first : first + own].flatten(0, 2)
 
     def train(self, process=0, processes=1):
-        """Results of each call, then weights, statistics and moments. One process has its micro-batches one by one."""
+        """Results of each call, then weights, statistics and moments."""
         opts = self.options()
-        lanes = self.lanes if processes > 1 else 1
-        opts._Popart.set("abele.lanes", lanes)
         if processes > 1:
             devices = self.devices * self.replicas // processes
             opts.Distributed.configureProcessId(process, processes).devicesPerProcess(devices)
             opts.Distributed.processesPerReplica(processes // self.groups(processes))
         torch.manual_seed(1)
-        model = Net(self.stages, self.lanes)
+        model = Net(self.stages)
         optimizer = poptorch.optim.AdamW(model.parameters(), lr=0.01, max_grad_norm=0.05)
         executor = poptorch.trainingModel(model, opts, optimizer)
         draw = torch.Generator().manual_seed(3)
@@ -134,8 +124,6 @@ class Case:
         for _ in range(CALLS):
             batch = torch.randn(2, 6 * self.replicas * ROWS, WIDTH, generator=draw)
             results.append(executor(*(self.share(rows, process, processes) for rows in batch)))
-        found = re.findall(r"^executable .* lanes=(\d+)", executor._executable.session.executableText())
-        assert found == ([str(lanes)] if lanes > 1 else [])
         state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         moments = executor._executable.session.optimizerState()
         state |= {f"moment {name}": tensor.clone() for name, tensor in moments.items()}

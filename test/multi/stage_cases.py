@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 
 import poptorch
 import torch
@@ -80,16 +79,10 @@ def _deal_states(opts):
     )
 
 
-def lanes_of(executor):
-    found = re.search(r"^executable .* lanes=(\d+)", executor._executable.session.executableText())
-    return int(found[1]) if found else 1
-
-
 class Case:
     """One training, or inference. replicas: of all processes; devices: of each.
 
     spread: every replica lies in all processes; else in as few as their numbers allow.
-    lanes: micro-batches side by side where several processes train; 0: chosen. One process alone has them one by one.
     dtype: of the model and of what it is given; rounded: results of float16 at random.
     """
 
@@ -103,7 +96,6 @@ class Case:
         replicas=1,
         devices=STAGES,
         spread=False,
-        lanes=0,
         dtype=torch.float32,
         rounded=False,
         **model,
@@ -113,7 +105,7 @@ class Case:
         self.replicas, self.devices, self.spread = replicas, devices, spread
         model["devices"] = devices
         self.optimizer, self.edit, self.training, self.model = optimizer, edit, training, model
-        self.accumulation, self.iterations, self.lanes = accumulation, iterations, lanes
+        self.accumulation, self.iterations = accumulation, iterations
 
     def options(self):
         opts = poptorch.Options().deviceIterations(self.iterations).randomSeed(7).autoRoundNumIPUs(True)
@@ -149,7 +141,6 @@ class Case:
                 "outputs": [executor(self.share(x, process, processes)) for x, _ in self.batches()],
                 "weights": {},
                 "state": {},
-                "lanes": lanes_of(executor),
             }
         executor = poptorch.trainingModel(model, opts, self.optimizer(model.parameters()))
         outputs = [executor(*(self.share(x, process, processes) for x in batch)) for batch in self.batches()]
@@ -160,7 +151,6 @@ class Case:
             "weights": {name: tensor.clone() for name, tensor in model.state_dict().items()},
             "state": {name: tensor.clone() for name, tensor in state.items()},
             "report": [stage["mapped_bytes"] for stage in executor._executable.session.report()["stages"]],
-            "lanes": lanes_of(executor),
         }
         executor.destroy()
         return result
@@ -169,7 +159,6 @@ class Case:
         """As one of the processes that the launcher started. Those of one replica are given the same batch."""
         process, processes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         opts = self.options()
-        opts._Popart.set("abele.lanes", self.lanes)
         opts.Distributed.configureProcessId(process, processes).devicesPerProcess(
             self.devices * self.replicas // processes
         )
@@ -178,9 +167,7 @@ class Case:
         return self.run(opts, process, processes)
 
     def alone(self):
-        opts = self.options()
-        opts._Popart.set("abele.lanes", 1)
-        return self.run(opts)
+        return self.run(self.options())
 
 
 def _clipped(parameters):
@@ -236,18 +223,6 @@ CASES = {
     "spread-loss-scaling": Case(
         dtype=torch.half, replicas=2, spread=True, iterations=3, optimizer=_clipped, edit=_scaled
     ),
-    # Micro-batches side by side: a message has the values of all of them.
-    "lanes": Case(lanes=2, accumulation=4, iterations=2, skip=True),
-    "lanes-gpipe": Case(lanes=3, accumulation=6, edit=_pipeline("gpipe")),
-    "lanes-zero-bubble": Case(lanes=2, accumulation=6, edit=_pipeline("zero-bubble")),
-    "lanes-sharded": Case(lanes=4, accumulation=4, edit=_sharded),
-    "lanes-recomputed": Case(lanes=2, accumulation=6, edit=_recomputed),
-    "lanes-clipped": Case(lanes=2, accumulation=4, optimizer=_clipped),
-    "lanes-inference": Case(lanes=3, training=False, accumulation=1, iterations=6, skip=True),
-    "lanes-two-replicas": Case(lanes=2, replicas=2, devices=2, accumulation=4, iterations=2, optimizer=_clipped),
-    "lanes-spread": Case(lanes=2, replicas=2, spread=True, accumulation=4, skip=True, optimizer=_clipped),
-    "lanes-spread-dealt": Case(lanes=4, replicas=2, spread=True, accumulation=4, optimizer=_clipped, edit=_deal),
-    "lanes-spread-inference": Case(lanes=2, replicas=2, spread=True, accumulation=1, iterations=4, training=False),
 }
 # Processes that are neither a divisor nor a multiple of the replicas: each has stages of several replicas.
 UNEVEN = {

@@ -1,4 +1,4 @@
-"""Two and four processes give the bits of one: strategies x stages x replicas x layouts x lanes (process_matrix.py).
+"""Two and four processes give the bits of one: strategies x stages x replicas x layouts (process_matrix.py).
 
 By default a part in which every two settings meet that can; `--matrix=full` runs all.
 """
@@ -48,8 +48,8 @@ def _chosen(config):
 
 
 @functools.cache
-def _alone(strategy, stages, replicas, lanes):
-    return Case(strategy, stages, replicas, "fewest", lanes).train()
+def _alone(strategy, stages, replicas):
+    return Case(strategy, stages, replicas, "fewest").train()
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def found(request, tmp_path_factory):
 
 
 def test_equals_one_process(found, case, processes):
-    results, state = _alone(case.strategy, case.stages, case.replicas, case.lanes)
+    results, state = _alone(case.strategy, case.stages, case.replicas)
     for process, all_cases in enumerate(found[processes]):
         own_results, own_state = all_cases[str(case)]
         for call, expected in zip(own_results, results, strict=True):

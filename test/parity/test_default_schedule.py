@@ -43,7 +43,6 @@ def compiled(strategy=poptorch.PipelinedExecution, change=lambda opts: None, mod
     model = model or WideThenDeep(**arguments)
     poptorch.BeginBlock(model.layers[5], "second", ipu_id=1)
     opts = options(strategy, ACCUMULATION)
-    opts._Popart.set("abele.lanes", 1)  # they may take more memory than 1F1B alone (docs/performance.md)
     change(opts)
     executor = poptorch.trainingModel(model, opts, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9))
     torch.manual_seed(1)

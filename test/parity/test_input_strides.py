@@ -81,6 +81,79 @@ def test_training_sees_the_slice(case):
     assert all(map(torch.equal, ours.state_dict().values(), net.state_dict().values()))
 
 
+class Rows(torch.nn.Module):
+    def __init__(self, width, seed):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.inner, self.norm, self.head = (
+            torch.nn.Linear(width, width),
+            torch.nn.LayerNorm(width),
+            torch.nn.Linear(width, 3),
+        )
+        self.table = torch.nn.Parameter(torch.randn(width, width) / width)
+
+    def forward(self, x):
+        h = torch.tanh(self.inner(x)) + x
+        y = self.head(torch.nn.functional.gelu(self.norm(h)) @ self.table.exp())
+        return y, h.flip(1), poptorch.identity_loss(torch.logsumexp(y, 1).square(), "sum")
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("width", [9, 13])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_small_micro_batches_of_a_wider_tensor(rows, width, seed):
+    """Products of few rows depend on the distance between rows, and so does a gradient's sum over micro-batches."""
+    accumulation, steps = 8, 3
+    ours, net = Rows(width, seed), Rows(width, seed)
+    opts = poptorch.Options().outputMode(poptorch.OutputMode.All)
+    opts.Training.gradientAccumulation(accumulation)
+    executor = abele.trainingModel(ours, opts, torch.optim.SGD(ours.parameters(), lr=0.01))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    for _ in range(steps):
+        x = torch.randn(rows * accumulation, 2 * width)[:, :width]
+        result = executor(x)
+        optimizer.zero_grad()
+        expected = [net(part) for part in x.split(rows)]
+        for *_, loss in expected:
+            (loss / accumulation).backward()
+        optimizer.step()
+        assert compared(result, expected)
+        assert torch.equal(result[2], torch.stack([loss for *_, loss in expected]))
+    assert all(map(torch.equal, ours.state_dict().values(), net.state_dict().values()))
+    executor.destroy()
+
+
+class Operands(torch.nn.Module):
+    """Views, transposed operands, operands without rows of the micro-batch, and results without rows."""
+
+    def __init__(self, width):
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner = torch.nn.Linear(width, width)
+        self.scale = torch.nn.Parameter(torch.randn(1, width))
+        self.table = torch.nn.Parameter(torch.randn(width, width))
+
+    def forward(self, x):
+        h = torch.tanh(self.inner(x)) * self.scale + x[:, :1]
+        mixed = (h.t() @ h) @ self.table.exp()
+        return h - h.mean(0, keepdim=True) + mixed[:1], torch.softmax(h.flip(0), -1).sum(0), h.max()
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("strided", [False, True])
+@pytest.mark.parametrize("rows", [1, 3, 16])
+@pytest.mark.parametrize("width", [5, 16, 64])
+def test_predictions_of_small_micro_batches(rows, width, strided):
+    model = Operands(width).eval()
+    x = torch.randn(6 * rows, 2 * width)[:, :width] if strided else torch.randn(6 * rows, width)
+    found = abele.inferenceModel(model, options(6))(x)
+    with torch.no_grad():
+        first, second, third = zip(*(model(part) for part in x.split(rows)), strict=True)
+    for ours, theirs in zip(found, (torch.cat(first), torch.cat(second), torch.stack(third)), strict=True):
+        assert torch.equal(ours, theirs)
+
+
 def test_other_strides_are_another_program():
     torch.manual_seed(1)
     net = Net()

@@ -111,7 +111,6 @@ def test_the_report_counts_what_is_received():
 
     model = TwoLayers()
     opts = options()
-    opts._Popart.set("abele.lanes", 1)
     executor = abele.trainingModel(model, opts, torch.optim.SGD(model.parameters(), lr=0.1))
     executor(*batches()[0])
     devices = executor.memoryReport()["devices"]

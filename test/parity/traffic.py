@@ -7,7 +7,7 @@ BYTES = {"f32": 4, "f64": 8, "i64": 8, "bool": 1}
 
 def traffic(text, update=False):
     """How many instructions a micro-batch (or an update) has, and the bytes that they read and write: an operand is
-    read, a result or a written operand written. Of micro-batches side by side, those of the first count."""
+    read, a result or a written operand written."""
     sizes, instructions, total, name = {}, 0, 0, ""
     for line in text.splitlines():
         line = line.strip()
@@ -20,8 +20,6 @@ def traffic(text, update=False):
             name = line.split()[2]
         elif line.startswith("worker"):
             break
-        elif re.search(r" (joins|lane)=\d+", line):
-            continue
         elif name and name.startswith("update") == update:
             instructions += 1
             total += sum(sizes.get(slot, 0) for slot in re.findall(r"\$(\d+)", line))

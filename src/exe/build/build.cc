@@ -10,7 +10,6 @@
 #include "exe/build/buckets.h"
 #include "exe/build/dependencies.h"
 #include "exe/build/fetches.h"
-#include "exe/build/lanes.h"
 #include "exe/build/replicate.h"
 #include "ir/task.h"
 
@@ -28,10 +27,9 @@ class Builder {
 
   Executable run() {
     exe_.training = graph_.training;
-    exe_.lanes = plan_.options.lanes;
-    exe_.device_iterations = plan_.options.device_iterations * (exe_.training ? 1 : exe_.lanes);
-    exe_.accumulation = plan_.options.accumulation * (exe_.training ? exe_.lanes : 1);
-    exe_.micro_batches = plan_.schedule.micro_batches * exe_.lanes;
+    exe_.device_iterations = plan_.options.device_iterations;
+    exe_.accumulation = plan_.options.accumulation;
+    exe_.micro_batches = plan_.schedule.micro_batches;
     exe_.random_draws = graph_.random_draws;
     exe_.normals = graph_.normals;
     indexInputs();
@@ -43,7 +41,6 @@ class Builder {
     for (const ir::Output& out : graph_.outputs) addCopyBack(out);
     nameExternals();
     makeWorkers();
-    if (exe_.lanes > 1) addLanes(exe_, lane_bytes_, /*joins_inputs=*/replication_.replicas == 1, messages());
     if (replication_.replicas * replication_.processes > 1) checkSharedParameters(graph_, replication_);
     if (replication_.processes > 1 && !origins_) splitBackward(exe_, uses_);
     replicate(exe_, uses_, replication_);
@@ -138,9 +135,8 @@ class Builder {
     return -1;
   }
 
-  int32_t addSlot(int32_t group, int64_t offset_bytes, Type type, std::string name, int64_t lane_bytes = 0) {
+  int32_t addSlot(int32_t group, int64_t offset_bytes, Type type, std::string name) {
     exe_.slots.push_back({group, offset_bytes, std::move(type), std::move(name)});
-    lane_bytes_.push_back(lane_bytes);
     return static_cast<int32_t>(exe_.slots.size() - 1);
   }
 
@@ -155,7 +151,7 @@ class Builder {
     const ir::Value& value = graph_.values[v];
     const int64_t offset = value.offset * elementBytes(value.type.dtype);
     const Placement& place = plan_.placement[value.base];
-    return slot = addSlot(groupOf(value.base), place.offset_bytes + offset, value.type, nameOf(v), place.lane_bytes);
+    return slot = addSlot(groupOf(value.base), place.offset_bytes + offset, value.type, nameOf(v));
   }
 
   // The part of `after` that the op writes.
@@ -165,7 +161,7 @@ class Builder {
     const ValueId base = graph_.baseOf(w.after);
     const int64_t start = after.offset * elementBytes(after.type.dtype) + w.offset * elementBytes(w.view.dtype);
     const Placement& place = plan_.placement[base];
-    return addSlot(groupOf(base), place.offset_bytes + start, w.view, nameOf(w.after), place.lane_bytes);
+    return addSlot(groupOf(base), place.offset_bytes + start, w.view, nameOf(w.after));
   }
 
   // --- segments and instructions -------------------------------------------------------------------------------------
@@ -213,13 +209,6 @@ class Builder {
   void addMessage(int32_t segment, OwnOp op, int32_t process, int64_t link) {
     exe_.segments[segment].instructions.push_back(
         {.op = ownOpName(op), .args = {Arg::idList({}), Arg::integer(process), Arg::integer(link)}});
-  }
-
-  std::vector<MessageSegments> messages() const {
-    std::vector<MessageSegments> found;
-    for (const auto& [key, segments] : transfers_)
-      if (segments.sends >= 0) found.push_back({segments.sends, segments.brings});
-    return found;
   }
 
   int32_t processOfDevice(int device) const {
@@ -410,20 +399,13 @@ class Builder {
                             .space = spaceOfWorker(w),
                             .process = processOfDevice(plan_.device_of[w])};
       for (const plan::Action& a : plan_.schedule.workers[w])
-        program.actions.push_back({segment_of_.at({a.stage, static_cast<Direction>(a.direction)}), firstOf(a), {}});
+        program.actions.push_back({segment_of_.at({a.stage, static_cast<Direction>(a.direction)}), a.micro_batch, {}});
       exe_.workers.push_back(std::move(program));
     }
     std::set<int32_t> sources;
     for (const auto& [key, segments] : transfers_) sources.insert(std::get<int32_t>(key));
     for (size_t w = 0; w < plan_.schedule.workers.size(); ++w)
       for (const int32_t space : sources) addLink(w, space);
-  }
-
-  // The plan counts the micro-batches that lie side by side as one.
-  int32_t firstOf(const plan::Action& action) const {
-    const auto lanes = static_cast<int32_t>(exe_.lanes);
-    return action.direction == ir::Direction::kUpdate ? (action.micro_batch + 1) * lanes - 1
-                                                      : action.micro_batch * lanes;
   }
 
   int32_t spaceOfWorker(size_t worker) const {
@@ -446,8 +428,8 @@ class Builder {
     const auto add = [&](const plan::Action& a, bool refreshes) {
       const auto found = transfers_.find({{a.stage, static_cast<Direction>(a.direction)}, from, refreshes});
       if (found == transfers_.end()) return;
-      link.actions.push_back({found->second.brings, firstOf(a), {}});
-      if (found->second.sends >= 0) sender.actions.push_back({found->second.sends, firstOf(a), {}});
+      link.actions.push_back({found->second.brings, a.micro_batch, {}});
+      if (found->second.sends >= 0) sender.actions.push_back({found->second.sends, a.micro_batch, {}});
     };
     std::vector<plan::Action> updates;  // of one group
     for (const plan::Action& a : plan_.schedule.workers[worker]) {
@@ -475,7 +457,6 @@ class Builder {
   std::vector<int32_t> rings_;                   // group by index into Plan::rings
   std::vector<int32_t> input_group_;             // by value
   std::vector<int32_t> slot_of_;                 // by value
-  std::vector<int64_t> lane_bytes_;              // by slot: plan::Placement::lane_bytes
   std::vector<bool> is_input_;                   // by value
   std::vector<ValueId> value_of_;                // by external: its input, or kNone
   std::map<Key, int32_t> segment_of_;

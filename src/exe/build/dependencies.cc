@@ -102,7 +102,7 @@ class WaitMaker {
     };
     for (int32_t maker : uses_[a.segment].makers) want(maker, a.micro_batch);
     for (int32_t group : frames_written_[a.segment])
-      for (int32_t user : frame_users_[group]) want(user, a.micro_batch - exe_.groups[group].frames * exe_.lanes);
+      for (int32_t user : frame_users_[group]) want(user, a.micro_batch - exe_.groups[group].frames);
     for (int32_t other : same_micro_batch_[a.segment]) want(other, a.micro_batch);
     for (int32_t other : micro_batch_before_[a.segment]) want(other, a.micro_batch - 1);
     if (isUpdate(a.segment) && !addsUp(exe_.workers[worker])) {

@@ -27,9 +27,6 @@ class Watch {
   /// An instruction of the action's segment has just filled a slot, and nothing has changed it since. The tensor is the
   /// device's own.
   virtual void computed(const ActionContext& action, int32_t instruction, int32_t slot, const at::Tensor& tensor) = 0;
-  /// Is an instruction that stands for others (exe::Instruction::joins) run where the device can, and shown in place of
-  /// its parts? Else these run, so that each micro-batch is shown.
-  virtual bool seesJoined() const { return false; }
 };
 
 struct DeviceOptions {

@@ -10,7 +10,5 @@ namespace abele::runtime::loops {
 void add(int64_t count, float* to, const float* from);
 /// to[i] = 0 + from[i]: what a sum that starts with zeros is after its first term.
 void addToZero(int64_t count, float* to, const float* from);
-/// to[i] = to[i] + from[0][i] + from[1][i] + ..., from left to right. begins: without to[i]. Requires: a term.
-void addAll(int64_t count, float* to, const float* const* from, int64_t terms, bool begins);
 
 }  // namespace abele::runtime::loops

@@ -89,8 +89,6 @@ inline constexpr Sample kSamples[] = {
      "[true]", "[\"yes\"]"},
     {"shareWeights", [](Options& options) { options.shareWeights(true); },
      "[true]", "[\"yes\"]"},
-    {"lanes", [](Options& options) { options.lanes(2); },
-     "[2]", "[-1]"},
     {"threadsPerDevice", [](Options& options) { options.threadsPerDevice(2); },
      "[2]", "[-1]"},
     {"deviceType", [](Options& options) { options.deviceType("text"); },

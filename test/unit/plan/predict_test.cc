@@ -51,25 +51,6 @@ TEST(Simulate, CountsWhatStepsAndActionsTakeBesideTheWork) {
   EXPECT_EQ(p.run.workers[0].busy_ns, 65);
 }
 
-TEST(Simulate, TakesMicroBatchesSideBySideAsOne) {
-  Chain chain = chainOf({{10, 20, 0, 2}, {10, 20, 0, 2}}), whole = chainOf({{40, 80, 0, 2}, {40, 80, 0, 2}});
-  chain.costs.memory = whole.costs.memory = {{1000, 400, 8}, {0, 400, 0}};
-  chain.lanes = 4;
-  const Prediction found = predict(chain, {.accumulation = 8}), expected = predict(whole, {.accumulation = 2});
-  EXPECT_EQ(found.run.step_ns, expected.run.step_ns);
-  EXPECT_EQ(found.peakBytes(), expected.peakBytes());
-  EXPECT_EQ(found.lanes, 4);
-  EXPECT_EQ(found.options.accumulation, 8);
-  // Three of six: frames for three.
-  const Prediction fewer = predict(chain, {.accumulation = 6});
-  EXPECT_EQ(fewer.lanes, 3);
-  EXPECT_EQ(fewer.peakBytes(), 1000 + 2 * 300 + 6);
-  EXPECT_EQ(predict(chain, {.accumulation = 7}).lanes, 1);
-  EXPECT_EQ(parseChain(chainJson(chain)).lanes, 4);
-  chain.lanes = 0;
-  EXPECT_TRUE(errorOf([&] { predict(chain, {}); }).starts_with("E0404"));
-}
-
 // Stage 1 reads what stage 0 stashed until the end of its weight gradient.
 TEST(Simulate, WaitsForFreeFrames) {
   Chain chain = chainOf({{10, 0, 0, 0}, {10, 50, 50, 0}});

@@ -24,14 +24,13 @@ class Chain(torch.nn.Module):
         return x, abele.identity_loss(x**2, reduction="mean")
 
 
-def options(stages, accumulation=6, schedule="1f1b", costs=None, devices=None, lanes=0):
+def options(stages, accumulation=6, schedule="1f1b", costs=None, devices=None):
     placed = [abele.Stage(f"b{s}").ipu(s % (devices or stages)) for s in range(stages)]
     strategy = abele.PipelinedExecution(*placed).schedule(schedule)
     opts = abele.Options()
     opts.setExecutionStrategy(strategy if costs is None else strategy.costs(costs))
     opts.Training.gradientAccumulation(accumulation)
     opts._Popart.set("abele.threadsPerDevice", 1)  # or one device would get all cores, and other sums
-    opts._Popart.set("abele.lanes", lanes)
     return opts.showCompilationProgressBar(False)
 
 
@@ -122,15 +121,14 @@ def test_costs_are_a_dict_or_text():
 
 
 @pytest.mark.parametrize("stages, devices", [(2, 2), (4, 2), (3, 3)])
-@pytest.mark.parametrize("lanes", [1, 2])
-def test_memory_is_told_for_every_schedule_from_one_compilation(stages, devices, lanes):
-    one = compiled(stages, devices=devices, lanes=lanes)
+def test_memory_is_told_for_every_schedule_from_one_compilation(stages, devices):
+    one = compiled(stages, devices=devices)
     one.compile(torch.randn(24, 24))
     costs = one.costs()
-    assert costs["stages"][0]["users"] and costs.get("lanes", 1) == lanes
+    assert costs["stages"][0]["users"]
     for schedule in ("1f1b", "gpipe", "interleaved", "zero-bubble", "zero-bubble-2"):
         for accumulation in (2, 6):
-            settings = {"schedule": schedule, "accumulation": accumulation, "costs": costs, "lanes": lanes}
+            settings = {"schedule": schedule, "accumulation": accumulation, "costs": costs}
             model = compiled(stages, devices=devices, **settings)
             model.compile(torch.randn(4 * accumulation, 24))
             peaks = {stage["device"]: stage["peak_bytes"] for stage in model.report()["stages"]}

@@ -27,10 +27,9 @@ class Net(torch.nn.Module):
         return poptorch.identity_loss(x.square().mean(), reduction="none")
 
 
-def train(strategy, annotated=False, package=abele, lanes=1):
+def train(strategy, annotated=False, package=abele):
     options = package.Options().setExecutionStrategy(strategy)
     options.Training.gradientAccumulation(4)
-    options._Popart.set("abele.lanes", lanes)
     net = Net(annotated)
     model = package.trainingModel(net, options, torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
     model.compile(torch.randn(32, 32))
@@ -68,15 +67,6 @@ def test_says_where_and_why():
     # Nothing that was looked at is better.
     assert not re.search(r"next best cuts +[\d.]+ +-", text)
     assert text == abele.explain(train(autoSplit(4).schedule("1f1b")))
-
-
-def test_micro_batches_side_by_side_are_told():
-    strategy = abele.PipelinedExecution().schedule("1f1b")
-    one_by_one, side_by_side = (abele.explain(train(strategy, annotated=True, lanes=lanes)) for lanes in (1, 4))
-    assert "4 micro-batches, 4 of them side by side: predicted step" in side_by_side
-    busy = [sum(float(n) for n in re.findall(r"^ *[01] +([\d.]+) +[\d.]+ +[\d.]+ *$", text, re.M))
-            for text in (one_by_one, side_by_side)]  # fmt: skip
-    assert 0 < busy[1] < busy[0]
 
 
 def test_annotated_models_and_both_packages():

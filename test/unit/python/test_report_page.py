@@ -35,7 +35,6 @@ class Net(torch.nn.Module):
 def model():
     options = abele.Options()
     options.Training.gradientAccumulation(6)
-    options._Popart.set("abele.lanes", 1)  # an action for each micro-batch
     net = Net()
     model = abele.trainingModel(net, options, optimizer=torch.optim.Adam(net.parameters()))
     for _ in range(2):

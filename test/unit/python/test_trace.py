@@ -31,11 +31,9 @@ class Net(torch.nn.Module):
         return out, torch.nn.functional.mse_loss(out, target)
 
 
-def training(options=None, lanes=1):
-    """lanes: micro-batches of an action."""
+def training(options=None):
     options = options or abele.Options()
     options.showCompilationProgressBar(False).Training.gradientAccumulation(MICRO_BATCHES)
-    options._Popart.set("abele.lanes", lanes)
     net = Net()
     return abele.trainingModel(net, options, torch.optim.SGD(net.parameters(), lr=0.1))
 
@@ -72,8 +70,8 @@ def end(event):
     return event["ts"] + event["dur"]
 
 
-def expected_of(stage, calls=1, lanes=1):
-    kinds = [f"{kind}/{stage} [{k}]" for kind in ("fwd", "bwd") for k in range(0, MICRO_BATCHES, lanes)]
+def expected_of(stage, calls=1):
+    kinds = [f"{kind}/{stage} [{k}]" for kind in ("fwd", "bwd") for k in range(MICRO_BATCHES)]
     return collections.Counter([*kinds, f"update/{stage} [{MICRO_BATCHES - 1}]"] * calls)
 
 
@@ -187,9 +185,8 @@ def test_waits_say_for_what(tmp_path):
         assert end(of[f"bwd/1 [{k}]"]) <= of[f"bwd/0 [{k}]"]["ts"] + 0.001
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 4])
-def test_the_prediction_is_beside_it(tmp_path, lanes):
-    model = training(lanes=lanes)
+def test_the_prediction_is_beside_it(tmp_path):
+    model = training()
     model.trace(tmp_path / "step.json", steps=2)
     for _ in range(2):
         model(*batch())
@@ -197,9 +194,9 @@ def test_the_prediction_is_beside_it(tmp_path, lanes):
     predicted = trace.groups["training, predicted"]
     assert set(predicted) == {"device 0", "device 1"}
     for stage in range(2):
-        assert names(predicted[f"device {stage}"]) == expected_of(stage, lanes=lanes)
+        assert names(predicted[f"device {stage}"]) == expected_of(stage)
         track = f"device {stage}: stage {stage} ({Net.BLOCKS[stage]})"
-        assert names(trace.actions("training, measured", track)) == expected_of(stage, calls=2, lanes=lanes)
+        assert names(trace.actions("training, measured", track)) == expected_of(stage, calls=2)
     step = [event for event in trace.groups["training, measured"]["host"] if event["name"] == "step"][-1]
     assert min(event["ts"] for spans in predicted.values() for event in spans) >= step["ts"] - 0.001
 

@@ -15,7 +15,6 @@
 #include "ir/verify.h"
 #include "move_check.h"
 #include "passes/pass.h"
-#include "plan/lanes.h"
 #include "plan/memory_report.h"
 #include "plan/plan.h"
 #include "race_check.h"
@@ -224,45 +223,6 @@ TEST_P(RandomSteps, InferenceEqualsTheReference) {
 constexpr plan::ScheduleKind kTrainingKinds[] = {plan::ScheduleKind::kSharded, plan::ScheduleKind::k1F1B,
                                                  plan::ScheduleKind::kGPipe, plan::ScheduleKind::kZeroBubble};
 
-TEST_P(RandomSteps, MicroBatchesSideBySideEqualTheReference) {
-  for (uint64_t seed = 40 * GetParam(); seed < 40 * (GetParam() + 1u); ++seed) {
-    SCOPED_TRACE(seed);
-    std::mt19937_64 random(seed + 4321);
-    const bool training = random() % 4 != 0;
-    static constexpr plan::ScheduleKind kKinds[] = {plan::ScheduleKind::kSharded,    plan::ScheduleKind::k1F1B,
-                                                    plan::ScheduleKind::kGPipe,      plan::ScheduleKind::kInterleaved,
-                                                    plan::ScheduleKind::kZeroBubble, plan::ScheduleKind::kZeroBubble2};
-    plan::PlanOptions options;
-    options.schedule = training ? kKinds[random() % 6] : plan::ScheduleKind::kForward;
-    options.device_iterations = 1 + static_cast<int64_t>(random() % 3);
-    options.accumulation = training ? 1 + static_cast<int64_t>(random() % 6) : 1;
-    options.lanes = 2 + static_cast<int64_t>(random() % 3);
-    const bool updates_at_sums = random() % 2 == 0;
-    ir::Graph graph = RandomStagedGraph(seed + 300, training, /*sequential=*/false, updates_at_sums,
-                                        /*alike=*/true)
-                          .make();
-    setOwners(graph);
-    const ir::Graph original = graph;
-    passes::PassContext context;
-    context.recompute = {.enabled = random() % 2 == 0, .last_stage = random() % 2 == 0};
-    if (training && context.recompute.enabled) passes::recompute(graph, context);
-    if (plan::splitsBackward(options.schedule)) passes::splitWeightGradient(graph, context);
-    if (random() % 2)
-      for (size_t s = 0; s < graph.stages.size(); ++s)
-        options.costs.push_back({static_cast<int64_t>(random() % 9), static_cast<int64_t>(random() % 9),
-                                 static_cast<int64_t>(random() % 9), 0});
-    ASSERT_EQ(plan::whyNoLanes(graph), "");
-    exe::Replication replication = replicasOf(1 + static_cast<int64_t>(random() % 2));
-    checkSteps(graph, options, original, replication);
-    if (HasFatalFailure()) return;
-    if (replication.replicas > 1 && !updates_at_sums) continue;  // lowering has each where its sums are
-    replication.devices_per_process = separate(graph, random);
-    ASSERT_EQ(plan::whyNoLanes(graph), "");
-    checkSteps(graph, options, original, replication);
-    if (HasFatalFailure()) return;
-  }
-}
-
 TEST_P(RandomSteps, ReplicasEqualTheReference) {
   for (uint64_t seed = 20 * GetParam(); seed < 20 * (GetParam() + 1u); ++seed) {
     SCOPED_TRACE(seed);
@@ -330,7 +290,7 @@ passes::OptimizerRules optimizerFor(const ir::Graph& graph, std::mt19937_64& ran
 
 // From what capture records to what runs: blocks cut it into stages, the optimizer is lowered, backward made again.
 TEST_P(RandomSteps, CapturedGraphsEqualTheReference) {
-  int run = 0, with_lanes = 0;
+  int run = 0;
   for (uint64_t seed = 40 * GetParam(); seed < 40 * (GetParam() + 1u); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed + 4321);
@@ -365,8 +325,6 @@ TEST_P(RandomSteps, CapturedGraphsEqualTheReference) {
       const int64_t devices = separate(graph, random);
       if (random() % 2 || replication.replicas == 1) replication.devices_per_process = devices;
     }
-    if (plan::whyNoLanes(graph).empty()) options.lanes = 1 + random() % 4;
-    with_lanes += options.lanes > 1;
     try {
       checkSteps(graph, options, original, replication);
     } catch (const UserError& error) {
@@ -378,7 +336,6 @@ TEST_P(RandomSteps, CapturedGraphsEqualTheReference) {
     ++run;
   }
   EXPECT_GT(run, 20);
-  RecordProperty("graphs_with_lanes", with_lanes);
 }
 
 testing::internal::ParamGenerator<int> blocksOfSeeds() {

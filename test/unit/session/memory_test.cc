@@ -116,7 +116,6 @@ host::ProgramOptions twoStages() {
   options.training = true;
   options.gradient_accumulation = 3;
   options.threads_per_device = 1;
-  options.lanes = 1;  // a memory limit leaves them out, and then less is needed
   return options;
 }
 

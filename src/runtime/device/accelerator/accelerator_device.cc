@@ -202,7 +202,7 @@ AcceleratorDevice::AcceleratorDevice(const exe::Executable& executable, int32_t 
                     : executable.workers[worker].isLink() ? 1
                                                           : options.threads_per_device),
       actions_(executable.segments.size()),
-      calls_(executable, worker, parts.slots, parts.random, profile, options.watch, /*joins=*/false,
+      calls_(executable, worker, parts.slots, parts.random, profile, options.watch,
              [&, updates = ListedUpdates(executable, executable.workers[worker])](const exe::Instruction& instruction,
                                                                                   exe::Direction direction) {
                if (isMessage(instruction) || isJoint(instruction)) return makeProcessCall(instruction, parts, others);

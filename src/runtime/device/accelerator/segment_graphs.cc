@@ -185,17 +185,15 @@ void SegmentGraphs::cut(const exe::Segment& segment, Captures& captures) const {
 
 SegmentGraphs::Choice SegmentGraphs::choiceOf(const Captures& captures, const ActionContext& context) const {
   const int32_t* const frames = calls_.state().frame_of_group;
-  const auto lanes = static_cast<int32_t>(executable_.lanesOf(executable_.segments[context.segment]));
   Choice choice{context.group_index == 0};
   for (const int32_t group : captures.groups) choice.push_back(static_cast<uint64_t>(frames[group]));
   for (const int32_t slot : captures.off_chip)
     choice.push_back(addressOf(slots_.tensor(slot, frames[executable_.slots[slot].group])));
   for (const int32_t slot : captures.inputs)
-    for (int32_t lane = 0; lane < lanes; ++lane)
-      choice.push_back(addressOf(slots_.tensor(slot, frames[executable_.slots[slot].group] + lane)));
+    choice.push_back(addressOf(slots_.tensor(slot, frames[executable_.slots[slot].group])));
   // Results that add up look at the micro-batch before, too.
   for (const int32_t slot : captures.outputs)
-    for (int32_t frame = std::max(context.micro_batch - 1, 0); frame < context.micro_batch + lanes; ++frame)
+    for (int32_t frame = std::max(context.micro_batch - 1, 0); frame <= context.micro_batch; ++frame)
       choice.push_back(addressOf(slots_.tensor(slot, frame)));
   return choice;
 }

@@ -145,16 +145,14 @@ void Staging::bring(int32_t worker, const exe::Action& action, const std::option
   const std::vector<int64_t>& read = read_by_segment_[action.segment];
   if (read.empty()) return;
   const exe::WorkerProgram& program = executable_.workers[worker];
-  const int64_t lanes = executable_.lanesOf(executable_.segments[action.segment]);
   const int64_t num_parts = executable_.inputParts(), part_of_replica = executable_.inputPart(program.replica);
   const c10::InferenceMode no_autograd;
   const std::lock_guard lock(mutex_);
-  for (const int64_t index : read)
-    for (int64_t lane = 0; lane < lanes; ++lane) {
-      Part& part = inputs_[index].at((action.micro_batch + lane) * num_parts + part_of_replica);
-      bringPart(part, program.space, typeOfInput(index));
-      if (stream) part.arrivals[program.space].event->block(*stream);
-    }
+  for (const int64_t index : read) {
+    Part& part = inputs_[index].at(action.micro_batch * num_parts + part_of_replica);
+    bringPart(part, program.space, typeOfInput(index));
+    if (stream) part.arrivals[program.space].event->block(*stream);
+  }
 }
 
 void Staging::bringPart(Part& part, int32_t space, const Type& type) const {

@@ -273,8 +273,7 @@ void SlotTable::findInputSlots() {
       if (found) break;
       const exe::Slot& whole = executable_.slots[executable_.input_slots[i]];
       const int64_t offset = slot.offset_bytes - whole.offset_bytes;
-      // One for micro-batches side by side goes on with the rows of the next ones.
-      found = offset >= 0 && offset + slot.type.extentBytes() <= whole.type.extentBytes() * executable_.lanes;
+      found = offset >= 0 && offset + slot.type.extentBytes() <= whole.type.extentBytes();
       if (found) input_slots_[i].push_back({static_cast<int32_t>(s), offset});
     }
     ABELE_CHECK(found, "slot ", slot.name, " belongs to no argument");

@@ -454,7 +454,7 @@ class PackedConvolution final : public Call {
   }
 
   void run(CallState& state) override {
-    if (state.action.micro_batch == state.lane) begin(state.frame_of_group);
+    if (state.action.micro_batch == 0) begin(state.frame_of_group);
     (has_bits_ ? *packed_ : *plain_).run(state);
   }
 

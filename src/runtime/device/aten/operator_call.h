@@ -22,8 +22,6 @@ struct CallState {
   int64_t normals_base = 0;  // and their normal numbers
   RandomSource* random = nullptr;
   const OwnDraws* own = nullptr;  // by generator of the program's own
-  int32_t lane = 0;               // the action's micro-batch is this one of those side by side
-  CallState* lanes = nullptr;     // the states of all of them
   RoundingSeed rounding;          // of this instruction
   torch::jit::Stack stack;        // reused by every call
 

@@ -18,15 +18,12 @@ OtherShape::OtherShape(c10::IntArrayRef found_sizes, c10::IntArrayRef captured_s
       found(textOf(found_sizes)),
       captured(textOf(captured_sizes)) {}
 
-void refuseCall(const exe::Executable& executable, const exe::Instruction& instruction, int64_t micro_batch,
-                const c10::Error& error) {
+void refuseCall(const exe::Executable& executable, const exe::Instruction& instruction, const c10::Error& error) {
   const std::string line = instruction.source < 0 ? "" : cat(executable.sources[instruction.source], ", ");
-  const bool is_one_of_several = executable.lanes > 1 && instruction.joins == 0;
-  const std::string whose = is_one_of_several ? cat(", micro-batch ", micro_batch) : "";
   if (const auto* shape = dynamic_cast<const OtherShape*>(&error))
     throwUser(ErrorCode::E0101,
               {.what = "an operator's result has another shape in this step than when it was captured",
-               .at = cat(line, instruction.op, whose),
+               .at = cat(line, instruction.op),
                .found = shape->found,
                .expected = shape->captured,
                .remedy = cat("make a model for each shape, or destroy() this one and call it again; where it differs "
@@ -35,7 +32,7 @@ void refuseCall(const exe::Executable& executable, const exe::Instruction& instr
                                         "eagerly in every step (abele.runEagerly)",
                                         "torch::where, multiplication by the mask)"))});
   throwUser(ErrorCode::E0601, {.what = error.what_without_backtrace(),
-                               .at = cat(line, instruction.op, whose),
+                               .at = cat(line, instruction.op),
                                .remedy = "check the values that this operation is given"});
 }
 

@@ -16,9 +16,8 @@ struct OtherShape final : c10::Error {
   std::string found, captured;
 };
 
-/// Throws E0601: the kernel's own words and the user's line, without ATen's backtrace. micro_batch: of those side by
-/// side, whose the instruction is. Throws E0101 for OtherShape.
+/// Throws E0601: the kernel's own words and the user's line, without ATen's backtrace. Throws E0101 for OtherShape.
 [[noreturn]] void refuseCall(const exe::Executable& executable, const exe::Instruction& instruction,
-                             int64_t micro_batch, const c10::Error& error);
+                             const c10::Error& error);
 
 }  // namespace abele::runtime

@@ -21,9 +21,9 @@ namespace abele::runtime {
 class WorkerCalls {
  public:
   using Make = std::function<std::unique_ptr<Call>(const exe::Instruction&, exe::Direction)>;
-  /// watch: may be null. joins: instructions that stand for others are tried (lanes_call.h); else those others run.
+  /// watch: may be null.
   WorkerCalls(const exe::Executable& executable, int32_t worker, const SlotTable& slots, RandomSource& random,
-              const StepProfile& profile, Watch* watch, bool joins, const Make& make);
+              const StepProfile& profile, Watch* watch, const Make& make);
 
   /// A generator of the program's own, and what a micro-batch draws from it.
   struct OwnSource {
@@ -50,46 +50,38 @@ class WorkerCalls {
   void runCalls(int32_t segment, std::size_t begin, std::size_t end, const Before& before) {
     runCalls(segment, begin, end, /*is_observed=*/false, before);
   }
-  /// What the calls see of the action; of micro-batches side by side, the first.
-  const CallState& state(int32_t lane = 0) const { return states_[static_cast<std::size_t>(lane)]; }
+  /// What the calls see of the action.
+  const CallState& state() const { return state_; }
 
  private:
   template <class Before>
   void runCalls(int32_t segment, std::size_t begin, std::size_t end, bool is_observed, const Before& before) {
-    const std::vector<PlacedCall>& calls = segments_[segment];
+    const std::vector<std::unique_ptr<Call>>& calls = segments_[segment];
     std::size_t i = begin;
     try {
       for (; i < end; ++i) {
-        const PlacedCall& placed = calls[i];
-        if (!placed.call) continue;
-        CallState& state = states_[placed.lane];
-        before(i, state);
+        before(i, state_);
         if (is_observed)
-          runObserved(placed, segment, i);
+          runObserved(*calls[i], segment, i);
         else
-          placed.call->run(state);
+          calls[i]->run(state_);
       }
     } catch (const c10::Error& error) {
-      refuseCall(executable_, executable_.segments[segment].instructions[i], states_[calls[i].lane].action.micro_batch,
-                 error);
+      refuseCall(executable_, executable_.segments[segment].instructions[i], error);
     }
-    for (CallState& state : states_) state.stack.clear();
+    state_.stack.clear();
   }
-  struct PlacedCall {
-    std::unique_ptr<Call> call;  // null: another one stands for it
-    std::size_t lane = 0;
-  };
-  void runObserved(const PlacedCall& placed, int32_t segment, std::size_t instruction);
-  void addCalls(const exe::Segment& segment, const SlotTable& slots, Watch* watch, bool joins, const Make& make,
-                std::vector<PlacedCall>& calls) const;
+  void runObserved(Call& call, int32_t segment, std::size_t instruction);
+  static void addCalls(const exe::Segment& segment, const SlotTable& slots, Watch* watch, const Make& make,
+                       std::vector<std::unique_ptr<Call>>& calls);
 
   const exe::Executable& executable_;
   const StepProfile& profile_;
-  std::vector<std::vector<PlacedCall>> segments_;     // by segment; empty for those of other workers
-  std::vector<std::vector<int32_t>> frame_of_group_;  // by lane and group
-  std::vector<CallState> states_;                     // by lane
+  std::vector<std::vector<std::unique_ptr<Call>>> segments_;  // by segment; empty for those of other workers
+  std::vector<int32_t> frame_of_group_;
+  CallState state_;
   std::vector<OwnSource> own_;
-  std::vector<std::vector<OwnDraws>> own_draws_;  // by lane, of own_
+  std::vector<OwnDraws> own_draws_;  // one for each entry of own_
 };
 
 }  // namespace abele::runtime

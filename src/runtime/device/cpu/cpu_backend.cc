@@ -433,11 +433,8 @@ void CpuBackendImpl::bindInputs(const std::vector<at::Tensor>& inputs) {
     if (executable_.input_slots[i] >= 0) bindInput(i, inputs[i]);
 }
 
-void CpuBackendImpl::bindInput(int64_t index, const at::Tensor& given) {
+void CpuBackendImpl::bindInput(int64_t index, const at::Tensor& input) {
   const Type& type = executable_.slots[executable_.input_slots[index]].type;
-  // Micro-batches side by side follow each other in memory.
-  const bool is_whole = executable_.lanes > 1 && type.isContiguous();
-  const at::Tensor input = is_whole ? given.contiguous() : given;
   const bool dense = isLaidOutAs(input, type);
   bound_inputs_.push_back(input);
   const int64_t num_parts = executable_.inputParts();

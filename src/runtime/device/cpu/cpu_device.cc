@@ -31,8 +31,6 @@ CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const Sl
       agreement_(agreement),
       shared_(shared),
       calls_(executable, worker, slots, random, profile, options.watch,
-             /*joins=*/(!options.watch || options.watch->seesJoined()) && !options.stochastic_rounding &&
-                 !options.floating_point_exceptions,
              [&](const exe::Instruction& instruction, exe::Direction direction) {
                return makeCall(instruction, direction, slots, hypers);
              }) {

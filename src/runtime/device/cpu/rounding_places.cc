@@ -46,10 +46,7 @@ RoundingPlaces::RoundingPlaces(const exe::Executable& executable, int64_t proces
     made.replica = first_replica + static_cast<uint64_t>(segment.replica);
     uint64_t count = 0;
     for (const exe::Instruction& instruction : segment.instructions) {
-      // What stands for others does not round: its parts do. Those of further lanes follow the first one's.
-      const bool counts =
-          instruction.lane == 0 && instruction.joins == 0 && !isMessage(instruction) && !isJoint(instruction);
-      if (counts) ++count;
+      if (!isMessage(instruction) && !isJoint(instruction)) ++count;
       uint64_t place = count;
       const auto written =
           instruction.writes.empty() ? held.end() : held.find(memoryOf(executable, instruction.writes[0]));

@@ -11,13 +11,12 @@
 namespace abele::runtime {
 
 /// The seeds of all calls. Messages do not count and updates are known by the names of what they write, so that
-/// replicas may share out the updates (exe::ShardingRules), and several processes, or micro-batches side by side, round
-/// as one does, or as they do one by one.
+/// replicas may share out the updates (exe::ShardingRules), and several processes round as one does.
 class RoundingPlaces {
  public:
   /// process: as of Executable::globalMicroBatch.
   RoundingPlaces(const exe::Executable& executable, int64_t process);
-  /// Of call i of an action's segment. action: of the call's micro-batch, where several lie side by side.
+  /// The seed of call i of an action's segment.
   RoundingSeed of(const RoundingPosition& step, const ActionContext& action, std::size_t i) const;
 
  private:

@@ -27,14 +27,7 @@ class NullBackend::NullDevice : public Device {
           backend_.exe_.groups[g].worker == context.worker)
         std::fill(backend_.memory_[g][0].begin(), backend_.memory_[g][0].end(), std::byte{0xdd});
     const size_t count = backend_.exe_.segments[context.segment].instructions.size();
-    for (size_t i = 0; i < count; ++i) {
-      const exe::Instruction& instruction = backend_.exe_.segments[context.segment].instructions[i];
-      if (instruction.joins > 0) continue;  // its parts run
-      ActionContext of_lane = context;
-      of_lane.micro_batch += instruction.lane;
-      of_lane.group_index += instruction.lane;
-      backend_.execute(static_cast<int32_t>(i), of_lane);
-    }
+    for (size_t i = 0; i < count; ++i) backend_.execute(static_cast<int32_t>(i), context);
   }
 
  private:

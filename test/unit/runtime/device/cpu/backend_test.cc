@@ -35,41 +35,6 @@ TEST(Backend, InputsAreRowsAndFramesAreARing) {
   EXPECT_EQ(runner.backend().allocatedBytes(0), exe::peakBytes(p.executable, 0));
 }
 
-struct Shown final : Watch {
-  explicit Shown(bool sees_joined) : sees_joined(sees_joined) {}
-  bool seesJoined() const override { return sees_joined; }
-  void computed(const ActionContext&, int32_t instruction, int32_t, const at::Tensor&) override {
-    instructions.push_back(instruction);
-  }
-  bool sees_joined;
-  std::vector<int32_t> instructions;
-};
-
-// Who compares micro-batches side by side sees each of them, who measures sees the call that the device makes.
-TEST(Backend, AWatchSeesJoinedCallsWhereItAsksForThem) {
-  Program p(/*micro_batches=*/2);
-  p.executable.lanes = 2;
-  p.executable.workers[0].actions.erase(p.executable.workers[0].actions.begin() + 1);
-  const int32_t in = p.input(f32({4, 32})), all_in = p.viewOf(in, 0, f32({8, 32}));
-  const int32_t all = p.value(f32({8, 32})), first = p.viewOf(all, 0, f32({4, 32})),
-                second = p.viewOf(all, 512, f32({4, 32}));
-  p.op("aten::relu", {Arg::id(all_in)}, {all}).joins = 2;
-  p.op("aten::relu", {Arg::id(in)}, {first});
-  p.op("aten::relu", {Arg::id(in)}, {second}).lane = 1;
-  const int32_t out = p.output(f32({4, 32}));
-  p.op("abele::emit", {Arg::id(out), Arg::id(first)}).writes = {out};
-  p.op("abele::emit", {Arg::id(out), Arg::id(second)}).writes = {out};
-  p.executable.segments[0].instructions.back().lane = 1;
-  const at::Tensor x = at::randn({8, 32});
-  for (const bool sees_joined : {false, true}) {
-    Shown shown(sees_joined);
-    RunnerOf<CpuBackend> runner(p, CpuBackend::create(p.executable, {.watch = &shown}));
-    const auto result = runner.step({x});
-    for (int k = 0; k < 2; ++k) EXPECT_TRUE(sameBits(result[0][k], x.narrow(0, 4 * k, 4).relu()));
-    EXPECT_EQ(shown.instructions, sees_joined ? (std::vector<int32_t>{0, 3, 4}) : (std::vector<int32_t>{1, 2, 3, 4}));
-  }
-}
-
 TEST(Backend, WrongInputsAreRefused) {
   Program p(2);
   p.input(f32({2, 3}));
