@@ -17,16 +17,6 @@ bool isCpuAlone(const ProgramOptions& options) {
 // Bytes: that of memory from torch's allocators for them.
 constexpr int64_t kAlignmentOfAccelerators = 512;
 
-// Packing a convolution's weight takes up to half of the convolution's time and saves up to half of it in every
-// micro-batch of a step. A packed weight is a second copy, which nobody wants where memory is short.
-constexpr int64_t kFewestToPackFor = 4;
-
-bool packsConvolutions(const ProgramOptions& options, const plan::PlanOptions& planned) {
-  const bool is_short = options.device_memory.any() || options.locations.weights.off_chip;
-  return !options.training && options.fusion != Fusion::kOff && isCpuAlone(options) && !is_short &&
-         planned.device_iterations >= kFewestToPackFor;
-}
-
 }  // namespace
 
 plan::PlanOptions planOptions(const ProgramOptions& options) {
@@ -64,7 +54,6 @@ ir::Graph runPasses(const Captured& captured, const ProgramOptions& options) {
                               .fuses_loss = options.fusion != Fusion::kOff && isCpuAlone(options),
                               .approximates = options.fusion == Fusion::kFast && isCpuAlone(options),
                               .fuses_accumulation = options.fusion != Fusion::kOff && options.gradient_accumulation > 1,
-                              .packs_convolutions = packsConvolutions(options, planned),
                               .has_several_spaces = !options.stages.spaces.empty()};
   if (options.training && options.recompute_to_fit && !options.recompute && options.device_memory.any()) {
     ir::Graph lowered = captured.graph;

@@ -36,9 +36,6 @@ TORCH_LIBRARY(abele_op, m) {
   m.def(
       "layer_norm_backward.out(Tensor grad, Tensor x, int[] shape, Tensor mean, Tensor scale, Tensor weight, *,"
       " Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))");
-  m.def(
-      "packed_convolution(Tensor x, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation,"
-      " bool transposed, int[] output_padding, int groups) -> Tensor");
   m.def("host_call(Tensor[] inputs, int number) -> Tensor[]");
   m.def(
       "for_loop(Tensor[] inputs, int count, int num_carried, int[] written, str body, *, Generator? generator=None)"
@@ -73,7 +70,6 @@ TORCH_LIBRARY_IMPL(abele_op, CPU, m) {
   m.impl("layer_norm_backward", layerNormBackwardKernel);
   m.impl("layer_norm_backward.out", layerNormBackwardInto);
   m.impl("cross_entropy_backward_", crossEntropyBackwardOnCpu);
-  m.impl("packed_convolution", packedConvolutionKernel);
 }
 
 // Also for calls without any tensor.

@@ -57,9 +57,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> layerNormBackwardKernel(const at:
 ThreeTensors layerNormBackwardInto(const at::Tensor& grad, const at::Tensor& x, at::IntArrayRef shape,
                                    const at::Tensor& mean, const at::Tensor& scale, const at::Tensor& weight,
                                    at::Tensor& grad_x, at::Tensor& grad_weight, at::Tensor& grad_bias);
-at::Tensor packedConvolutionKernel(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                                   at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
-                                   bool transposed, at::IntArrayRef output_padding, int64_t groups);
 void averageStatisticsKernel(const at::Tensor& x, at::Tensor mean, at::Tensor var, const at::Tensor& num_batches);
 /// self += scale * other, by ATen's own kernel. Shapes: scale has one element.
 void addScaledKernel(at::Tensor self, const at::Tensor& other, const at::Tensor& scale);

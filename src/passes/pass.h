@@ -100,7 +100,6 @@ struct PipelineFacts {
   bool fuses_loss = false;               // of cross entropies, on devices that need no second copy for it
   bool approximates = false;             // roundings may differ from eager's: Options.fusion("fast")
   bool fuses_accumulation = false;       // gradients are added up, and the operators that make them may do it
-  bool packs_convolutions = false;       // a prediction of micro-batches enough to pay for packing weights
   bool has_several_spaces = false;       // devices share no memory: StageRules::spaces says which
 };
 /// All passes of a program in order, each with the reason of its position in pipeline.cc.

@@ -76,8 +76,6 @@ std::vector<std::string> defaultPipeline(const PipelineFacts& facts) {
   if (facts.fuses_loss) p.push_back("fuse-loss");
   // After recompute, so that what runs again runs as fast.
   if (facts.approximates) p.push_back("fast-functions");
-  // After all that know convolutions by ATen's name.
-  if (facts.packs_convolutions) p.push_back("pack-convolutions");
   // Late: it looks at who waits for each backward node, and updates and nodes that run again are among them.
   if (facts.training && facts.splits_weight_gradients) p.push_back("split-weight-gradient");
   // After split-weight-gradient, which moves the gradient and its sum to the same task and knows them apart.

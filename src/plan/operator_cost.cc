@@ -191,7 +191,7 @@ double Estimate::flops() const {
     const bool has_mask = mask && mask->kind == Arg::Kind::kBoolList && mask->ints.size() >= 2;
     return has_mask ? one * static_cast<double>((mask->ints[0] != 0) + (mask->ints[1] != 0)) : 2 * one;
   }
-  if (is("aten::convolution") || is("aten::mkldnn_convolution") || is("abele_op::packed_convolution")) {
+  if (is("aten::convolution") || is("aten::mkldnn_convolution")) {
     const bool is_transposed = node_.args.size() > 6 && node_.args[6].kind == Arg::Kind::kBool && node_.args[6].i != 0;
     return convolution(operand(1), result_elements_, is_transposed, operand(0));
   }

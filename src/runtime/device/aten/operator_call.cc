@@ -23,7 +23,6 @@
 #include "runtime/kernels/basic.h"
 #include "runtime/kernels/constants.h"
 #include "runtime/kernels/operator_lookup.h"
-#include "runtime/kernels/packed_convolution.h"
 #include "runtime/memory/steering_allocator.h"
 
 namespace abele::runtime {
@@ -169,7 +168,7 @@ class OperatorCall : public Call {
   }
 
  protected:
-  virtual void pushOperands(CallState& state) const {
+  void pushOperands(CallState& state) const {
     torch::jit::Stack& stack = state.stack;
     stack.clear();
     for (const Operand& operand : operands_) {
@@ -322,7 +321,7 @@ class CopyCall final : public Call {
 
 // The functional operator. Its second run notes which of its allocations become results (the first one may allocate
 // more, to fill caches of ATen's); later runs hand out the slots' addresses for them.
-class SteeredCall : public OperatorCall {
+class SteeredCall final : public OperatorCall {
  public:
   SteeredCall(const exe::Instruction& instruction, const c10::OperatorHandle& op, const SlotTable& slots,
               std::vector<Result> results)
@@ -413,68 +412,6 @@ class SteeredCall : public OperatorCall {
   int64_t runs_ = 0;
   std::vector<Steer> steers_;         // by ordinal
   std::vector<std::size_t> steered_;  // which result each of them is
-};
-
-// The operator that takes a packed weight behind the input.
-class PackedCall final : public SteeredCall {
- public:
-  using SteeredCall::SteeredCall;
-  void take(c10::IValue packed) { packed_ = std::move(packed); }
-
- private:
-  void pushOperands(CallState& state) const override {
-    OperatorCall::pushOperands(state);
-    state.stack.push_back(packed_);
-  }
-  c10::IValue packed_;
-};
-
-// A convolution whose weight is written by nothing in the program. The caller may write it between two steps, so the
-// first micro-batch of each packs it.
-class PackedConvolution final : public Call {
- public:
-  PackedConvolution(const exe::Instruction& instruction, const SlotTable& slots, std::unique_ptr<Call> plain,
-                    const std::vector<Result>& results)
-      : plain_(std::move(plain)),
-        input_(slots.ref(static_cast<int32_t>(instruction.args[0].i))),
-        weight_(slots.ref(static_cast<int32_t>(instruction.args[1].i))) {
-    const std::vector<Arg>& args = instruction.args;
-    if (args[2].kind == Arg::Kind::kId && args[2].i >= 0) bias_ = slots.ref(static_cast<int32_t>(args[2].i));
-    operands_ = {.weight = {},
-                 .bias = {},
-                 .stride = args[3].ints,
-                 .padding = args[4].ints,
-                 .dilation = args[5].ints,
-                 .groups = args[8].i};
-    exe::Instruction packed = instruction;
-    packed.op = kPackedConvolution;
-    packed.args = {args[0]};
-    if (const auto op = c10::Dispatcher::singleton().findSchema({kPackedConvolution, ""}))
-      packed_ = std::make_unique<PackedCall>(packed, *op, slots, results);
-  }
-
-  void run(CallState& state) override {
-    if (state.action.micro_batch == 0) begin(state.frame_of_group);
-    (has_bits_ ? *packed_ : *plain_).run(state);
-  }
-
- private:
-  void begin(const int32_t* frames) {
-    ConvolutionOperands now = operands_;
-    now.weight = weight_.at(frames);
-    if (bias_.frames) now.bias = bias_.at(frames);
-    const at::IntArrayRef sizes = input_.at(frames).sizes();
-    has_bits_ = packed_ && packedConvolutionHasBits(now, sizes);
-    if (!has_bits_) return;
-    packed_->take({});  // first, so that the new one finds its memory
-    packed_->take(packConvolution(now, sizes));
-  }
-
-  std::unique_ptr<Call> plain_;
-  std::unique_ptr<PackedCall> packed_;
-  SlotRef input_, weight_, bias_;
-  ConvolutionOperands operands_;
-  bool has_bits_ = false;
 };
 
 std::vector<Result> wantedResults(const exe::Instruction& instruction, const SlotTable& slots) {
@@ -640,10 +577,7 @@ std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& recorded, const S
   if (has_all && !isShapedByValues(instruction, op, slots) && outKernelReads(instruction, slots))
     if (const auto out = findOutVariant(op, keyOf(slots)))
       return std::make_unique<OutCall>(instruction, *out, slots, results);
-  auto call = std::make_unique<SteeredCall>(instruction, op, slots, results);
-  if (instruction.op == "abele_op::packed_convolution" && slots.device().is_cpu())
-    return std::make_unique<PackedConvolution>(instruction, slots, std::move(call), results);
-  return call;
+  return std::make_unique<SteeredCall>(instruction, op, slots, std::move(results));
 }
 
 }  // namespace abele::runtime

@@ -1,9 +1,6 @@
-"""Predictions whose convolutions keep their weights in oneDNN's layout for a step: eager's bits, fewer moves."""
+"""Convolutions of every kind have eager's bits in predictions, also after their weights were written."""
 
 import copy
-import os
-import subprocess
-import sys
 
 import abele
 import poptorch
@@ -11,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-OPERATOR = "abele_op::packed_convolution"
 MICRO_BATCH, MICRO_BATCHES = 4, 8
 
 
@@ -42,14 +38,10 @@ def seeded():
     torch.set_num_threads(threads)
 
 
-def options(fusion="exact", iterations=MICRO_BATCHES, replicas=1):
-    opts = abele.Options().fusion(fusion).deviceIterations(iterations).replicationFactor(replicas)
+def options(fusion="exact", replicas=1):
+    opts = abele.Options().fusion(fusion).deviceIterations(MICRO_BATCHES).replicationFactor(replicas)
     opts._Popart.set("abele.threadsPerDevice", torch.get_num_threads())
     return opts
-
-
-def text_of(executor):
-    return executor._executable.session.executableText()
 
 
 def require_eager(executor, model, replicas=1, micro_batch=MICRO_BATCH):
@@ -68,7 +60,6 @@ def test_predictions_have_eagers_bits(fusion, threads):
     executor = abele.inferenceModel(model, options(fusion))
     for _ in range(3):
         require_eager(executor, reference)
-    assert text_of(executor).count(OPERATOR) == (6 if fusion == "exact" else 0)
     executor.destroy()
 
 
@@ -77,7 +68,6 @@ def test_one_row():
     model = Net().eval()
     executor = abele.inferenceModel(model, options())
     require_eager(executor, copy.deepcopy(model), micro_batch=1)
-    assert OPERATOR in text_of(executor)
     executor.destroy()
 
 
@@ -108,7 +98,6 @@ def test_stages_and_replicas(replicas):
     executor = abele.inferenceModel(model, options(replicas=replicas))
     for _ in range(2):
         require_eager(executor, reference, replicas)
-    assert OPERATOR in text_of(executor)
     executor.destroy()
 
 
@@ -139,57 +128,5 @@ def test_training_between_predictions():
             (nn.functional.cross_entropy(reference(rows), classes) / 2).backward()
         optimizer.step()
         require_eager(predict, reference)
-    assert OPERATOR not in text_of(train)
-    assert OPERATOR in text_of(predict)
     train.destroy()
     predict.destroy()
-
-
-def test_a_few_micro_batches_do_not_pay():
-    executor = abele.inferenceModel(Net().eval(), options(iterations=3))
-    executor(torch.randn(3 * MICRO_BATCH, 3, 20, 20))
-    assert OPERATOR not in text_of(executor)
-    executor.destroy()
-
-
-@pytest.mark.parametrize("short", ["limit", "off chip"])
-def test_no_second_copy_where_memory_is_short(short):
-    model = Net().eval()
-    opts = options()
-    if short == "limit":
-        opts.deviceMemoryLimit(1 << 30)
-    else:
-        opts.TensorLocations.setWeightLocation(poptorch.TensorLocationSettings().useOnChipStorage(False))
-    executor = abele.inferenceModel(model, opts)
-    require_eager(executor, copy.deepcopy(model))
-    assert OPERATOR not in text_of(executor)
-    executor.destroy()
-
-
-STEPS = f"""
-import sys
-sys.path.insert(0, {os.path.dirname(os.path.abspath(__file__))!r})
-import torch
-from test_packed_convolutions import *
-executor = abele.inferenceModel(Net().eval(), options(sys.argv[1]))
-x = torch.randn(MICRO_BATCHES * MICRO_BATCH, 3, 20, 20)
-executor(x)
-executor(x)
-print("steady", flush=True)
-executor(x)
-"""
-
-
-def moves_of_weight(fusion):
-    """How often oneDNN moves the weight that is used twice, in one step."""
-    environment = os.environ | {"ONEDNN_VERBOSE": "profile"}
-    command = [sys.executable, "-c", STEPS, fusion]
-    record = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
-    steady = record[record.index("steady") :].splitlines()
-    return sum(",exec," in line and ",reorder," in line and ",32x32x3x3," in line for line in steady)
-
-
-def test_packs_once_a_step():
-    moves = moves_of_weight("off")
-    assert moves in (0, 2 * MICRO_BATCHES)  # 0: this processor's kernels read the plain layout
-    assert moves_of_weight("exact") == (2 if moves else 0)
