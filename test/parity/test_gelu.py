@@ -1,4 +1,4 @@
-"""GELU by loops of our own: eager's bits, of both formulas and in every shape, with oneDNN and without."""
+"""GELU has eager's bits, of both formulas and in every shape, with oneDNN and without."""
 
 import copy
 

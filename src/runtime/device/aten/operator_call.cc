@@ -17,7 +17,6 @@
 
 #include "base/error.h"
 #include "base/own_generator.h"
-#include "runtime/device/aten/gelu_call.h"
 #include "runtime/device/aten/operator_signature.h"
 #include "runtime/device/aten/refusal.h"
 #include "runtime/kernels/basic.h"
@@ -567,7 +566,6 @@ std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& recorded, const S
   bool tensors_only = true;
   std::vector<Result> results = homesOf(instruction, op, slots, tensors_only);
   if (results.empty()) return std::make_unique<InPlaceCall>(instruction, op, slots);
-  if (std::unique_ptr<Call> call = makeGeluCall(instruction, slots)) return call;
   if (CopyCall::fits(instruction))
     return std::make_unique<CopyCall>(slots.ref(static_cast<int32_t>(instruction.args[0].i)), results[0].slot);
   const bool has_all = results.size() == op.schema().returns().size() && tensors_only &&
