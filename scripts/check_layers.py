@@ -59,7 +59,8 @@ LAYERS = {
     # operators/ are LibTorch operators like ATen's: the capture records them, the devices look them up by name.
     "src/operators": (
         "base ir capture/annotate.h capture/capture_body.h include "
-        "runtime/kernels/constants.h runtime/kernels/operator_lookup.h runtime/kernels/parallel.h",
+        "runtime/kernels/constants.h runtime/kernels/gelu_loops.h runtime/kernels/norm_loops.h "
+        "runtime/kernels/operator_lookup.h runtime/kernels/parallel.h",
         TORCH,
     ),
     # From the user's options to a model that runs, each over those before it.

@@ -4,13 +4,15 @@
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
 
-#include "base/processor_loops.h"
-#include "operators/gelu_loops.h"
 #include "operators/library.h"
+#include "runtime/kernels/gelu_loops.h"
 #include "runtime/kernels/parallel.h"
 
 namespace abele::operators {
 namespace {
+
+using runtime::loops::GeluLoops;
+using runtime::loops::geluLoops;
 
 // Elements that are worth another thread.
 constexpr int64_t kRange = 16384;
@@ -29,14 +31,6 @@ const GeluLoops* loopsOver(const at::Tensor& x, const at::Tensor& grad, const at
 }
 
 }  // namespace
-
-const GeluLoops* geluLoops() {
-#if defined(__x86_64__)
-  return loopsFor(avx2::kGelu, avx512::kGelu);
-#else
-  return nullptr;
-#endif
-}
 
 at::Tensor& geluInto(const at::Tensor& x, at::Tensor& out) {
   const GeluLoops* loops = loopsOver(x, x, out);

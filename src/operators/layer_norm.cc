@@ -7,13 +7,16 @@
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 
-#include "base/processor_loops.h"
 #include "operators/library.h"
-#include "operators/norm_loops.h"
+#include "runtime/kernels/norm_loops.h"
 #include "runtime/kernels/parallel.h"
 
 namespace abele::operators {
 namespace {
+
+using runtime::loops::NormLoops;
+using runtime::loops::normLoops;
+using runtime::loops::NormRows;
 
 // Elements that are worth another thread, and rows whose gradients are taken while they are in the cache.
 constexpr int64_t kRange = 16384, kBlock = 16;
@@ -38,14 +41,6 @@ at::Tensor statisticsOf(const at::Tensor& x, size_t normalized) {
 }
 
 }  // namespace
-
-const NormLoops* normLoops() {
-#if defined(__x86_64__)
-  return loopsFor(avx2::kNorm, avx512::kNorm);
-#else
-  return nullptr;
-#endif
-}
 
 ThreeTensors layerNormInto(const at::Tensor& x, at::IntArrayRef shape, const at::Tensor& weight, const at::Tensor& bias,
                            double eps, at::Tensor& y, at::Tensor& mean, at::Tensor& scale) {

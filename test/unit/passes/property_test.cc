@@ -20,7 +20,6 @@ constexpr PipelineFacts kAllFacts{.training = true,
                                   .fuses_loss = true,
                                   .approximates = true,
                                   .fuses_accumulation = true,
-                                  .packs_convolutions = true,
                                   .has_several_spaces = true};
 
 ir::Graph randomGraph(uint32_t seed) { return test::RandomGraph(seed).make(); }

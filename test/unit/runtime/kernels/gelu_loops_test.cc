@@ -8,9 +8,9 @@
 #include <c10/util/BFloat16.h>
 #include <gtest/gtest.h>
 
-#include "operators/gelu_loops.h"
+#include "runtime/kernels/gelu_loops.h"
 
-namespace abele::operators {
+namespace abele::runtime::loops {
 namespace {
 
 constexpr double kUnit = 0x1p-24;  // of float32
@@ -111,4 +111,4 @@ INSTANTIATE_TEST_SUITE_P(Processors, Gelu, ::testing::Values("avx2", "avx512"),
                          [](const auto& row) { return row.param; });
 
 }  // namespace
-}  // namespace abele::operators
+}  // namespace abele::runtime::loops

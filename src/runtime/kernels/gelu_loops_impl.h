@@ -6,9 +6,9 @@
 
 #include <bit>
 
-#include "operators/gelu_loops.h"
+#include "runtime/kernels/gelu_loops.h"
 
-namespace abele::operators::ABELE_LOOPS {
+namespace abele::runtime::loops::ABELE_LOOPS {
 namespace {
 
 inline float multiplyAdd(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
@@ -79,4 +79,4 @@ void backwardBf16(int64_t count, uint16_t* __restrict to, const uint16_t* __rest
 
 const GeluLoops kGelu = {forward, forwardBf16, backward, backwardBf16};
 
-}  // namespace abele::operators::ABELE_LOOPS
+}  // namespace abele::runtime::loops::ABELE_LOOPS

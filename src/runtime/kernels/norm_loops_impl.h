@@ -4,9 +4,9 @@
 #error "ABELE_LOOPS names the kind of processor"
 #endif
 
-#include "operators/norm_loops.h"
+#include "runtime/kernels/norm_loops.h"
 
-namespace abele::operators::ABELE_LOOPS {
+namespace abele::runtime::loops::ABELE_LOOPS {
 namespace {
 
 constexpr int64_t kLanes = 16;
@@ -135,4 +135,4 @@ void parameterGradients(int64_t begin, int64_t end, int64_t first, int64_t last,
 
 const NormLoops kNorm = {forward, inputGradient, parameterGradients};
 
-}  // namespace abele::operators::ABELE_LOOPS
+}  // namespace abele::runtime::loops::ABELE_LOOPS

@@ -8,9 +8,9 @@
 
 #include <gtest/gtest.h>
 
-#include "operators/norm_loops.h"
+#include "runtime/kernels/norm_loops.h"
 
-namespace abele::operators {
+namespace abele::runtime::loops {
 namespace {
 
 constexpr double kUnit = 0x1p-24;  // of float32
@@ -187,4 +187,4 @@ INSTANTIATE_TEST_SUITE_P(Processors, Norm, ::testing::Values("avx2", "avx512"),
                          [](const auto& row) { return row.param; });
 
 }  // namespace
-}  // namespace abele::operators
+}  // namespace abele::runtime::loops

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace abele::operators {
+namespace abele::runtime::loops {
 
 /// Loops for one kind of processor.
 struct GeluLoops {
@@ -28,4 +28,4 @@ namespace avx512 {
 extern const GeluLoops kGelu;
 }
 
-}  // namespace abele::operators
+}  // namespace abele::runtime::loops

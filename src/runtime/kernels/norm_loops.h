@@ -5,12 +5,12 @@
 //
 // Bounds against the real numbers, with u = 2^-24, n the width, k = n / 32 + 10, A the largest |x| of a row and
 // h = (x - m) s: m within k u A; s within (k + 4) u s; y within u (|w| (2 k + 8) (A s + |h|) + 2 |b|). The gradients
-// are bounded in test/unit/operators/norm_test.cc. They hold while k u A s is far below 1.
+// are bounded in test/unit/runtime/kernels/norm_loops_test.cc. They hold while k u A s is far below 1.
 #pragma once
 
 #include <cstdint>
 
-namespace abele::operators {
+namespace abele::runtime::loops {
 
 /// What both directions of one normalisation name. Rows are [num_rows, width]; weight and bias [width].
 struct NormRows {
@@ -41,4 +41,4 @@ namespace avx512 {
 extern const NormLoops kNorm;
 }
 
-}  // namespace abele::operators
+}  // namespace abele::runtime::loops

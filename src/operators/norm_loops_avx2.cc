@@ -1,2 +1,0 @@
-#define ABELE_LOOPS avx2
-#include "operators/norm_loops_impl.h"
