@@ -11,7 +11,7 @@
 namespace abele {
 
 namespace {
-constexpr const char* kName = "data accessor";
+constexpr const char* kAccessorName = "data accessor";
 }  // namespace
 
 struct AsynchronousDataAccessor::Impl {
@@ -52,7 +52,7 @@ AsynchronousDataAccessor& AsynchronousDataAccessor::operator=(AsynchronousDataAc
 AsynchronousDataAccessor::~AsynchronousDataAccessor() = default;
 
 bool AsynchronousDataAccessor::next(std::vector<at::Tensor>& batch) {
-  Impl& self = here(impl_, kName);
+  Impl& self = here(impl_, kAccessorName);
   if (!self.has_begun) self.startPass();
   self.is_fresh = false;
   if (self.open().next(batch)) return true;
@@ -62,12 +62,12 @@ bool AsynchronousDataAccessor::next(std::vector<at::Tensor>& batch) {
 }
 
 void AsynchronousDataAccessor::reset() {
-  Impl& self = here(impl_, kName);
+  Impl& self = here(impl_, kAccessorName);
   self.open();
   if (!self.is_fresh) self.startPass();
 }
 
-void AsynchronousDataAccessor::terminate() { here(impl_, kName).batches.reset(); }
+void AsynchronousDataAccessor::terminate() { here(impl_, kAccessorName).batches.reset(); }
 
 AsynchronousDataAccessor::Iterator AsynchronousDataAccessor::begin() {
   reset();
@@ -76,10 +76,10 @@ AsynchronousDataAccessor::Iterator AsynchronousDataAccessor::begin() {
   return first;
 }
 const std::vector<at::Tensor>& AsynchronousDataAccessor::Iterator::operator*() const {
-  return here(accessor_->impl_, kName).current;
+  return here(accessor_->impl_, kAccessorName).current;
 }
 AsynchronousDataAccessor::Iterator& AsynchronousDataAccessor::Iterator::operator++() {
-  if (!accessor_->next(here(accessor_->impl_, kName).current)) accessor_ = nullptr;
+  if (!accessor_->next(here(accessor_->impl_, kAccessorName).current)) accessor_ = nullptr;
   return *this;
 }
 

@@ -31,7 +31,7 @@ void checkLoading(const DataLoaderOptions& loading) {
                  .remedy = "number the processes from 0"});
 }
 
-constexpr const char* kName = "data loader";
+constexpr const char* kLoaderName = "data loader";
 
 /// Is there something besides tensors in the form of a structure (abele/structure.h)?
 bool holdsOthers(std::string_view form) {
@@ -194,14 +194,14 @@ DataLoader::DataLoader(DataLoader&&) noexcept = default;
 DataLoader& DataLoader::operator=(DataLoader&&) noexcept = default;
 DataLoader::~DataLoader() = default;
 
-int64_t DataLoader::combinedBatchSize() const { return here(impl_, kName).combined; }
-int64_t DataLoader::size() const { return here(impl_, kName).open().size(); }
+int64_t DataLoader::combinedBatchSize() const { return here(impl_, kLoaderName).combined; }
+int64_t DataLoader::size() const { return here(impl_, kLoaderName).open().size(); }
 
-const Options& DataLoader::options() const { return here(impl_, kName).options; }
-void DataLoader::terminate() { here(impl_, kName).batches.reset(); }
+const Options& DataLoader::options() const { return here(impl_, kLoaderName).options; }
+void DataLoader::terminate() { here(impl_, kLoaderName).batches.reset(); }
 
 bool DataLoader::next(std::vector<at::Tensor>& batch) {
-  Impl& self = here(impl_, kName);
+  Impl& self = here(impl_, kLoaderName);
   self.is_fresh = false;
   if (!self.open().next(batch)) return false;
   ++self.position.batches;
@@ -209,36 +209,38 @@ bool DataLoader::next(std::vector<at::Tensor>& batch) {
 }
 
 void DataLoader::reset() {
-  Impl& self = here(impl_, kName);
+  Impl& self = here(impl_, kLoaderName);
   self.open().startPass();
   self.position = {.pass = self.position.pass + 1};
   self.is_fresh = true;
 }
 
-LoaderPosition DataLoader::position() const { return here(impl_, kName).position; }
+LoaderPosition DataLoader::position() const { return here(impl_, kLoaderName).position; }
 
-bool DataLoader::isInOrder() const { return here(impl_, kName).is_in_order; }
+bool DataLoader::isInOrder() const { return here(impl_, kLoaderName).is_in_order; }
 
 void DataLoader::seek(const LoaderPosition& position) {
   ABELE_REQUIRE(position.pass >= 0 && position.batches >= 0, E0801,
                 {.what = cat("the position of a loader is pass ", position.pass, ", batch ", position.batches),
                  .expected = "0 or more",
                  .remedy = "pass what position() returned"});
-  Impl& self = here(impl_, kName);
+  Impl& self = here(impl_, kLoaderName);
   self.open().seek(position);
   self.position = position;
   self.is_fresh = true;
 }
 
-const std::vector<at::Tensor>& DataLoader::Iterator::operator*() const { return here(loader_->impl_, kName).current; }
+const std::vector<at::Tensor>& DataLoader::Iterator::operator*() const {
+  return here(loader_->impl_, kLoaderName).current;
+}
 DataLoader::Iterator& DataLoader::Iterator::operator++() {
-  if (!loader_->next(here(loader_->impl_, kName).current)) loader_ = nullptr;
+  if (!loader_->next(here(loader_->impl_, kLoaderName).current)) loader_ = nullptr;
   return *this;
 }
 
 DataLoader::Iterator DataLoader::begin() {
   // The constructor has started a pass already; a second shuffle before the first batch would only waste one order.
-  if (!here(impl_, kName).is_fresh) reset();
+  if (!here(impl_, kLoaderName).is_fresh) reset();
   Iterator first(this);
   ++first;
   return first;

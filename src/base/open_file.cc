@@ -16,13 +16,6 @@ namespace {
 
 constexpr uint64_t kMostAtOnce = uint64_t{1} << 30;  // bytes: Linux reads less than twice as many by one call
 
-const char* kindOf(mode_t mode) {
-  if (S_ISDIR(mode)) return "a folder";
-  if (S_ISFIFO(mode)) return "a pipe";
-  if (S_ISSOCK(mode)) return "a socket";
-  return "a device";
-}
-
 [[noreturn]] void refuse(const std::string& path, std::string found, std::string remedy) {
   throwUser(ErrorCode::E0712,
             {.what = "a file cannot be read", .at = path, .found = std::move(found), .remedy = std::move(remedy)});
@@ -31,6 +24,14 @@ const char* kindOf(mode_t mode) {
 constexpr const char* kRemedy = "check that the file exists and may be read";
 
 }  // namespace
+
+const char* fileKind(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  if (S_ISCHR(mode) || S_ISBLK(mode)) return "a device";
+  return "no file";
+}
 
 OpenFile::OpenFile(std::string path) : path_(std::move(path)) {
   if (path_.find('\0') != path_.npos) refuse(path_, "a zero byte, where the system would end the name", kRemedy);
@@ -46,7 +47,7 @@ OpenFile::OpenFile(std::string path) : path_(std::move(path)) {
   }
   ::close(file_);
   error != 0 ? refuse(path_, std::strerror(error), kRemedy)
-             : refuse(path_, kindOf(status.st_mode), "name an ordinary file");
+             : refuse(path_, fileKind(status.st_mode), "name an ordinary file");
 }
 
 OpenFile::~OpenFile() { ::close(file_); }

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include <sys/types.h>
+
 namespace abele {
 
 /// Threads: safe.
@@ -27,5 +29,8 @@ class OpenFile {
   int file_ = -1;
   uint64_t size_ = 0;
 };
+
+/// What is in the place of an ordinary file: "a folder", "a pipe".
+const char* fileKind(mode_t mode);
 
 }  // namespace abele

@@ -50,14 +50,6 @@ auto again(Fn&& call) {
   return result;
 }
 
-const char* kindOf(mode_t mode) {
-  if (S_ISDIR(mode)) return "a folder";
-  if (S_ISFIFO(mode)) return "a pipe";
-  if (S_ISSOCK(mode)) return "a socket";
-  if (S_ISCHR(mode) || S_ISBLK(mode)) return "a device";
-  return "no file";
-}
-
 [[noreturn]] void refuseWrite(const std::string& path, std::string found) {
   throwUser(ErrorCode::E0712, {.what = "a file cannot be written",
                                .at = path,
@@ -199,7 +191,7 @@ void writeWholeFile(const std::string& path, const std::function<void(const Writ
   struct stat status {};
   if (::fstatat(folder.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(status.st_mode) &&
       !S_ISLNK(status.st_mode))
-    refuseWrite(path, kindOf(status.st_mode));
+    refuseWrite(path, fileKind(status.st_mode));
   removeLeftoversIn(folder.get());
   PartialFile file(folder.get());
   const auto require = [&](bool done) {

@@ -25,7 +25,7 @@ namespace {
 
 using host::NamedTensor;
 using host::OptimizerTensors;
-using Names = std::vector<std::vector<std::string>>;
+using ParameterNames = std::vector<std::vector<std::string>>;
 
 bool isNumber(const py::object& value) {
   if (!value || PyBool_Check(value.ptr())) return false;
@@ -223,7 +223,7 @@ class TorchState : public host::HostState {
   /// visit(parameter as the optimizer holds it, its name in the model), of all groups.
   template <class Visit>
   void visitParameters(const std::vector<NamedTensor>& tensors, const Visit& visit) const {
-    const Names names = host::namesOf(optimizer_, tensors);
+    const ParameterNames names = host::namesOf(optimizer_, tensors);
     size_t group = 0;
     for (const py::handle each : optimizer_.groups()) {
       size_t i = 0;
@@ -255,7 +255,7 @@ class OurState : public host::HostState {
   }
   void write(const host::StoredTensors& state, const std::vector<NamedTensor>& tensors, int64_t /*updates*/) override {
     const WithGil gil;
-    Names names = host::trainedNamesOf(optimizer_, tensors);
+    ParameterNames names = host::trainedNamesOf(optimizer_, tensors);
     names.pop_back();  // parameters of no group have no entry
     py::dict both;
     both["ipu_state"] = readWithoutGil([&] { return host::inPopTorch(state); });

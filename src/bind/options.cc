@@ -85,7 +85,7 @@ Options::Values complete(const PythonOptions& self) {
 
 PyObject* note_receiver = nullptr;  // receiver(level of Python's logging, text). Guarded by the GIL, never released.
 
-void toPython(log::Level level, const std::string& text) {
+void passToPython(log::Level level, const std::string& text) {
   const WithGil gil;
   const int number = level <= log::Level::kDebug ? 10 : level == log::Level::kInfo ? 20 : 30;
   const auto receiver = py::reinterpret_borrow<py::object>(note_receiver);
@@ -250,7 +250,7 @@ py::list enumerations() {
 
 }  // namespace
 
-PythonNotes::PythonNotes() : listener_(toPython) {}
+PythonNotes::PythonNotes() : listener_(passToPython) {}
 
 void registerOptions(py::module_& module) {
   py::class_<PythonOptions>(module, "OptionValues")

@@ -42,14 +42,15 @@ void registerTracing(py::module_& module) {
   module.def(
       "notebookOfReport",
       [](const std::string& title, const std::string& report, const std::vector<std::string>& facts) {
-        return host::notebookOfReport(title, nlohmann::json::parse(report), facts);
+        return host::notebookOfReport(title, nlohmann::ordered_json::parse(report), facts);
       },
       py::arg("title"), py::arg("report"), py::arg("facts") = std::vector<std::string>());
   module.def("notebookOfModel", &host::notebookOfModel, py::arg("title"));
   module.def(
       "notebookOfSimulation",
       [](const std::string& simulation, const std::string& trace) {
-        return host::notebookOfSimulation(nlohmann::json::parse(simulation), nlohmann::json::parse(trace));
+        return host::notebookOfSimulation(nlohmann::ordered_json::parse(simulation),
+                                          nlohmann::ordered_json::parse(trace));
       },
       py::arg("simulation"), py::arg("trace"));
   module.def("traceClock", &TraceFile::now);

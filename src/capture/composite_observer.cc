@@ -86,7 +86,7 @@ std::unique_ptr<at::ObserverContext> beforeDivision(const Recorder& recorder, c1
   return is_mean ? std::make_unique<MeanOfLoss>() : nullptr;
 }
 
-std::unique_ptr<at::ObserverContext> beforeOperator(const at::RecordFunction& function) {
+std::unique_ptr<at::ObserverContext> beforeComposite(const at::RecordFunction& function) {
   Recorder* recorder = currentRecorder();
   if (recorder == nullptr || recorder->isInsideOperator()) return nullptr;
   recorder->requireKnownMemory(inputsOf(function));
@@ -112,7 +112,7 @@ std::unique_ptr<at::ObserverContext> beforeOperator(const at::RecordFunction& fu
   return nullptr;
 }
 
-void afterOperator(const at::RecordFunction& function, at::ObserverContext* context) {
+void afterComposite(const at::RecordFunction& function, at::ObserverContext* context) {
   Recorder* recorder = currentRecorder();
   const bool is_mean = dynamic_cast<MeanOfLoss*>(context) != nullptr;
   if (recorder == nullptr || recorder->isInsideOperator() || !(is_mean || isLoss(function.name()))) return;
@@ -129,7 +129,7 @@ void afterOperator(const at::RecordFunction& function, at::ObserverContext* cont
 }  // namespace
 
 CompositeObserver::CompositeObserver()
-    : handle_(at::addThreadLocalCallback(at::RecordFunctionCallback(beforeOperator, afterOperator)
+    : handle_(at::addThreadLocalCallback(at::RecordFunctionCallback(beforeComposite, afterComposite)
                                              .needsInputs(true)
                                              .needsOutputs(true)
                                              .scopes({at::RecordScope::FUNCTION}))) {}

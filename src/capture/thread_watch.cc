@@ -97,11 +97,11 @@ std::shared_ptr<ThreadWatch::Finding>& served() {
 
 // RecordFunction::inputs() asserts, in units compiled without NDEBUG, a flag that a release build of torch never sets.
 // So the member itself is named here, as an explicit instantiation may.
-using Inputs = c10::ArrayRef<const c10::IValue>;
-Inputs watchedInputsOf(const at::RecordFunction& function);
-template <Inputs at::RecordFunction::*member>
+using WatchedArray = c10::ArrayRef<const c10::IValue>;
+WatchedArray watchedInputsOf(const at::RecordFunction& function);
+template <WatchedArray at::RecordFunction::*member>
 struct WatchedInputs {
-  friend Inputs watchedInputsOf(const at::RecordFunction& function) { return function.*member; }
+  friend WatchedArray watchedInputsOf(const at::RecordFunction& function) { return function.*member; }
 };
 template struct WatchedInputs<&at::RecordFunction::inputs_>;
 
@@ -188,7 +188,7 @@ struct Reading : at::ObserverContext {
   bool is_derived = false;  // it reads what was made of memory of a model
 };
 
-std::unique_ptr<at::ObserverContext> beforeOperator(const at::RecordFunction& function) {
+std::unique_ptr<at::ObserverContext> noteReads(const at::RecordFunction& function) {
   std::shared_ptr<ThreadWatch::Finding> finding;
   std::unique_ptr<Reading> reading;
   {
@@ -210,7 +210,7 @@ std::unique_ptr<at::ObserverContext> beforeOperator(const at::RecordFunction& fu
   return reading;
 }
 
-void afterOperator(const at::RecordFunction& function, at::ObserverContext* context) {
+void noteEnd(const at::RecordFunction& function, at::ObserverContext* context) {
   if (context == nullptr) return;
   Watched& watched = Watched::instance();
   std::lock_guard lock(watched.mutex);
@@ -288,7 +288,7 @@ ThreadWatch::ThreadWatch(std::function<std::string()> source_location) : finding
     std::lock_guard lock(watched.mutex);
     is_first = watched.captures.empty();
     if (is_first)
-      watched.callback = at::addGlobalCallback(at::RecordFunctionCallback(beforeOperator, afterOperator)
+      watched.callback = at::addGlobalCallback(at::RecordFunctionCallback(noteReads, noteEnd)
                                                    .needsInputs(true)
                                                    .needsOutputs(true)
                                                    .scopes({at::RecordScope::FUNCTION}));

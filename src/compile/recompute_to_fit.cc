@@ -23,7 +23,7 @@ constexpr size_t kFewCandidates = 12;
 constexpr int kMostRemovals = 24;
 
 /// A value of the stash that backward reads and could make again.
-struct Candidate {
+struct RecomputeCandidate {
   ValueId value = ir::kNone;
   int device = 0;
   int64_t bytes = 0;    // of all frames
@@ -46,11 +46,11 @@ class Chooser {
     findLocals();
     findCandidates();
     Recomputed result{.needed = true, .of = static_cast<int64_t>(all_.size())};
-    std::vector<Candidate> chosen;
+    std::vector<RecomputeCandidate> chosen;
     for (size_t w = 0; w < plan_.device_of.size(); ++w) {
       const int device = plan_.device_of[w];
       if (options_.device_memory.spare(device, peaks[w]) >= 0) continue;
-      const std::vector<Candidate> here = chooseFor(w, options_.device_memory.of(device));
+      const std::vector<RecomputeCandidate> here = chooseFor(w, options_.device_memory.of(device));
       chosen.insert(chosen.end(), here.begin(), here.end());
       log::info("recompute to fit: device ", device, ": ", here.size(), " values");
     }
@@ -101,7 +101,8 @@ class Chooser {
                         .bytes = plan::alignUp(graph_.values[base].type.extentBytes()) * framesOf(home)});
       });
     }
-    std::sort(all_.begin(), all_.end(), [](const Candidate& a, const Candidate& b) { return a.value < b.value; });
+    std::sort(all_.begin(), all_.end(),
+              [](const RecomputeCandidate& a, const RecomputeCandidate& b) { return a.value < b.value; });
     is_candidate_ = std::move(is_candidate);
   }
 
@@ -146,9 +147,9 @@ class Chooser {
   }
 
   // Most bytes for its time first. What runs again for one value is there for the next.
-  std::vector<Candidate> greedyOrder(int device) const {
-    std::vector<Candidate> left, order;
-    for (const Candidate& c : all_)
+  std::vector<RecomputeCandidate> greedyOrder(int device) const {
+    std::vector<RecomputeCandidate> left, order;
+    for (const RecomputeCandidate& c : all_)
       if (c.device == device) left.push_back(c);
     std::vector<bool> again(graph_.values.size(), false), done(graph_.nodes.size(), false), held(again);
     // What a candidate adds only falls while others are chosen, so old values do for a few rounds.
@@ -175,11 +176,11 @@ class Chooser {
   }
   static constexpr size_t kLookAtAll = 256, kRounds = 16;
 
-  int64_t timeOf(const std::vector<Candidate>& chosen) const {
+  int64_t timeOf(const std::vector<RecomputeCandidate>& chosen) const {
     int64_t time_ns = 0;
     std::vector<bool> again(graph_.values.size(), false), done(graph_.nodes.size(), false), held(again);
-    for (const Candidate& c : chosen) again[c.value] = true;
-    for (const Candidate& c : chosen) {
+    for (const RecomputeCandidate& c : chosen) again[c.value] = true;
+    for (const RecomputeCandidate& c : chosen) {
       const Effort effort = effortFor(c.value, again, done, held);
       time_ns += effort.time_ns;
       for (const ir::Node* node : effort.nodes) done[static_cast<size_t>(node - graph_.nodes.data())] = true;
@@ -188,10 +189,11 @@ class Chooser {
   }
 
   // --- plans ---------------------------------------------------------------------------------------------------------
-  std::vector<ValueId> keptWithout(const std::vector<Candidate>& chosen) const {
+  std::vector<ValueId> keptWithout(const std::vector<RecomputeCandidate>& chosen) const {
     std::vector<ValueId> kept = captured_.kept;
-    for (const Candidate& c : all_)
-      if (std::none_of(chosen.begin(), chosen.end(), [&](const Candidate& other) { return other.value == c.value; }))
+    for (const RecomputeCandidate& c : all_)
+      if (std::none_of(chosen.begin(), chosen.end(),
+                       [&](const RecomputeCandidate& other) { return other.value == c.value; }))
         kept.push_back(c.value);
     return kept;
   }
@@ -204,7 +206,7 @@ class Chooser {
     return plan::makePlan(graph, plan_options_);
   }
 
-  int64_t peakWith(const std::vector<Candidate>& chosen, size_t worker) const {
+  int64_t peakWith(const std::vector<RecomputeCandidate>& chosen, size_t worker) const {
     ir::Graph graph = graph_;
     passes::PassContext context;
     context.recompute = rules_;
@@ -213,10 +215,10 @@ class Chooser {
     return plan::peakDeviceBytes(planOf(std::move(graph)))[worker];
   }
 
-  std::vector<Candidate> chooseFor(size_t worker, int64_t limit) const {
-    const std::vector<Candidate> order = greedyOrder(plan_.device_of[worker]);
+  std::vector<RecomputeCandidate> chooseFor(size_t worker, int64_t limit) const {
+    const std::vector<RecomputeCandidate> order = greedyOrder(plan_.device_of[worker]);
     const auto first = [&](size_t count) {
-      return std::vector<Candidate>(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count));
+      return std::vector<RecomputeCandidate>(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count));
     };
     // The least number of the order's first that fits, where more never need more; else any that fits.
     size_t fits = 0, low = 0, high = order.size();
@@ -243,32 +245,34 @@ class Chooser {
       return withoutTheUnneeded(first(high), worker, limit);
     }
     if (order.size() <= kFewCandidates)
-      if (std::vector<Candidate> any = anyThatFits(order, worker, limit); !any.empty()) return any;
+      if (std::vector<RecomputeCandidate> any = anyThatFits(order, worker, limit); !any.empty()) return any;
     const auto least =
         std::min_element(peaks.begin(), peaks.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     return least == peaks.end() ? order : first(least->first);
   }
 
   // Keeps what need not be made again after all, the longest time first.
-  std::vector<Candidate> withoutTheUnneeded(std::vector<Candidate> chosen, size_t worker, int64_t limit) const {
-    std::vector<Candidate> by_time = chosen;
+  std::vector<RecomputeCandidate> withoutTheUnneeded(std::vector<RecomputeCandidate> chosen, size_t worker,
+                                                     int64_t limit) const {
+    std::vector<RecomputeCandidate> by_time = chosen;
     std::stable_sort(by_time.begin(), by_time.end(),
-                     [](const Candidate& a, const Candidate& b) { return a.time_ns > b.time_ns; });
+                     [](const RecomputeCandidate& a, const RecomputeCandidate& b) { return a.time_ns > b.time_ns; });
     int plans = 0;
-    for (const Candidate& c : by_time) {
+    for (const RecomputeCandidate& c : by_time) {
       if (++plans > kMostRemovals) break;
-      std::vector<Candidate> fewer = chosen;
-      std::erase_if(fewer, [&](const Candidate& other) { return other.value == c.value; });
+      std::vector<RecomputeCandidate> fewer = chosen;
+      std::erase_if(fewer, [&](const RecomputeCandidate& other) { return other.value == c.value; });
       if (timeOf(fewer) < timeOf(chosen) && peakWith(fewer, worker) <= limit) chosen = std::move(fewer);
     }
     return chosen;
   }
 
   // Of all sets the one of the least time that fits; empty: none does.
-  std::vector<Candidate> anyThatFits(const std::vector<Candidate>& order, size_t worker, int64_t limit) const {
-    std::vector<Candidate> best;
+  std::vector<RecomputeCandidate> anyThatFits(const std::vector<RecomputeCandidate>& order, size_t worker,
+                                              int64_t limit) const {
+    std::vector<RecomputeCandidate> best;
     for (uint32_t set = 1; set < (1U << order.size()); ++set) {
-      std::vector<Candidate> chosen;
+      std::vector<RecomputeCandidate> chosen;
       for (size_t i = 0; i < order.size(); ++i)
         if ((set >> i) & 1U) chosen.push_back(order[i]);
       if ((best.empty() || timeOf(chosen) < timeOf(best)) && peakWith(chosen, worker) <= limit) best = chosen;
@@ -284,7 +288,7 @@ class Chooser {
   plan::Plan plan_;
   passes::RecomputeRules rules_;
   std::vector<bool> repeatable_, is_candidate_, in_one_task_;  // by value
-  std::vector<Candidate> all_;
+  std::vector<RecomputeCandidate> all_;
 };
 
 }  // namespace

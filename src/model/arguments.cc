@@ -30,7 +30,7 @@ const char* layoutName(at::Layout layout) {
 
 std::string typeName(DType type) { return std::string(c10::getDtypeNames(static_cast<at::ScalarType>(type)).first); }
 
-void requireDense(const at::Tensor& tensor) {
+void requireDenseTensor(const at::Tensor& tensor) {
   const bool nested = tensor.is_nested();
   ABELE_REQUIRE(
       !nested && tensor.layout() == at::kStrided, E0708,
@@ -70,13 +70,13 @@ std::optional<at::ScalarType> narrowType(at::ScalarType type) {
 
 void requireDense(const std::vector<at::Tensor>& inputs) {
   for (const at::Tensor& tensor : inputs)
-    if (tensor.defined()) requireDense(tensor);
+    if (tensor.defined()) requireDenseTensor(tensor);
 }
 
 std::vector<at::Tensor> deviceInputs(const std::vector<at::Tensor>& given, const ArgumentRules& rules) {
   std::vector<at::Tensor> inputs;
   for (at::Tensor tensor : given) {
-    requireDense(tensor);
+    requireDenseTensor(tensor);
     requireElements(tensor);
     requireType(tensor, rules.policy.input_types);
     requireMemory(tensor, cat("input ", inputs.size()));

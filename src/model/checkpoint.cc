@@ -24,7 +24,7 @@ constexpr int kDigits = 10, kPartDigits = 5;
 // Where each kind of tensor is in the file.
 constexpr std::string_view kWeights = "model/", kOptimizer = "optimizer/", kOther = "other/", kText = "text/";
 constexpr const char* kRandom = "random/devices";
-constexpr const char* kStep = "abele.step";
+constexpr const char* kStepEntry = "abele.step";
 
 /// "step-0000000003"
 std::string stem(int64_t step) {
@@ -129,7 +129,7 @@ StoredTensors tensorsOf(const Checkpoint& checkpoint) {
 std::map<std::string, std::string> metadataOf(const Checkpoint& checkpoint) {
   std::map<std::string, std::string> metadata;
   putAll(metadata, kText, checkpoint.texts);
-  metadata.emplace(kStep, std::to_string(checkpoint.step));
+  metadata.emplace(kStepEntry, std::to_string(checkpoint.step));
   return metadata;
 }
 
@@ -188,7 +188,7 @@ PartList writePart(const std::string& folder, const std::string& stem, const Che
     if (tensor.process == process) own.emplace(name, tensor);
   }
   if (process >= parts || own.empty()) return list;
-  std::map<std::string, std::string> metadata = {{kStep, std::to_string(checkpoint.step)}};
+  std::map<std::string, std::string> metadata = {{kStepEntry, std::to_string(checkpoint.step)}};
   if (process == 0) metadata = metadataOf(checkpoint);
   metadata.emplace(kSetMark, mark);
   writeTensorFile((fs::path(folder) / partName(stem, process, parts)).string(), own, metadata);
@@ -249,7 +249,7 @@ Checkpoint readCheckpoint(const std::string& path) {
   removeLeftovers(fs::path(path).parent_path());
   const auto set = std::make_shared<const TensorSet>(path);
   const std::map<std::string, std::string> metadata = set->metadata();
-  const auto step = metadata.find(kStep);
+  const auto step = metadata.find(kStepEntry);
   const auto named = countOf(step == metadata.end() ? "" : step->second);
   ABELE_REQUIRE(named, E0501,
                 {.what = "a file of tensors that is no checkpoint",

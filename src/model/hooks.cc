@@ -11,28 +11,28 @@ namespace abele {
 namespace {
 
 using Hooks = std::map<int64_t, std::function<void()>>;
-struct Registry {
+struct HookRegistry {
   std::mutex mu;
   int64_t next = 1;
   Hooks pre, post;
 };
-Registry& registry() {
-  static auto* const all = new Registry;  // models of static lifetime outlive it otherwise
+HookRegistry& hookRegistry() {
+  static auto* const all = new HookRegistry;  // models of static lifetime outlive it otherwise
   return *all;
 }
 
 int64_t add(Hooks& hooks, std::function<void()> hook) {
   ABELE_REQUIRE(hook, E0708, {.what = "a hook around compilation that is no function", .remedy = "pass one"});
-  std::lock_guard lock(registry().mu);
-  hooks.emplace(registry().next, std::move(hook));
-  return registry().next++;
+  std::lock_guard lock(hookRegistry().mu);
+  hooks.emplace(hookRegistry().next, std::move(hook));
+  return hookRegistry().next++;
 }
 
 // A hook may register others, so none runs under the lock.
 void callAll(const Hooks& hooks) {
   Hooks copy;
   {
-    std::lock_guard lock(registry().mu);
+    std::lock_guard lock(hookRegistry().mu);
     copy = hooks;
   }
   for (const auto& [handle, hook] : copy) hook();
@@ -40,15 +40,15 @@ void callAll(const Hooks& hooks) {
 
 }  // namespace
 
-int64_t registerPreCompileHook(std::function<void()> hook) { return add(registry().pre, std::move(hook)); }
-int64_t registerPostCompileHook(std::function<void()> hook) { return add(registry().post, std::move(hook)); }
+int64_t registerPreCompileHook(std::function<void()> hook) { return add(hookRegistry().pre, std::move(hook)); }
+int64_t registerPostCompileHook(std::function<void()> hook) { return add(hookRegistry().post, std::move(hook)); }
 void removeCompileHook(int64_t handle) {
-  std::lock_guard lock(registry().mu);
-  registry().pre.erase(handle);
-  registry().post.erase(handle);
+  std::lock_guard lock(hookRegistry().mu);
+  hookRegistry().pre.erase(handle);
+  hookRegistry().post.erase(handle);
 }
-void host::callPreCompileHooks() { callAll(registry().pre); }
-void host::callPostCompileHooks() { callAll(registry().post); }
+void host::callPreCompileHooks() { callAll(hookRegistry().pre); }
+void host::callPostCompileHooks() { callAll(hookRegistry().post); }
 host::CompileHooks::~CompileHooks() {
   try {
     callPostCompileHooks();

@@ -26,12 +26,12 @@ struct Placed {
   ModulePlacement placement;
   WeakTensor first;  // of the module's tensors: another module may be at the same address later
 };
-struct Registry {
+struct PlacedRegistry {
   std::mutex mutex;
   std::map<const torch::nn::Module*, Placed> all;
 };
-Registry& registry() {
-  static auto* one = new Registry;
+PlacedRegistry& placedRegistry() {
+  static auto* one = new PlacedRegistry;
   return *one;
 }
 
@@ -89,11 +89,11 @@ void placeModules(const torch::nn::Module& module, const ModulePlacement& placem
          .remedy = "place the module before it, or begin a Block in forward"});
     ABELE_REQUIRE(ipu >= 0, E0708, {.what = cat("device of module ", path), .found = cat(ipu), .expected = ">= 0"});
   }
-  const std::lock_guard lock(registry().mutex);
-  std::erase_if(registry().all, [](const auto& entry) { return entry.second.first.expired(); });
-  registry().all.erase(&module);
+  const std::lock_guard lock(placedRegistry().mutex);
+  std::erase_if(placedRegistry().all, [](const auto& entry) { return entry.second.first.expired(); });
+  placedRegistry().all.erase(&module);
   if (!placement.empty())
-    registry().all.emplace(&module, Placed{placement, WeakTensor(tensors.front().tensor.getIntrusivePtr())});
+    placedRegistry().all.emplace(&module, Placed{placement, WeakTensor(tensors.front().tensor.getIntrusivePtr())});
 }
 
 ModulePlacement layersPerIpu(const torch::nn::Module& module, const std::string& layers,
@@ -125,9 +125,9 @@ PlacedModules::PlacedModules(const torch::nn::Module* module, const std::vector<
     : ordered_(ordered) {
   for (const NamedTensor& tensor : tensors) scope_of_.push_back(scopeOf(tensor.name));
   {
-    const std::lock_guard lock(registry().mutex);
-    const auto found = registry().all.find(module);
-    if (found == registry().all.end() || tensors.empty()) return;
+    const std::lock_guard lock(placedRegistry().mutex);
+    const auto found = placedRegistry().all.find(module);
+    if (found == placedRegistry().all.end() || tensors.empty()) return;
     const auto first = found->second.first.lock();
     if (!first || first.get() != tensors.front().tensor.unsafeGetTensorImpl()) return;
     placement_ = found->second.placement;

@@ -49,12 +49,12 @@ struct Known {
   std::weak_ptr<torch::nn::Module> module;
   ModulePlacement placement;
 };
-struct Registry {
+struct ScriptRegistry {
   std::mutex mutex;
   std::map<const void*, Known> all;
 };
-Registry& registry() {
-  static auto* const one = new Registry;  // models of static lifetime outlive it otherwise
+ScriptRegistry& scriptRegistry() {
+  static auto* const one = new ScriptRegistry;  // models of static lifetime outlive it otherwise
   return *one;
 }
 
@@ -69,7 +69,7 @@ std::shared_ptr<torch::nn::Module> moduleOf(Known& known, const Module& script) 
 }
 
 Known& knownOf(const Module& script) {
-  std::map<const void*, Known>& all = registry().all;
+  std::map<const void*, Known>& all = scriptRegistry().all;
   std::erase_if(all, [](const auto& entry) { return entry.second.script.expired(); });
   return all.try_emplace(script._ivalue().get(), Known{WeakObject(script._ivalue()), {}, {}}).first->second;
 }
@@ -207,12 +207,12 @@ void add(detail::Flat& flat, const c10::IValue& value) {
 }  // namespace
 
 std::shared_ptr<torch::nn::Module> moduleOfScript(const Module& script) {
-  const std::lock_guard lock(registry().mutex);
+  const std::lock_guard lock(scriptRegistry().mutex);
   return moduleOf(knownOf(script), script);
 }
 
 void placeScript(const Module& script, const ModulePlacement& placement) {
-  const std::lock_guard lock(registry().mutex);
+  const std::lock_guard lock(scriptRegistry().mutex);
   Known& known = knownOf(script);
   placeModules(*moduleOf(known, script), placement);
   known.placement = placement;

@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kOneFile = "model.safetensors", kIndex = "model.safetensors.index.json";
 constexpr std::string_view kStem = "model-", kEnd = ".safetensors";
 
-[[noreturn]] void refuse(const std::string& path, std::string found) {
+[[noreturn]] void refuseIndex(const std::string& path, std::string found) {
   throwUser(ErrorCode::E0501, {.what = "a damaged or foreign index of files of tensors",
                                .at = path,
                                .found = std::move(found),
@@ -66,15 +66,15 @@ TensorSet::TensorSet(std::string path) : path_(fileOf(path)) {
 void TensorSet::readIndex() {
   const std::string text = readWholeFile(path_, {}, kMostTextBytes);
   const Json index = boundedJson(text);
-  if (!index.is_object()) refuse(path_, "a text that is no JSON object, or has a name twice");
+  if (!index.is_object()) refuseIndex(path_, "a text that is no JSON object, or has a name twice");
   const auto map = index.find("weight_map");
-  if (map == index.end() || !map->is_object()) refuse(path_, "no weight_map");
+  if (map == index.end() || !map->is_object()) refuseIndex(path_, "no weight_map");
   const auto metadata = index.find("metadata");
-  if (metadata != index.end() && !metadata->is_object()) refuse(path_, "metadata that is no JSON object");
+  if (metadata != index.end() && !metadata->is_object()) refuseIndex(path_, "metadata that is no JSON object");
   std::map<std::string, std::shared_ptr<TensorFileReader>> by_name;
   for (const auto& [name, file] : map->items()) {
     if (!file.is_string() || !isPlainName(file.get<std::string>()))
-      refuse(path_, cat(name, " in ", textOf(file), " for a file of the same folder"));
+      refuseIndex(path_, cat(name, " in ", textOf(file), " for a file of the same folder"));
     std::shared_ptr<TensorFileReader>& reader = by_name[file.get<std::string>()];
     if (!reader)
       reader = std::make_shared<TensorFileReader>((fs::path(path_).parent_path() / file.get<std::string>()).string());
@@ -84,16 +84,16 @@ void TensorSet::readIndex() {
   for (const auto& [name, reader] : by_name) {
     files_.push_back(reader);
     for (const auto& [tensor, entry] : reader->entries())
-      if (find(tensor).file != reader.get()) refuse(path_, cat("no word of ", tensor, ", which is in ", name));
+      if (find(tensor).file != reader.get()) refuseIndex(path_, cat("no word of ", tensor, ", which is in ", name));
     const auto own = reader->metadata().find(kSetMark);
     if (mark.is_string() && (own == reader->metadata().end() || own->second != mark.get<std::string>()))
-      refuse(path_, cat(name, ", which was written at another time than the index"));
+      refuseIndex(path_, cat(name, ", which was written at another time than the index"));
   }
 }
 
 void TensorSet::add(const std::string& name, const std::shared_ptr<TensorFileReader>& file) {
   const auto entry = file->entries().find(name);
-  if (entry == file->entries().end()) refuse(path_, cat(name, " in ", file->path(), ", which has no such tensor"));
+  if (entry == file->entries().end()) refuseIndex(path_, cat(name, " in ", file->path(), ", which has no such tensor"));
   places_[name] = {file.get(), &entry->second};
 }
 

@@ -15,7 +15,7 @@ using runtime::loops::GeluLoops;
 using runtime::loops::geluLoops;
 
 // Elements that are worth another thread.
-constexpr int64_t kRange = 16384;
+constexpr int64_t kGeluRange = 16384;
 
 bool isDense(const at::Tensor& tensor) { return tensor.is_contiguous(); }
 
@@ -23,7 +23,7 @@ uint16_t* halves(at::Tensor& tensor) { return static_cast<uint16_t*>(tensor.muta
 const uint16_t* halves(const at::Tensor& tensor) { return static_cast<const uint16_t*>(tensor.const_data_ptr()); }
 
 // Null: ATen's kernel has to do it.
-const GeluLoops* loopsOver(const at::Tensor& x, const at::Tensor& grad, const at::Tensor& out) {
+const GeluLoops* geluLoopsOver(const at::Tensor& x, const at::Tensor& grad, const at::Tensor& out) {
   const bool has_type = x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16;
   const bool is_alike = grad.scalar_type() == x.scalar_type() && out.scalar_type() == x.scalar_type() &&
                         grad.sizes() == x.sizes() && out.sizes() == x.sizes();
@@ -33,9 +33,9 @@ const GeluLoops* loopsOver(const at::Tensor& x, const at::Tensor& grad, const at
 }  // namespace
 
 at::Tensor& geluInto(const at::Tensor& x, at::Tensor& out) {
-  const GeluLoops* loops = loopsOver(x, x, out);
+  const GeluLoops* loops = geluLoopsOver(x, x, out);
   if (!loops) return at::gelu_out(out, x);
-  runtime::shareOut(x.numel(), kRange, [&](int64_t begin, int64_t end) {
+  runtime::shareOut(x.numel(), kGeluRange, [&](int64_t begin, int64_t end) {
     if (x.scalar_type() == at::kFloat)
       loops->forward(end - begin, out.mutable_data_ptr<float>() + begin, x.const_data_ptr<float>() + begin);
     else
@@ -50,9 +50,9 @@ at::Tensor geluKernel(const at::Tensor& x) {
 }
 
 at::Tensor& geluBackwardInto(const at::Tensor& grad, const at::Tensor& x, at::Tensor& out) {
-  const GeluLoops* loops = loopsOver(x, grad, out);
+  const GeluLoops* loops = geluLoopsOver(x, grad, out);
   if (!loops) return at::gelu_backward_out(out, grad, x);
-  runtime::shareOut(x.numel(), kRange, [&](int64_t begin, int64_t end) {
+  runtime::shareOut(x.numel(), kGeluRange, [&](int64_t begin, int64_t end) {
     if (x.scalar_type() == at::kFloat)
       loops->backward(end - begin, out.mutable_data_ptr<float>() + begin, grad.const_data_ptr<float>() + begin,
                       x.const_data_ptr<float>() + begin);

@@ -19,12 +19,13 @@ using runtime::loops::normLoops;
 using runtime::loops::NormRows;
 
 // Elements that are worth another thread, and rows whose gradients are taken while they are in the cache.
-constexpr int64_t kRange = 16384, kBlock = 16;
+constexpr int64_t kNormRange = 16384, kBlock = 16;
 
 bool isPlain(const at::Tensor& tensor) { return tensor.scalar_type() == at::kFloat && tensor.is_contiguous(); }
 
 // Null: ATen's kernels have to do it.
-const NormLoops* loopsOver(const at::Tensor& x, const at::Tensor& weight, std::initializer_list<at::Tensor> others) {
+const NormLoops* normLoopsOver(const at::Tensor& x, const at::Tensor& weight,
+                               std::initializer_list<at::Tensor> others) {
   const bool fits = isPlain(x) && isPlain(weight) && weight.numel() > 0 && x.numel() % weight.numel() == 0 &&
                     std::all_of(others.begin(), others.end(), isPlain);
   return fits ? normLoops() : nullptr;
@@ -44,17 +45,18 @@ at::Tensor statisticsOf(const at::Tensor& x, size_t normalized) {
 
 ThreeTensors layerNormInto(const at::Tensor& x, at::IntArrayRef shape, const at::Tensor& weight, const at::Tensor& bias,
                            double eps, at::Tensor& y, at::Tensor& mean, at::Tensor& scale) {
-  const NormLoops* loops = loopsOver(x, weight, {bias, y, mean, scale});
+  const NormLoops* loops = normLoopsOver(x, weight, {bias, y, mean, scale});
   if (!loops) {
     const auto [out, m, s] = at::native_layer_norm(x, shape, weight, bias, eps);
     y.copy_(out), mean.copy_(m), scale.copy_(s);
     return {y, mean, scale};
   }
   const NormRows rows = rowsOf(x, weight);
-  runtime::shareOut(x.numel() / rows.width, std::max<int64_t>(kRange / rows.width, 1), [&](int64_t begin, int64_t end) {
-    loops->forward(begin, end, rows, bias.const_data_ptr<float>(), static_cast<float>(eps), y.mutable_data_ptr<float>(),
-                   mean.mutable_data_ptr<float>(), scale.mutable_data_ptr<float>());
-  });
+  runtime::shareOut(
+      x.numel() / rows.width, std::max<int64_t>(kNormRange / rows.width, 1), [&](int64_t begin, int64_t end) {
+        loops->forward(begin, end, rows, bias.const_data_ptr<float>(), static_cast<float>(eps),
+                       y.mutable_data_ptr<float>(), mean.mutable_data_ptr<float>(), scale.mutable_data_ptr<float>());
+      });
   return {y, mean, scale};
 }
 
@@ -69,7 +71,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> layerNormKernel(const at::Tensor&
 ThreeTensors layerNormBackwardInto(const at::Tensor& grad, const at::Tensor& x, at::IntArrayRef shape,
                                    const at::Tensor& mean, const at::Tensor& scale, const at::Tensor& weight,
                                    at::Tensor& grad_x, at::Tensor& grad_weight, at::Tensor& grad_bias) {
-  const NormLoops* loops = loopsOver(x, weight, {grad, mean, scale, grad_x, grad_weight, grad_bias});
+  const NormLoops* loops = normLoopsOver(x, weight, {grad, mean, scale, grad_x, grad_weight, grad_bias});
   if (!loops) {
     const auto [dx, dw, db] =
         at::native_layer_norm_backward(grad, x, shape, mean, scale, weight, weight, {true, true, true});
@@ -84,7 +86,7 @@ ThreeTensors layerNormBackwardInto(const at::Tensor& grad, const at::Tensor& x, 
        *db = grad_bias.mutable_data_ptr<float>();
   std::fill_n(dw, rows.width, 0.0F);
   std::fill_n(db, rows.width, 0.0F);
-  if (x.numel() <= kRange || at::get_num_threads() == 1) {
+  if (x.numel() <= kNormRange || at::get_num_threads() == 1) {
     for (int64_t begin = 0; begin < num_rows; begin += kBlock) {
       const int64_t end = std::min(begin + kBlock, num_rows);
       loops->input_gradient(begin, end, rows, g, m, s, dx);
@@ -92,9 +94,9 @@ ThreeTensors layerNormBackwardInto(const at::Tensor& grad, const at::Tensor& x, 
     }
     return {grad_x, grad_weight, grad_bias};
   }
-  runtime::shareOut(num_rows, std::max<int64_t>(kRange / rows.width, 1),
+  runtime::shareOut(num_rows, std::max<int64_t>(kNormRange / rows.width, 1),
                     [&](int64_t begin, int64_t end) { loops->input_gradient(begin, end, rows, g, m, s, dx); });
-  runtime::shareOut(rows.width, std::max<int64_t>(kRange / num_rows, kBlock), [&](int64_t first, int64_t last) {
+  runtime::shareOut(rows.width, std::max<int64_t>(kNormRange / num_rows, kBlock), [&](int64_t first, int64_t last) {
     loops->parameter_gradients(0, num_rows, first, last, rows, g, m, s, dw, db);
   });
   return {grad_x, grad_weight, grad_bias};

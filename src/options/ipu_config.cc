@@ -25,18 +25,18 @@ constexpr std::string_view kInference = "inference_";
 constexpr double kDefaultProportion = 0.2;
 const std::vector<std::string> kOutputModes = {"all", "sum", "final", "default"};
 
-[[noreturn]] void refuse(const std::string& what, const char* builtin = "ValueError") {
+[[noreturn]] void refuseSetting(const std::string& what, const char* builtin = "ValueError") {
   throw OptionError(ErrorCode::E0702, {.what = what}, builtin);
 }
-[[noreturn]] void refuseTogether(const std::string& what) { refuse(what, "IncompatibleIPUConfigError"); }
+[[noreturn]] void refuseTogether(const std::string& what) { refuseSetting(what, "IncompatibleIPUConfigError"); }
 
-enum class Kind { kInt, kSeed, kBool, kText, kInts, kFloats, kMap };
+enum class SettingKind { kInt, kSeed, kBool, kText, kInts, kFloats, kMap };
 constexpr const char* kKinds[] = {
     "int", "int", "bool", "str", "list of int", "float or list of float", "dict with str keys"};
 
 struct Setting {
   const char* name;
-  Kind kind;
+  SettingKind kind;
   IpuSettings otherwise = nullptr;  // null: it follows from others, or has no value
   std::optional<double> least = {};
   bool is_optional = false, by_mode = false;
@@ -45,42 +45,46 @@ struct Setting {
 
 const std::vector<Setting>& settings() {
   const auto factor = [](const char* name) {
-    return Setting{.name = name, .kind = Kind::kInt, .least = 1, .is_optional = true, .by_mode = true};
+    return Setting{.name = name, .kind = SettingKind::kInt, .least = 1, .is_optional = true, .by_mode = true};
   };
   const auto splits = [](const char* name) {
-    return Setting{
-        .name = name, .kind = Kind::kInts, .least = 0, .is_optional = true, .by_mode = true, .is_consecutive = true};
+    return Setting{.name = name,
+                   .kind = SettingKind::kInts,
+                   .least = 0,
+                   .is_optional = true,
+                   .by_mode = true,
+                   .is_consecutive = true};
   };
   static const std::vector<Setting> kSettings = {
-      {.name = "replication_factor", .kind = Kind::kInt, .otherwise = 1, .least = 1, .by_mode = true},
-      {.name = "gradient_accumulation_steps", .kind = Kind::kInt, .otherwise = 1, .least = 1},
+      {.name = "replication_factor", .kind = SettingKind::kInt, .otherwise = 1, .least = 1, .by_mode = true},
+      {.name = "gradient_accumulation_steps", .kind = SettingKind::kInt, .otherwise = 1, .least = 1},
       {.name = "layers_per_ipu",
-       .kind = Kind::kInts,
+       .kind = SettingKind::kInts,
        .otherwise = IpuSettings::array({-1}),
        .least = -1,
        .by_mode = true},
-      {.name = "ipus_per_replica", .kind = Kind::kInt, .least = 1, .by_mode = true},
-      {.name = "optimizer_state_offchip", .kind = Kind::kBool, .otherwise = false},
-      {.name = "replicated_tensor_sharding", .kind = Kind::kBool, .otherwise = false},
+      {.name = "ipus_per_replica", .kind = SettingKind::kInt, .least = 1, .by_mode = true},
+      {.name = "optimizer_state_offchip", .kind = SettingKind::kBool, .otherwise = false},
+      {.name = "replicated_tensor_sharding", .kind = SettingKind::kBool, .otherwise = false},
       {.name = "matmul_proportion",
-       .kind = Kind::kFloats,
+       .kind = SettingKind::kFloats,
        .otherwise = kDefaultProportion,
        .least = 0,
        .by_mode = true},
-      {.name = "enable_half_partials", .kind = Kind::kBool, .otherwise = true},
+      {.name = "enable_half_partials", .kind = SettingKind::kBool, .otherwise = true},
       factor("embedding_serialization_factor"),
       splits("serialized_embedding_splits_per_ipu"),
       factor("projection_serialization_factor"),
       splits("serialized_projection_splits_per_ipu"),
-      {.name = "recompute_checkpoint_every_layer", .kind = Kind::kBool, .otherwise = false},
-      {.name = "device_iterations", .kind = Kind::kInt, .otherwise = 1, .least = 1, .by_mode = true},
-      {.name = "output_mode", .kind = Kind::kText, .otherwise = "final"},
-      {.name = "seed", .kind = Kind::kSeed, .is_optional = true},
-      {.name = "auto_loss_scaling", .kind = Kind::kBool, .otherwise = false},
-      {.name = "executable_cache_dir", .kind = Kind::kText, .otherwise = ""},
-      {.name = "explicit_ir_inference", .kind = Kind::kBool, .otherwise = false},
-      {.name = "parallelize_kwargs", .kind = Kind::kMap, .otherwise = IpuSettings::object(), .by_mode = true},
-      {.name = "execute_encoder_on_cpu_for_generation", .kind = Kind::kBool, .otherwise = false},
+      {.name = "recompute_checkpoint_every_layer", .kind = SettingKind::kBool, .otherwise = false},
+      {.name = "device_iterations", .kind = SettingKind::kInt, .otherwise = 1, .least = 1, .by_mode = true},
+      {.name = "output_mode", .kind = SettingKind::kText, .otherwise = "final"},
+      {.name = "seed", .kind = SettingKind::kSeed, .is_optional = true},
+      {.name = "auto_loss_scaling", .kind = SettingKind::kBool, .otherwise = false},
+      {.name = "executable_cache_dir", .kind = SettingKind::kText, .otherwise = ""},
+      {.name = "explicit_ir_inference", .kind = SettingKind::kBool, .otherwise = false},
+      {.name = "parallelize_kwargs", .kind = SettingKind::kMap, .otherwise = IpuSettings::object(), .by_mode = true},
+      {.name = "execute_encoder_on_cpu_for_generation", .kind = SettingKind::kBool, .otherwise = false},
   };
   return kSettings;
 }
@@ -99,15 +103,15 @@ bool isWhole(const IpuSettings& value) {
 }
 bool isNumber(const IpuSettings& value) { return value.is_number(); }
 
-bool isOf(Kind kind, const IpuSettings& value) {
+bool isOf(SettingKind kind, const IpuSettings& value) {
   switch (kind) {
-    case Kind::kInt: return isWhole(value);
-    case Kind::kSeed: return value.is_number_integer();
-    case Kind::kBool: return value.is_boolean();
-    case Kind::kText: return value.is_string();
-    case Kind::kInts: return value.is_array() && std::ranges::all_of(value, isWhole);
-    case Kind::kFloats: return isNumber(value) || (value.is_array() && std::ranges::all_of(value, isNumber));
-    case Kind::kMap: return value.is_object();
+    case SettingKind::kInt: return isWhole(value);
+    case SettingKind::kSeed: return value.is_number_integer();
+    case SettingKind::kBool: return value.is_boolean();
+    case SettingKind::kText: return value.is_string();
+    case SettingKind::kInts: return value.is_array() && std::ranges::all_of(value, isWhole);
+    case SettingKind::kFloats: return isNumber(value) || (value.is_array() && std::ranges::all_of(value, isNumber));
+    case SettingKind::kMap: return value.is_object();
   }
   return false;
 }
@@ -120,7 +124,7 @@ void makeNumber(IpuSettings& value) {
       if (item.is_boolean()) item = item.get<bool>() ? 1 : 0;
 }
 
-std::string textOf(const IpuSettings& value) {
+std::string settingText(const IpuSettings& value) {
   return value.is_binary() ? "another value" : value.dump(-1, ' ', false, IpuSettings::error_handler_t::replace);
 }
 
@@ -134,9 +138,10 @@ void requireConsecutive(const std::string& name, const IpuSettings& splits) {
   std::vector<size_t> used;
   for (size_t ipu = 0; ipu < splits.size(); ++ipu)
     if (splits[ipu] != 0) used.push_back(ipu);
-  if (used.empty()) refuse(cat("IPUConfig.", name, " needs a piece on at least one IPU, got ", textOf(splits)));
+  if (used.empty())
+    refuseSetting(cat("IPUConfig.", name, " needs a piece on at least one IPU, got ", settingText(splits)));
   if (used.back() - used.front() + 1 != used.size())
-    refuse(cat("IPUConfig.", name, " needs its pieces on consecutive IPUs, got ", textOf(splits)));
+    refuseSetting(cat("IPUConfig.", name, " needs its pieces on consecutive IPUs, got ", settingText(splits)));
 }
 
 /// "layers_per_ipu=[2,3] and ipus_per_replica=4"
@@ -144,16 +149,16 @@ std::string shown(const IpuSettings& all, bool for_inference, const std::vector<
   std::string text;
   for (const std::string& each : names) {
     const std::string name = ipuSettingOf(each, for_inference);
-    text += cat(text.empty() ? "" : " and ", name, "=", textOf(all.at(name)));
+    text += cat(text.empty() ? "" : " and ", name, "=", settingText(all.at(name)));
   }
   return text;
 }
 
 [[noreturn]] void refuseIpus(const IpuSettings& all, bool for_inference, const std::string& name,
                              const char* builtin = "IncompatibleIPUConfigError") {
-  refuse(cat("IPUConfig: ", shown(all, for_inference, {name, "ipus_per_replica"}),
-             " are not about the same number of IPUs"),
-         builtin);
+  refuseSetting(cat("IPUConfig: ", shown(all, for_inference, {name, "ipus_per_replica"}),
+                    " are not about the same number of IPUs"),
+                builtin);
 }
 
 /// As the mode has it.
@@ -180,8 +185,9 @@ void fillSerialization(IpuSettings& all, bool for_inference, const std::string& 
   if (factor.is_null() && splits.is_null()) factor = 1;
   if (splits.is_null()) return;
   if (!factor.is_null())
-    refuse(cat("IPUConfig: give ", factor_in_mode, " (the ", layer, " stays on one IPU) or ", splits_in_mode,
-               " (its pieces are placed one by one), not both; got ", textOf(factor), " and ", textOf(splits)));
+    refuseSetting(cat("IPUConfig: give ", factor_in_mode, " (the ", layer, " stays on one IPU) or ", splits_in_mode,
+                      " (its pieces are placed one by one), not both; got ", settingText(factor), " and ",
+                      settingText(splits)));
   if (splits.size() != in(all, for_inference, "ipus_per_replica").get<size_t>())
     refuseIpus(all, for_inference, splits_name, "ValueError");
 }
@@ -245,15 +251,15 @@ IpuSettings listOf(std::string_view text) {
   return list;
 }
 
-IpuSettings parsed(Kind kind, const std::string& text) {
+IpuSettings parsed(SettingKind kind, const std::string& text) {
   switch (kind) {
-    case Kind::kInt:
-    case Kind::kSeed: return numberOf<int64_t>(text);
-    case Kind::kBool: return boolOf(text);
-    case Kind::kText: return text;
-    case Kind::kInts: return listOf<int64_t>(text);
-    case Kind::kFloats: return text.starts_with('[') ? listOf<double>(text) : numberOf<double>(text);
-    case Kind::kMap: return nullptr;
+    case SettingKind::kInt:
+    case SettingKind::kSeed: return numberOf<int64_t>(text);
+    case SettingKind::kBool: return boolOf(text);
+    case SettingKind::kText: return text;
+    case SettingKind::kInts: return listOf<int64_t>(text);
+    case SettingKind::kFloats: return text.starts_with('[') ? listOf<double>(text) : numberOf<double>(text);
+    case SettingKind::kMap: return nullptr;
   }
   return nullptr;
 }
@@ -277,17 +283,17 @@ std::string ipuSettingOf(const std::string& name, bool for_inference) {
 IpuSettings checkedIpuSetting(const std::string& name, IpuSettings value) {
   const Setting& setting = *find(name);
   if (value.is_null() && setting.is_optional) return value;
-  if (setting.kind != Kind::kBool && setting.kind != Kind::kText) makeNumber(value);
+  if (setting.kind != SettingKind::kBool && setting.kind != SettingKind::kText) makeNumber(value);
   const auto kind = static_cast<size_t>(setting.kind);
   if (!isOf(setting.kind, value))
-    refuse(cat("IPUConfig.", name, " takes ", kKinds[kind], setting.is_optional ? " or None" : "", ", got ",
-               textOf(value)),
-           "TypeError");
+    refuseSetting(cat("IPUConfig.", name, " takes ", kKinds[kind], setting.is_optional ? " or None" : "", ", got ",
+                      settingText(value)),
+                  "TypeError");
   const auto isTooSmall = [&](const IpuSettings& item) { return item.get<double>() < *setting.least; };
   if (setting.least && (value.is_array() ? std::ranges::any_of(value, isTooSmall) : isTooSmall(value)))
-    refuse(cat("IPUConfig.", name, " takes values >= ", *setting.least, ", got ", textOf(value)));
+    refuseSetting(cat("IPUConfig.", name, " takes values >= ", *setting.least, ", got ", settingText(value)));
   if (name == "output_mode" && std::ranges::find(kOutputModes, value.get<std::string>()) == kOutputModes.end())
-    refuse(cat("IPUConfig.", name, " is one of ", listed(kOutputModes), ", got ", textOf(value)));
+    refuseSetting(cat("IPUConfig.", name, " is one of ", listed(kOutputModes), ", got ", settingText(value)));
   if (setting.is_consecutive) requireConsecutive(name, value);
   return value;
 }
@@ -296,9 +302,9 @@ IpuSettings parseIpuSetting(const std::string& name, const std::string& text) {
   const Setting* setting = find(name);
   const IpuSettings value = setting == nullptr ? IpuSettings() : parsed(setting->kind, text);
   if (value.is_null())
-    refuse(setting == nullptr ? cat("IPUConfig has no settings ", name)
-                              : cat("IPUConfig.", name, " takes ", kKinds[static_cast<size_t>(setting->kind)],
-                                    ", got the text ", text));
+    refuseSetting(setting == nullptr ? cat("IPUConfig has no settings ", name)
+                                     : cat("IPUConfig.", name, " takes ", kKinds[static_cast<size_t>(setting->kind)],
+                                           ", got the text ", text));
   return value;
 }
 
@@ -313,7 +319,7 @@ IpuSettings completeIpuSettings(IpuSettings given) {
   if (!unknown.empty()) refuseTogether(cat("IPUConfig has no settings ", listed(unknown)));
   for (const char* name : {"replication_factor", "inference_replication_factor"})
     if (const auto found = given.find(name); found != given.end() && !isWhole(*found) && !found->is_boolean())
-      refuse(cat("IPUConfig.", name, " takes int, got ", textOf(*found)));
+      refuseSetting(cat("IPUConfig.", name, " takes int, got ", settingText(*found)));
   IpuSettings all;
   for (const std::string& name : ipuSettingNames()) {
     if (isDerived(name)) continue;
@@ -402,7 +408,7 @@ Options optionsOfIpuSettings(const IpuSettings& all, bool for_inference) {
   const auto number = [&](const char* name) { return in(all, for_inference, name).get<int64_t>(); };
   const auto flag = [&](const char* name) { return all.at(name).get<bool>(); };
   if (flag("execute_encoder_on_cpu_for_generation"))
-    refuse("IPUConfig.execute_encoder_on_cpu_for_generation is not supported", "");
+    refuseSetting("IPUConfig.execute_encoder_on_cpu_for_generation is not supported", "");
   Options options;
   options.autoRoundNumIPUs(true)
       .replicationFactor(number("replication_factor"))
@@ -443,7 +449,7 @@ struct IpuConfig::Settings {
 
 IpuConfig::IpuConfig(const std::string& json) {
   host::IpuSettings given = boundedJson(json);
-  if (!given.is_object()) host::refuse("an IPUConfig is a JSON object of settings");
+  if (!given.is_object()) host::refuseSetting("an IPUConfig is a JSON object of settings");
   for (const char* name : {"sharded_execution_for_inference", "enable_half_first_order_momentum"})
     if (given.erase(name) != 0) host::note(log::Level::kWarn, cat("IPUConfig: ", name, " is deprecated"));
   settings_ = std::make_shared<const Settings>(Settings{host::completeIpuSettings(std::move(given))});

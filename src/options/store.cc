@@ -14,8 +14,8 @@ namespace {
 
 enum class Because { kType, kRange };
 
-[[noreturn]] void refuse(const OptionRow& row, const OptionParameter& parameter, const OptionValue& value,
-                         const std::string& expected, Because because = Because::kType) {
+[[noreturn]] void refuseValue(const OptionRow& row, const OptionParameter& parameter, const OptionValue& value,
+                              const std::string& expected, Because because = Because::kType) {
   const char* otherwise = because == Because::kType ? "AssertionError" : "";
   throw OptionError(ErrorCode::E0702,
                     {.what = cat(row.path, ": ", parameter.name, " is ", value.text()),
@@ -42,19 +42,19 @@ bool areShares(const OptionMap& map) {
 }
 
 OptionValue checkedInteger(const OptionRow& row, const OptionParameter& parameter, const OptionValue& value) {
-  if (!value.as<int64_t>() && !value.as<bool>()) refuse(row, parameter, value, "an integer");
+  if (!value.as<int64_t>() && !value.as<bool>()) refuseValue(row, parameter, value, "an integer");
   const int64_t number = *integer<int64_t>(value);
   if (number < parameter.least || number > parameter.most || number % parameter.multiple != 0) {
     std::string range =
         parameter.most == kNoMost ? cat(parameter.least, " or more") : cat(parameter.least, " to ", parameter.most);
     if (parameter.multiple != 1) range += cat(", a multiple of ", parameter.multiple);
-    refuse(row, parameter, value, range, Because::kRange);
+    refuseValue(row, parameter, value, range, Because::kRange);
   }
   if (!parameter.values.empty() &&
       std::find(parameter.values.begin(), parameter.values.end(), number) == parameter.values.end()) {
     std::string all;
     for (const int64_t each : parameter.values) all += cat(all.empty() ? "" : ", ", each);
-    refuse(row, parameter, value, cat("one of ", all), Because::kRange);
+    refuseValue(row, parameter, value, cat("one of ", all), Because::kRange);
   }
   return value;
 }
@@ -62,10 +62,11 @@ OptionValue checkedInteger(const OptionRow& row, const OptionParameter& paramete
 /// A number for every device, or a map for some.
 OptionValue checkedBytes(const OptionRow& row, const OptionParameter& parameter, const OptionValue& value) {
   const OptionMap* map = value.as<OptionMap>();
-  if (value.as<bool>()) refuse(row, parameter, value, "bytes, or {\"IPU<n>\": bytes}");
+  if (value.as<bool>()) refuseValue(row, parameter, value, "bytes, or {\"IPU<n>\": bytes}");
   if (!map) return checkedInteger(row, parameter, value);
   for (const auto& [device, bytes] : *map) {
-    if (deviceOf(device) < 0 || !bytes.as<int64_t>()) refuse(row, parameter, value, "bytes, or {\"IPU<n>\": bytes}");
+    if (deviceOf(device) < 0 || !bytes.as<int64_t>())
+      refuseValue(row, parameter, value, "bytes, or {\"IPU<n>\": bytes}");
     checkedInteger(row, parameter, bytes);
   }
   return value;
@@ -74,14 +75,14 @@ OptionValue checkedBytes(const OptionRow& row, const OptionParameter& parameter,
 OptionValue checkedMember(const OptionRow& row, const OptionParameter& parameter, const std::string& type,
                           const OptionValue& value) {
   const EnumMember* found = value.as<EnumMember>();
-  if (!found || found->type != type) refuse(row, parameter, value, cat("a member of ", type));
+  if (!found || found->type != type) refuseValue(row, parameter, value, cat("a member of ", type));
   const bool allowed = parameter.values.empty() || std::find(parameter.values.begin(), parameter.values.end(),
                                                              found->value) != parameter.values.end();
   if (!allowed) {
     std::string all;
     for (const int64_t each : parameter.values)
       all += cat(all.empty() ? "" : ", ", member(type, each).as<EnumMember>()->name);
-    refuse(row, parameter, value, cat("one of ", all), Because::kRange);
+    refuseValue(row, parameter, value, cat("one of ", all), Because::kRange);
   }
   return value;
 }
@@ -100,7 +101,7 @@ OptionValue checkedObject(const OptionRow& row, const OptionParameter& parameter
   OptionValue object = value.as<std::string>() ? parseObject(*value.as<std::string>()) : value;
   const bool strategy = parameter.type == "strategy";
   if (!(strategy ? object.object<ExecutionStrategy>() != nullptr : object.object<TensorLocationSettings>() != nullptr))
-    refuse(row, parameter, value, strategy ? "an execution strategy" : "TensorLocationSettings");
+    refuseValue(row, parameter, value, strategy ? "an execution strategy" : "TensorLocationSettings");
   return object;
 }
 
@@ -111,14 +112,14 @@ OptionValue checked(const OptionRow& row, const OptionParameter& parameter, cons
     type.pop_back();
   }
   const auto require = [&](bool fits, const char* expected) {
-    if (!fits) refuse(row, parameter, value, expected);
+    if (!fits) refuseValue(row, parameter, value, expected);
     return value;
   };
   if (type == "int") return checkedInteger(row, parameter, value);
   if (type == "bytes") return checkedBytes(row, parameter, value);
   if (type == "bool") return require(value.as<bool>(), "true or false");
   if (type == "truth") {
-    if (!value.as<bool>() && !value.as<int64_t>()) refuse(row, parameter, value, "true or false");
+    if (!value.as<bool>() && !value.as<int64_t>()) refuseValue(row, parameter, value, "true or false");
     return OptionValue(*integer<int64_t>(value) != 0);
   }
   if (type == "str") return require(value.as<std::string>(), "a string");

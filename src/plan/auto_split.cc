@@ -13,7 +13,7 @@ namespace {
 
 // Choosing stays within a fraction of a second: so many simulated actions, and so many cuts of schedules whose order is
 // searched for each of them.
-constexpr int64_t kMostActions = 1'000'000;
+constexpr int64_t kMostActionsSimulated = 1'000'000;
 constexpr size_t kMostTried = 4000;
 constexpr size_t kSearchedTried = 6;
 constexpr int64_t kMostMicroBatches = 64;  // the best cuts for more are the same
@@ -53,7 +53,7 @@ class Search {
     schedule_ = makeSchedule(predictOptions(chain, quick_), worker_of_, {});
     size_t actions = 1;
     for (const auto& worker : schedule_.workers) actions += worker.size();
-    budget_ = std::clamp<size_t>(static_cast<size_t>(kMostActions) / actions, 50, kMostTried);
+    budget_ = std::clamp<size_t>(static_cast<size_t>(kMostActionsSimulated) / actions, 50, kMostTried);
   }
 
   std::vector<Split> run(size_t alternatives) {

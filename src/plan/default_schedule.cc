@@ -29,7 +29,7 @@ constexpr int64_t kMostSearches = 8, kMostSearched = 16'000;
 constexpr ScheduleKind kCandidates[] = {ScheduleKind::kInterleaved, ScheduleKind::kZeroBubble, ScheduleKind::kGPipe,
                                         ScheduleKind::kZeroBubble2};
 
-std::string mebibytes(int64_t bytes) {
+std::string mebibytesText(int64_t bytes) {
   char buffer[64];
   std::snprintf(buffer, sizeof buffer, "%.2f MiB", static_cast<double>(bytes) / (1 << 20));
   return buffer;
@@ -203,9 +203,9 @@ class Chooser {
       if (peaks[w] <= (limit >= 0 ? limit : fullest)) continue;
       full.push_back(static_cast<int>(w));
       if (!excess.empty()) continue;
-      excess = cat("it needs ", mebibytes(peaks[w]), " on device ", devices_[w],
+      excess = cat("it needs ", mebibytesText(peaks[w]), " on device ", devices_[w],
                    limit >= 0 ? ", whose limit is " : ", more than the fullest device under 1f1b and a little: ",
-                   mebibytes(limit >= 0 ? limit : fullest));
+                   mebibytesText(limit >= 0 ? limit : fullest));
     }
     return excess;
   }

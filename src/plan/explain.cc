@@ -19,7 +19,7 @@ std::string fixed(double value, int digits) {
   std::snprintf(buffer, sizeof buffer, "%.*f", digits, value);
   return buffer;
 }
-std::string mebibytes(int64_t bytes) { return fixed(static_cast<double>(bytes) / (1 << 20), 3); }
+std::string inMebibytes(int64_t bytes) { return fixed(static_cast<double>(bytes) / (1 << 20), 3); }
 std::string percent(double share) { return fixed(100 * share, 1); }
 
 // "aten::addmm, encoder/layer.3 (train.py:88)", with what is known.
@@ -103,7 +103,7 @@ std::string transfersText(const Prediction& p) {
       const TransferTimes& times = p.run.transfers[i];
       const double share =
           static_cast<double>(times.busy_ns) / static_cast<double>(std::max<int64_t>(p.run.step_ns, 1));
-      table.add({mebibytes(t.bytes), millisecondsText(t.time_ns), percent(share), millisecondsText(times.waiting_ns),
+      table.add({inMebibytes(t.bytes), millisecondsText(t.time_ns), percent(share), millisecondsText(times.waiting_ns),
                  t.name, cat(taskText(t.from), " to ", taskText(t.to))});
     }
     out += table.str();
@@ -153,14 +153,14 @@ std::string explainStages(const ir::Graph& graph, const Plan& plan, const Machin
   std::vector<bool> seen(plan.device_of.size(), false);
   for (size_t s = 0; s < stages.size(); ++s) {
     const size_t worker = static_cast<size_t>(plan.worker_of[s]);
-    const std::string persistent = seen[worker] ? "" : mebibytes(plan.persistent_bytes[worker]);
+    const std::string persistent = seen[worker] ? "" : inMebibytes(plan.persistent_bytes[worker]);
     seen[worker] = true;
-    std::string kept = cat(mebibytes(plan.stash_bytes[s]), " x ", plan.frames[s]);
+    std::string kept = cat(inMebibytes(plan.stash_bytes[s]), " x ", plan.frames[s]);
     for (const TaskRing& ring : plan.rings)
-      if (ring.task.stage == static_cast<int32_t>(s)) kept += cat(" + ", mebibytes(ring.bytes), " x ", ring.frames);
+      if (ring.task.stage == static_cast<int32_t>(s)) kept += cat(" + ", inMebibytes(ring.bytes), " x ", ring.frames);
     table.add({cat(s), cat(plan.device_of[worker]), millisecondsText(costs[s].forward_ns),
                millisecondsText(costs[s].backward_ns + costs[s].weight_grad_ns), millisecondsText(costs[s].update_ns),
-               persistent, kept, s > 0 ? mebibytes(stages[s].handed_over) : "",
+               persistent, kept, s > 0 ? inMebibytes(stages[s].handed_over) : "",
                stages[s].first ? cat(nodeText(*stages[s].first), " .. ", nodeText(*stages[s].last)) : "nothing"});
   }
   out += table.str();
@@ -168,7 +168,7 @@ std::string explainStages(const ir::Graph& graph, const Plan& plan, const Machin
   for (size_t w = 0; w < prediction.device_of.size(); ++w) {
     const WorkerTimes& times = prediction.run.workers[w];
     devices.add({cat(prediction.device_of[w]), millisecondsText(times.busy_ns),
-                 millisecondsText(prediction.run.step_ns - times.busy_ns), mebibytes(times.peak_bytes), ""});
+                 millisecondsText(prediction.run.step_ns - times.busy_ns), inMebibytes(times.peak_bytes), ""});
   }
   return out + devices.str() + transfersText(prediction);
 }

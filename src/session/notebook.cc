@@ -15,19 +15,19 @@
 namespace abele::host {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 using Row = std::vector<std::string>;
 using Figures = std::vector<std::pair<std::string, std::string>>;
 
 constexpr size_t kMostSpans = 4000;              // in a drawing: a notebook keeps it as text
 constexpr const char* kWaitingColour = "#8884";  // seen on light and dark ground
-struct Kind {
+struct DirectionWord {
   const char *name, *colour, *word;
 };
-constexpr std::array<Kind, 4> kKinds = {{{"F", "#2f7bd6", "forward"},
-                                         {"B", "#1f8f5f", "backward"},
-                                         {"W", "#7a5bd0", "weight gradient"},
-                                         {"U", "#c77700", "update"}}};
+constexpr std::array<DirectionWord, 4> kDirectionWords = {{{"F", "#2f7bd6", "forward"},
+                                                           {"B", "#1f8f5f", "backward"},
+                                                           {"W", "#7a5bd0", "weight gradient"},
+                                                           {"U", "#c77700", "update"}}};
 
 std::string escaped(std::string_view text) {
   std::string result;
@@ -42,8 +42,8 @@ std::string escaped(std::string_view text) {
   return result;
 }
 
-double number(const Json& row, const char* name) { return row.at(name).get<double>(); }
-std::string text(const Json& value) { return escaped(value.is_string() ? value.get<std::string>() : value.dump()); }
+double numberIn(const Json& row, const char* name) { return row.at(name).get<double>(); }
+std::string cell(const Json& value) { return escaped(value.is_string() ? value.get<std::string>() : value.dump()); }
 
 std::string shareText(double share) { return printed("%.1f %%", 100 * share); }
 
@@ -54,17 +54,10 @@ std::string timeText(double ns) {
   return printed("%.4g ns", ns);
 }
 
-std::string bytesText(double count) {
-  for (const char* unit : {"B", "KiB", "MiB"}) {
-    if (count < 1024) return printed("%.4g %s", count, unit);
-    count /= 1024;
-  }
-  return printed("%.4g GiB", count);
-}
-
 std::string bar(double share) {
   return cat("<div style=\"width:8em;background:", kWaitingColour, "\" title=\"", shareText(share), "\">",
-             printed("<div style=\"width:%.1f%%;background:%s\">", 100 * std::clamp(share, 0.0, 1.0), kKinds[0].colour),
+             printed("<div style=\"width:%.1f%%;background:%s\">", 100 * std::clamp(share, 0.0, 1.0),
+                     kDirectionWords[0].colour),
              "&nbsp;</div></div>");
 }
 
@@ -87,11 +80,12 @@ std::string box(const std::string& title, const Figures& figures, const std::str
 }
 
 std::string rectangle(const Json& span, size_t row, double scale) {
-  const auto kind = std::ranges::find(kKinds, span.at("cat").get<std::string>(), &Kind::name);
-  const double us = number(span, "dur");
-  return cat(printed("<rect x=\"%.2f\" y=\"%zu\" width=\"%.2f\" height=\"15\" fill=\"%s\">", scale * number(span, "ts"),
-                     18 * row, std::max(scale * us - 0.3, 0.3), kind == kKinds.end() ? "#888" : kind->colour),
-             "<title>", text(span.at("name")), ": ", timeText(1000 * us), "</title></rect>");
+  const auto kind = std::ranges::find(kDirectionWords, span.at("cat").get<std::string>(), &DirectionWord::name);
+  const double us = numberIn(span, "dur");
+  return cat(
+      printed("<rect x=\"%.2f\" y=\"%zu\" width=\"%.2f\" height=\"15\" fill=\"%s\">", scale * numberIn(span, "ts"),
+              18 * row, std::max(scale * us - 0.3, 0.3), kind == kDirectionWords.end() ? "#888" : kind->colour),
+      "<title>", cell(span.at("name")), ": ", timeText(1000 * us), "</title></rect>");
 }
 
 /// The step, a line for each device; nothing where it has too many actions.
@@ -105,7 +99,7 @@ std::string drawing(const Json& trace) {
     spans.push_back(&event);
     rows[event.at("tid").get<int64_t>()] = 0;
     kinds.insert(event.at("cat").get<std::string>());
-    end = std::max(end, number(event, "ts") + number(event, "dur"));
+    end = std::max(end, numberIn(event, "ts") + numberIn(event, "dur"));
   }
   if (spans.empty() || spans.size() > kMostSpans) return "";
   size_t next = 0;
@@ -113,7 +107,7 @@ std::string drawing(const Json& trace) {
   std::string drawn, legend;
   for (const Json* span : spans)
     drawn += rectangle(*span, rows.at(span->at("tid").get<int64_t>()), 1000 / (end == 0 ? 1 : end));
-  for (const Kind& kind : kKinds)
+  for (const DirectionWord& kind : kDirectionWords)
     if (kinds.contains(kind.name))
       legend += cat(legend.empty() ? "" : " ", "<span style=\"color:", kind.colour, "\">&#9632;</span> ", kind.word);
   const size_t height = 18 * rows.size();
@@ -126,17 +120,18 @@ std::string drawing(const Json& trace) {
 }  // namespace
 
 std::string notebookOfReport(const std::string& title, const Json& report, const std::vector<std::string>& facts) {
-  const double step_ns = number(report, "step_ns");
+  const double step_ns = numberIn(report, "step_ns");
   Figures figures;
-  if (step_ns != 0) figures = {{"step", timeText(step_ns)}, {"bubble", shareText(number(report, "bubble"))}};
-  figures.emplace_back("schedule", text(report.at("schedule")));
+  if (step_ns != 0) figures = {{"step", timeText(step_ns)}, {"bubble", shareText(numberIn(report, "bubble"))}};
+  figures.emplace_back("schedule", cell(report.at("schedule")));
   figures.emplace_back("capture and compilation",
-                       timeText(1e9 * (number(report, "capture_s") + number(report, "compile_s"))));
+                       timeText(1e9 * (numberIn(report, "capture_s") + numberIn(report, "compile_s"))));
   std::vector<Row> rows;
   for (const Json& stage : report.at("stages"))
-    rows.push_back({text(stage.at("name")), text(stage.at("device")), timeText(number(stage, "busy_ns")),
-                    timeText(number(stage, "waiting_ns")), step_ns == 0 ? "" : bar(number(stage, "busy_ns") / step_ns),
-                    bytesText(number(stage, "peak_bytes"))});
+    rows.push_back({cell(stage.at("name")), cell(stage.at("device")), timeText(numberIn(stage, "busy_ns")),
+                    timeText(numberIn(stage, "waiting_ns")),
+                    step_ns == 0 ? "" : bar(numberIn(stage, "busy_ns") / step_ns),
+                    bytesText(numberIn(stage, "peak_bytes"), 4)});
   std::string said;
   for (const std::string& fact : facts) said += cat("<li>", escaped(fact), "</li>");
   return box(escaped(title), figures,
@@ -152,15 +147,15 @@ std::string notebookOfSimulation(const Json& simulation, const Json& trace) {
   double fullest = 0;
   std::vector<Row> rows;
   for (const Json& worker : simulation.at("workers")) {
-    const double peak_bytes = number(worker, "peak_bytes");
+    const double peak_bytes = numberIn(worker, "peak_bytes");
     fullest = std::max(fullest, peak_bytes);
-    rows.push_back({text(worker.at("device")), timeText(number(worker, "busy_ns")), timeText(number(worker, "idle_ns")),
-                    bar(number(worker, "utilisation")),
-                    bytesText(peak_bytes) + (worker.value("fits", true) ? "" : ", too much")});
+    rows.push_back({cell(worker.at("device")), timeText(numberIn(worker, "busy_ns")),
+                    timeText(numberIn(worker, "idle_ns")), bar(numberIn(worker, "utilisation")),
+                    bytesText(peak_bytes, 4) + (worker.value("fits", true) ? "" : ", too much")});
   }
-  const Figures figures = {{"step", timeText(number(simulation, "step_ns"))},
-                           {"bubble", shareText(number(simulation, "bubble"))},
-                           {"fullest device", bytesText(fullest)}};
+  const Figures figures = {{"step", timeText(numberIn(simulation, "step_ns"))},
+                           {"bubble", shareText(numberIn(simulation, "bubble"))},
+                           {"fullest device", bytesText(fullest, 4)}};
   return box("Simulated step", figures,
              drawing(trace) + table({"device", "busy", "waiting", "of the time", "peak memory"}, rows));
 }

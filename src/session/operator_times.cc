@@ -12,11 +12,11 @@
 namespace abele::host {
 namespace {
 
-using Place = std::pair<int32_t, size_t>;  // stage, direction
+using StageDirection = std::pair<int32_t, size_t>;  // stage, direction
 
 /// What the segments of each stage and direction took, ns.
-std::map<Place, double> measured(const exe::Executable& executable, const RecentStep& step) {
-  std::map<Place, double> sums;
+std::map<StageDirection, double> measured(const exe::Executable& executable, const RecentStep& step) {
+  std::map<StageDirection, double> sums;
   for (const runtime::ActionTime& action : step.actions) {
     if (executable.workers[static_cast<size_t>(action.worker)].isLink()) continue;
     const exe::Segment& segment = executable.segments[static_cast<size_t>(action.segment)];
@@ -42,16 +42,16 @@ OperatorTimes operatorTimes(Session& session) {
   const auto& parts = session.parts();
   const ir::Graph& graph = session.graph();
   if (parts.recent.empty()) return {};
-  const std::map<Place, double> taken = measured(session.executable(), parts.recent.back());
+  const std::map<StageDirection, double> taken = measured(session.executable(), parts.recent.back());
   struct Work {
     const ir::Node* node;
     double ns;
   };
-  std::map<Place, std::vector<Work>> work;
-  std::map<Place, double> whole;
+  std::map<StageDirection, std::vector<Work>> work;
+  std::map<StageDirection, double> whole;
   for (const ir::Node& node : graph.nodes) {
     if (node.is_view || node.stage < 0 || plan::isTransfer(node)) continue;
-    const Place place{node.stage, static_cast<size_t>(node.direction)};
+    const StageDirection place{node.stage, static_cast<size_t>(node.direction)};
     const int64_t ns = node.time_ns > 0 ? node.time_ns : plan::estimateNodeNs(graph, node);
     work[place].push_back({&node, static_cast<double>(ns)});
     whole[place] += static_cast<double>(ns);

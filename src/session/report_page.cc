@@ -51,14 +51,6 @@ auto where(const Call& call) -> decltype(call()) {
   }
 }
 
-std::string bytesText(double count) {
-  for (const char* unit : {"B", "KiB", "MiB"}) {
-    if (count < 1024) return printed("%.3g %s", count, unit);
-    count /= 1024;
-  }
-  return printed("%.3g GiB", count);
-}
-
 Json figuresOf(const Parts& parts) {
   Json figures = Json::array();
   const auto add = [&](const std::string& value, const char* what) { figures.push_back({value, what}); };
@@ -81,7 +73,7 @@ Json figuresOf(const Parts& parts) {
   if (!parts.memory.is_null()) {
     double most = 0;
     for (const Json& device : parts.memory["devices"]) most = std::max(most, device["peak_bytes"].get<double>());
-    add(bytesText(most), "fullest device");
+    add(bytesText(most, 3), "fullest device");
   }
   return figures;
 }

@@ -140,6 +140,14 @@ void addMemory(const Json& memory, std::vector<std::string>& facts) {
 
 }  // namespace
 
+std::string bytesText(double bytes, int digits) {
+  for (const char* unit : {"B", "KiB", "MiB"}) {
+    if (bytes < 1024) return printed("%.*g %s", digits, bytes, unit);
+    bytes /= 1024;
+  }
+  return printed("%.*g GiB", digits, bytes);
+}
+
 std::vector<std::string> factsOf(const TraceTracks* trace, const SessionReport* report, const Json& memory) {
   std::vector<std::string> facts;
   if (trace != nullptr)

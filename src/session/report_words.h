@@ -21,6 +21,9 @@ std::string printed(const char* format, Values... values) {
   return text;
 }
 
+/// digits: significant ones.
+std::string bytesText(double bytes, int digits);
+
 /// Sentences about the last step. trace: of it, or null; report: or null; memory: as plan::memoryJson has it, or null.
 std::vector<std::string> factsOf(const TraceTracks* trace, const SessionReport* report,
                                  const nlohmann::ordered_json& memory);

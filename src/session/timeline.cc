@@ -66,7 +66,7 @@ std::string named(const char* what, int64_t group, int64_t track, const std::str
 }
 
 /// Times: of TraceFile::now().
-struct Place {
+struct TrackSpan {
   int64_t group, track, begin, end;
 };
 
@@ -81,7 +81,7 @@ struct Label {
 };
 
 // Thousands of them in a step: no stream, and no JSON library.
-void addSpan(std::string& out, const Label& label, const Place& place) {
+void addSpan(std::string& out, const Label& label, const TrackSpan& span) {
   out.append(",\n{\"cat\": \"").append(label.category).append("\", \"name\": \"").append(label.prefix);
   out += label.name;
   if (label.micro_batch >= 0) {
@@ -95,22 +95,22 @@ void addSpan(std::string& out, const Label& label, const Place& place) {
     out += "\"";
   }
   out += ", \"ph\": \"X\", \"pid\": ";
-  addNumber(out, place.group);
+  addNumber(out, span.group);
   out += ", \"tid\": ";
-  addNumber(out, place.track);
+  addNumber(out, span.track);
   out += ", \"ts\": ";
-  addMicroseconds(out, place.begin);
+  addMicroseconds(out, span.begin);
   out += ", \"dur\": ";
-  addMicroseconds(out, std::max<int64_t>(0, place.end - place.begin));
+  addMicroseconds(out, std::max<int64_t>(0, span.end - span.begin));
   out += "}";
 }
 
-void addSpan(std::string& out, const char* category, const std::string& name, const Place& place) {
-  addSpan(out, {category, "", name}, place);
+void addSpan(std::string& out, const char* category, const std::string& name, const TrackSpan& span) {
+  addSpan(out, {category, "", name}, span);
 }
 
 /// What of the user's program a stage runs; empty: nothing has a name.
-const std::string& partOf(const Compiled& compiled, size_t stage) {
+const std::string& programPartOf(const Compiled& compiled, size_t stage) {
   if (stage >= compiled.stages.size()) return kNoPart;
   const std::string& name = compiled.stages[stage].name;
   return name.find_first_not_of("0123456789") == std::string::npos ? kNoPart : name;
@@ -211,7 +211,7 @@ void Timeline::addStep(const Compiled& compiled, const std::vector<runtime::Acti
     const auto segment = static_cast<size_t>(action.segment);
     const char* category = exe::directionName(executable.segments[segment].direction);
     const auto stage = static_cast<size_t>(executable.segments[segment].stage);
-    addSpan(lines, {category, "", names_[segment], action.micro_batch, partOf(compiled, stage)},
+    addSpan(lines, {category, "", names_[segment], action.micro_batch, programPartOf(compiled, stage)},
             {group_, track, zero + action.begin_ns, zero + action.end_ns});
   }
 }
@@ -268,7 +268,7 @@ void Timeline::predict(Session& session) {
     for (const plan::TimedAction& timed : prediction->run.actions[w])
       addSpan(lines,
               {directionOf(timed.action), "", nameOf(timed.action), timed.action.micro_batch,
-               partOf(*parts.compiled, static_cast<size_t>(timed.action.stage))},
+               programPartOf(*parts.compiled, static_cast<size_t>(timed.action.stage))},
               {group, track, begin + timed.start_ns, begin + timed.end_ns});
   }
   file_.addLines(lines);

@@ -32,10 +32,10 @@ using ir::ValueId;
 constexpr int64_t kKeptBytes = int64_t{256} << 20;
 
 /// Place in the order in which eager computes a batch.
-struct Place {
+struct EagerPlace {
   int64_t micro_batch = 0;
   int64_t position = 0;  // among the nodes of the captured graph; results, gradients and weights follow
-  auto operator<=>(const Place&) const = default;
+  auto operator<=>(const EagerPlace&) const = default;
 };
 
 /// The value to look at in a second run, in which its numbers are kept.
@@ -66,7 +66,7 @@ struct EagerValues {
 };
 
 struct Found {
-  Place place;
+  EagerPlace place;
   ValueId value = ir::kNone;
   int32_t model_tensor = -1;
   int32_t stage = -1;

@@ -27,7 +27,7 @@ namespace abele::runtime {
 namespace {
 
 constexpr int kTag = 1, kAcknowledgement = 2, kNote = 3, kBeat = 4, kTrade = 5, kFirstLink = 16;
-constexpr auto kPatience = std::chrono::seconds(5);         // when this process leaves, or is interrupted and cannot go
+constexpr auto kLeavingPatience = std::chrono::seconds(5);  // when this process leaves, or is interrupted and cannot go
 constexpr auto kFarewell = std::chrono::milliseconds(500);  // the next process may have stopped
 constexpr auto kAsLongAsItTakes = std::chrono::hours(24 * 365);
 constexpr uint8_t kIsThere = 0, kHasEnded = 1;  // what a beat says
@@ -341,7 +341,7 @@ class C10dPeers final : public Peers {
   static void flush(const Acknowledgements& acknowledged) {
     for (const auto& [process, transfer] : acknowledged) {
       try {
-        transfer->wait(kPatience);
+        transfer->wait(kLeavingPatience);
       } catch (const std::exception& error) {  // the other side is gone, and nobody needs it
         log::debug("process ", process, " did not take the last message: ", shortened(error.what()));
       }
@@ -428,7 +428,7 @@ class C10dPeers final : public Peers {
   bool wait(const Transfer& transfer) {
     const Pending pending(*this, *transfer, pending_);
     if (transfer->wait()) return true;
-    return cannotLeave() && transfer->wait(kPatience);
+    return cannotLeave() && transfer->wait(kLeavingPatience);
   }
 
   bool cannotLeave() const {

@@ -54,7 +54,7 @@ at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& wei
   return counts;
 }
 
-torch::Library makeLibrary() {
+torch::Library makeShapesLibrary() {
   torch::Library library(torch::Library::FRAGMENT, "abele_torch", std::nullopt, __FILE__, __LINE__);
   library.def(
       "ctc_loss(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank, "
@@ -71,6 +71,6 @@ torch::Library makeLibrary() {
 
 }  // namespace
 
-void registerFixedShapeOperators() { static const torch::Library library = makeLibrary(); }
+void registerFixedShapeOperators() { static const torch::Library library = makeShapesLibrary(); }
 
 }  // namespace abele::runtime

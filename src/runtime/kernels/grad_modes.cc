@@ -14,7 +14,7 @@ void rnnLayer(const c10::OperatorHandle& /*told*/, torch::jit::Stack* stack) {
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
 }
 
-torch::Library makeLibrary() {
+torch::Library makeGradModesLibrary() {
   torch::Library library(torch::Library::FRAGMENT, "abele_torch", std::nullopt, __FILE__, __LINE__);
   library.def(
       "mkldnn_rnn_layer(Tensor input, Tensor weight0, Tensor weight1, Tensor weight2, Tensor weight3, Tensor hx_, "
@@ -26,6 +26,6 @@ torch::Library makeLibrary() {
 
 }  // namespace
 
-void registerGradModeOperators() { static const torch::Library library = makeLibrary(); }
+void registerGradModeOperators() { static const torch::Library library = makeGradModesLibrary(); }
 
 }  // namespace abele::runtime

@@ -28,7 +28,7 @@ namespace {
 // Every element of the sum is compared; two kernels that round in another order agree on all of them never.
 constexpr int kTrials = 2;
 // Elements that are worth another thread.
-constexpr int64_t kRange = 32768;
+constexpr int64_t kSumRange = 32768;
 // A product that cannot add to its sum is made in pieces of about so many bytes, of so many rows at least.
 constexpr int64_t kPieceBytes = int64_t{1} << 20, kLeastRows = 32;
 
@@ -46,9 +46,9 @@ void forEachPiece(const at::Tensor& sum, const Fn& fn) {
 
 // Tries products on random numbers, in memory where a sum may be: both operands in one piece of memory, so that a trial
 // needs little beside.
-class Trial {
+class SumTrial {
  public:
-  Trial(const at::Tensor& left, const at::Tensor& right, at::Tensor product)
+  SumTrial(const at::Tensor& left, const at::Tensor& right, at::Tensor product)
       : operands_(std::max(extentOf(left), extentOf(right)), left.options()),
         left_(operands_.like(left)),
         right_(operands_.like(right)),
@@ -134,7 +134,7 @@ ProductWay wayOfProduct(const at::Tensor& sum, const at::Tensor& left, const at:
   return known.of(key, [&] {
     std::optional<ScratchMemory> room;
     if (!sum_is_free) room.emplace(extentOf(sum), sum.options());
-    return Trial(left, right, room ? room->like(sum) : sum).best();
+    return SumTrial(left, right, room ? room->like(sum) : sum).best();
   });
 }
 
@@ -177,7 +177,7 @@ void RowSum::add(const at::Tensor& sum, const at::Tensor& gradient, const at::Te
   if (first) fillZero(sum);
   float* const to = sum.mutable_data_ptr<float>();
   const float* const from = gradient.const_data_ptr<float>();
-  const int64_t grain = std::max<int64_t>(1, kRange / std::max<int64_t>(1, width));
+  const int64_t grain = std::max<int64_t>(1, kSumRange / std::max<int64_t>(1, width));
   shareOut(static_cast<int64_t>(begins_.size()) - 1, grain, [&](int64_t begin, int64_t end) {
     std::vector<float> total;
     for (int64_t r = begin; r < end; ++r) {

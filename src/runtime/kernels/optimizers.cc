@@ -42,7 +42,7 @@ using Tensors = c10::SmallVector<at::Tensor, 4>;
 // Elements that an update works on at once: a parameter, its gradient, two states and a scratch stay in a core's cache.
 constexpr int64_t kPart = 16384;
 // Elements that are worth another thread.
-constexpr int64_t kRange = 32768;
+constexpr int64_t kUpdateRange = 32768;
 
 // A Python float as an operand. In the parameter's own type where ATen would convert it at every call; for half types
 // it stays a double, because ATen computes with its exact value there.
@@ -371,7 +371,7 @@ void sgdFused(const Tensors& tensors, const Hyper& hyper) {
                         .rate = asFloat(has_momentum ? -hyper.lr : -(hyper.lr * (1 - hyper.dampening))),
                         .nesterov = hyper.nesterov};
   const Pointers at(tensors);
-  shareOut(tensors[0].numel(), kRange, [&](int64_t begin, int64_t end) {
+  shareOut(tensors[0].numel(), kUpdateRange, [&](int64_t begin, int64_t end) {
     fused::update(end - begin, at[0] + begin, at[1] + begin, has_momentum ? at[2] + begin : nullptr, with);
   });
 }

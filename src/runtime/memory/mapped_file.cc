@@ -19,7 +19,7 @@ constexpr long kTmpfs = 0x01021994;
 // Linux 5.14; older C libraries do not know them.
 constexpr int kPopulateRead = 22, kPopulateWrite = 23;
 // Pages are brought in by so many bytes at once, so that the process's other mappings can change in between.
-constexpr int64_t kChunkBytes = int64_t{16} << 20;
+constexpr int64_t kWindowBytes = int64_t{16} << 20;
 
 bool isInMemory(const std::string& folder) {
   struct statfs system {};
@@ -109,9 +109,9 @@ int64_t pageBytes() {
 }
 
 void fetchPages(char* begin, int64_t bytes, bool writes) {
-  for (int64_t at = 0; at < bytes; at += kChunkBytes) {
+  for (int64_t at = 0; at < bytes; at += kWindowBytes) {
     char* chunk = begin + at;
-    const int64_t size = std::min(kChunkBytes, bytes - at);
+    const int64_t size = std::min(kWindowBytes, bytes - at);
     if (::madvise(chunk, static_cast<size_t>(size), writes ? kPopulateWrite : kPopulateRead) == 0) continue;
     if (errno == EINVAL || errno == ENOSYS) {
       touch(chunk, size);

@@ -28,7 +28,7 @@ int64_t wholePages(std::size_t bytes) {
   return (static_cast<int64_t>(bytes) + pageBytes() - 1) / pageBytes() * pageBytes();
 }
 
-void unmap(void* begin) {
+void unmapMoved(void* begin) {
   int64_t bytes = 0;
   {
     const std::lock_guard lock(moved().mutex);
@@ -41,7 +41,7 @@ void unmap(void* begin) {
 
 // Without torch's check: a capture may have locked the memory.
 at::DataPtr& memoryOf(c10::StorageImpl& storage) { return storage._mutable_data_ptr_no_checks(); }
-bool isMoved(c10::StorageImpl& storage) { return memoryOf(storage).get_deleter() == &unmap; }
+bool isMoved(c10::StorageImpl& storage) { return memoryOf(storage).get_deleter() == &unmapMoved; }
 
 }  // namespace
 
@@ -69,7 +69,7 @@ void offload(const std::vector<at::Tensor>& tensors, const std::string& folder) 
       const std::lock_guard lock(moved().mutex);
       moved().ranges[begin] = bytes;
     }
-    storage->set_data_ptr_noswap({begin, begin, &unmap, c10::Device(c10::DeviceType::CPU)});
+    storage->set_data_ptr_noswap({begin, begin, &unmapMoved, c10::Device(c10::DeviceType::CPU)});
   }
 }
 

@@ -10,22 +10,22 @@
 namespace abele::runtime {
 namespace {
 
-struct Block {
+struct PagedBlock {
   int64_t bytes = 0, offset = 0;
   std::shared_ptr<MappedFile> file;
 };
 
 // Never destroyed: tensors of other libraries may outlive it.
-struct Blocks {
+struct PagedBlocks {
   std::mutex mutex;
-  std::map<void*, Block> by_address;
+  std::map<void*, PagedBlock> by_address;
 };
-Blocks& blocks() {
-  static auto* const instance = new Blocks;
+PagedBlocks& pagedBlocks() {
+  static auto* const instance = new PagedBlocks;
   return *instance;
 }
 
-void unmap(void* begin) { freePaged(begin); }
+void unmapPaged(void* begin) { freePaged(begin); }
 
 }  // namespace
 
@@ -33,29 +33,29 @@ PagedMemory::PagedMemory(const std::string& folder) : file_(std::make_shared<Map
 PagedMemory::~PagedMemory() = default;
 
 c10::DataPtr PagedMemory::allocate(std::size_t bytes) {
-  Block block{(static_cast<int64_t>(bytes) + pageBytes() - 1) / pageBytes() * pageBytes(), end_bytes_, file_};
+  PagedBlock block{(static_cast<int64_t>(bytes) + pageBytes() - 1) / pageBytes() * pageBytes(), end_bytes_, file_};
   file_->reserve(block.offset, block.bytes);
   char* begin = file_->map(block.offset, block.bytes);
   end_bytes_ += block.bytes;
-  const std::lock_guard lock(blocks().mutex);
-  blocks().by_address.emplace(begin, std::move(block));
-  return {begin, begin, &unmap, c10::Device(c10::DeviceType::CPU)};
+  const std::lock_guard lock(pagedBlocks().mutex);
+  pagedBlocks().by_address.emplace(begin, std::move(block));
+  return {begin, begin, &unmapPaged, c10::Device(c10::DeviceType::CPU)};
 }
 
 void PagedMemory::release() const {
-  const std::lock_guard lock(blocks().mutex);
-  for (const auto& [begin, block] : blocks().by_address)
+  const std::lock_guard lock(pagedBlocks().mutex);
+  for (const auto& [begin, block] : pagedBlocks().by_address)
     if (block.file == file_) releasePages(static_cast<char*>(begin), block.bytes);
 }
 
 bool freePaged(void* begin) {
-  Block block;
+  PagedBlock block;
   {
-    const std::lock_guard lock(blocks().mutex);
-    auto found = blocks().by_address.find(begin);
-    if (found == blocks().by_address.end()) return false;
+    const std::lock_guard lock(pagedBlocks().mutex);
+    auto found = pagedBlocks().by_address.find(begin);
+    if (found == pagedBlocks().by_address.end()) return false;
     block = std::move(found->second);
-    blocks().by_address.erase(found);
+    pagedBlocks().by_address.erase(found);
   }
   ::munmap(begin, static_cast<std::size_t>(block.bytes));
   block.file->discard(block.offset, block.bytes);

@@ -457,7 +457,7 @@ void AcceleratorBackend::makeWindows() {
     windows_.emplace_back();
     if (moves_[i].window_bytes == 0 || !isMine(executable_.workers[i])) continue;
     const int32_t space = executable_.workers[i].space;
-    windows_.back() = std::make_unique<OffChipWindow>(executable_, moves_[i], places_, space);
+    windows_.back() = std::make_unique<OffChipWindow>(moves_[i], places_, space);
     places_.at(space).addTable(windows_.back()->slots());
   }
 }

@@ -7,8 +7,7 @@
 
 namespace abele::runtime {
 
-OffChipWindow::OffChipWindow(const exe::Executable& executable, const WorkerMoves& moves, const Places& places,
-                             int32_t space)
+OffChipWindow::OffChipWindow(const WorkerMoves& moves, const Places& places, int32_t space)
     : moves_(moves),
       place_(places.at(space)),
       incoming_(*newStream(place_.device())),

@@ -23,7 +23,7 @@ namespace abele::runtime {
 class OffChipWindow {
  public:
   /// Throws E0603.
-  OffChipWindow(const exe::Executable& executable, const WorkerMoves& moves, const Places& places, int32_t space);
+  OffChipWindow(const WorkerMoves& moves, const Places& places, int32_t space);
 
   /// What the worker's calls see.
   SlotTable& slots() const { return *slots_; }

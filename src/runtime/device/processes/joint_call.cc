@@ -15,7 +15,6 @@ namespace {
 
 constexpr int64_t kPacketBytes = int64_t{4} << 20;  // of one message, or of all of a round
 constexpr int64_t kLeastBytes = int64_t{16} << 10;  // of a slice: messages of fewer cost as much
-constexpr int64_t kAlignment = 64;
 
 std::vector<at::Tensor> sumsOf(const exe::Instruction& instruction, const SlotTable& slots) {
   ABELE_CHECK(instruction.args.size() == 1 && instruction.args[0].kind == Arg::Kind::kIdList, instruction.op);
@@ -104,7 +103,7 @@ class Slices {
       : peers_(peers), memory_(memory) {
     const int64_t share = (messageBytes(sums) + count() - 1) / count();
     const int64_t bytes = std::max(std::min(share, kPacketBytes / count()), kLeastBytes);
-    cuts_ = cutSums(sums, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+    cuts_ = cutSums(sums, aligned(bytes));
   }
 
   int64_t own() const { return peers_.process(); }

@@ -8,16 +8,15 @@
 
 #include "base/error.h"
 #include "base/instructions.h"
+#include "runtime/device/processes/message_memory.h"
 
 namespace abele::runtime {
 namespace {
 
-constexpr int64_t kAlignment = 64;  // of a value in a parcel
 // A larger value goes by itself, from its own memory to its own memory; smaller ones share a parcel of this size.
 constexpr int64_t kParcelBytes = int64_t{64} << 10;
 
 int64_t bytesOf(const at::Tensor& value) { return value.numel() * value.itemsize(); }
-int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 // The values of an instruction as parcels, which both ends cut alike: by the sizes of the values alone. Large values
 // are sent from where they are; others are packed into memory of the call, which is no larger than a parcel, or than

@@ -12,6 +12,12 @@ class Tensor;
 
 namespace abele::runtime {
 
+constexpr int64_t kMessageAlignment = 64;  // bytes, of each value in a message
+/// The next multiple of it.
+constexpr int64_t aligned(int64_t bytes) {
+  return (bytes + kMessageAlignment - 1) / kMessageAlignment * kMessageAlignment;
+}
+
 /// Of one worker. A device may copy on streams of its own, while the host goes on. Threads: the worker's.
 class MessageMemory {
  public:

@@ -10,10 +10,6 @@
 namespace abele::runtime {
 namespace {
 
-constexpr int64_t kAlignment = 64;
-
-int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
 // In the order of memory where a tensor fills its own.
 at::Tensor inOneRow(const at::Tensor& tensor) {
   ABELE_CHECK(tensor.is_non_overlapping_and_dense(), "a gradient sum with holes");
