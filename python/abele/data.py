@@ -50,7 +50,7 @@ class DataLoader(torch.utils.data.DataLoader):
         shuffle: None means False.
         num_workers: as for torch.
         drop_last: drop the incomplete last batch; True by default, unlike torch.
-        persistent_workers: None means (num_workers > 0).
+        persistent_workers: None means False, as for torch; poptorch.DataLoader takes it for (num_workers > 0).
         auto_distributed_partitioning: with several processes, each loads its own share of the data set.
         mode: where batches are made: here (Sync), or ahead, in a process of their own (Async), there from parts that
             need not be full (AsyncRebatched), so that only one batch of the whole data set is incomplete.
@@ -60,6 +60,7 @@ class DataLoader(torch.utils.data.DataLoader):
         kwargs: passed to torch's DataLoader.
     """
 
+    _workers_persist = False  # unless persistent_workers says otherwise
     _accessor = None
     _resumed = None  # where a checkpoint says that the next pass begins
     _is_own_source = False  # true while the loader is handed to the accessor that it makes
@@ -133,7 +134,9 @@ class DataLoader(torch.utils.data.DataLoader):
         super().__init__(
             dataset,
             num_workers=num_workers,
-            persistent_workers=num_workers > 0 if persistent_workers is None else persistent_workers,
+            persistent_workers=self._workers_persist and num_workers > 0
+            if persistent_workers is None
+            else persistent_workers,
             **kwargs,
         )
         self._warnIfEmpty()

@@ -23,7 +23,6 @@ _ABELES = (
     "multi_conv",
     "ops",
     "_async_accessor",
-    "data",
 )
 
 

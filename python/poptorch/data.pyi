@@ -1,1 +1,0 @@
-from abele.data import *
