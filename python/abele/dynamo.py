@@ -9,6 +9,7 @@ Source: torch.compile's interface for backends (torch/_dynamo/backends); ours.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -59,20 +60,28 @@ class _Computation(torch.nn.Module):
         return rows, forms
 
 
-def _isTensor(node):
-    return isinstance(node.meta.get("val"), torch.Tensor)
+def _holdsTensor(node):
+    if "val" not in node.meta:
+        return True
+    return any(isinstance(leaf, torch.Tensor) for leaf in torch.utils._pytree.tree_leaves(node.meta["val"]))
 
 
-def _inputsAndTheirViews(graph):
-    """The nodes of a graph that compute no elements: inputs, sizes, and views of inputs."""
-    found = set()
+def _origins(graph):
+    """Node -> the nodes that compute the memory which it shows; none for the graph's inputs and their views.
+
+    A view computes no elements, nor does what gives no tensor, such as a size.
+    """
+    found = {}
     for node in graph.nodes:
-        if node.op == "placeholder":
-            found.add(node)
-        elif node.op == "call_function" and found.issuperset(node.all_input_nodes):
-            is_view = isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
-            if is_view or ("val" in node.meta and not _isTensor(node)):
-                found.add(node)
+        operands = node.all_input_nodes
+        if node.target is operator.getitem:
+            is_view = found[operands[0]] != (operands[0],)
+        else:
+            is_view = getattr(node.target, "is_view", False) or not _holdsTensor(node)
+        if node.op == "placeholder" or is_view:
+            found[node] = tuple(dict.fromkeys(origin for operand in operands for origin in found[operand]))
+        else:
+            found[node] = (node,)
     return found
 
 
@@ -83,35 +92,41 @@ def _drawsNumbers(graph):
 class _Compiled:
     """A graph of AOTAutograd on one device. Threads: safe.
 
-    What a graph only passes on, an input or a view of one, it hands over as it is: no device copies it.
+    The device computes memory. What shows it, or memory of the graph's inputs, is made here by eager's views: results
+    share memory as eager's do, and no device copies an input.
     """
 
     def __init__(self, module):
-        results = list(next(iter(reversed(module.graph.nodes))).args[0])
-        free = _inputsAndTheirViews(module.graph)
-        computed = [isinstance(result, torch.fx.Node) and result not in free for result in results]
-        self._is_computed = computed
-        self._passed_on = self._part(module, [r for r, c in zip(results, computed, strict=True) if not c], free)
-        self._computation = self._part(module, [r for r, c in zip(results, computed, strict=True) if c], None)
-        self._draws = _drawsNumbers(module.graph)
+        graph, origins = module.graph, _origins(module.graph)
+        results = list(graph.output_node().args[0])
+        computed = dict.fromkeys(o for result in results if isinstance(result, torch.fx.Node) for o in origins[result])
+        views = [node for node in graph.nodes if node not in computed and computed.keys() >= set(origins[node])]
+        self._show = self._part(module, views, computed, results)
+        self._computes = bool(computed)
+        self._computation = self._part(module, graph.nodes, (), list(computed))
+        self._draws = _drawsNumbers(graph)
         self._model = None
 
     @staticmethod
-    def _part(module, results, nodes):
-        """The module with these results alone, computed by these nodes (None: by all)."""
+    def _part(module, nodes, more_inputs, results):
+        """These nodes of the module's graph, with its inputs and more, as a module of their own."""
         graph, copies = torch.fx.Graph(), {}
-        for node in module.graph.nodes:
-            if node.op != "output" and (nodes is None or node in nodes):
+        for node in module.graph.find_nodes(op="placeholder"):
+            copies[node] = graph.node_copy(node)
+        for node in more_inputs:
+            copies[node] = graph.placeholder(node.name)
+        for node in nodes:
+            if node.op not in ("placeholder", "output"):
                 copies[node] = graph.node_copy(node, copies.__getitem__)
         graph.output([copies[result] if isinstance(result, torch.fx.Node) else result for result in results])
+        graph.eliminate_dead_code()
         return torch.fx.GraphModule(module, graph)
 
     def __call__(self, *arguments):
-        passed_on, computed = iter(self._passed_on(*arguments)), iter(self._compute(arguments))
-        return [next(computed if is_computed else passed_on) for is_computed in self._is_computed]
+        return self._show(*arguments, *self._compute(arguments))
 
     def _compute(self, arguments):
-        if not any(self._is_computed):
+        if not self._computes:
             return ()
         given = list(map(_given, arguments))
         if self._model is None:  # not earlier: torch makes no real tensors while it compiles

@@ -182,6 +182,86 @@ def test_plain_functions_views_and_writes():
     assert results[4] is ours
 
 
+def twoGates(x):
+    mean, deviation = torch.var_mean(x, 1, keepdim=True)
+    return F.dropout(x - mean, 0.5) / deviation, F.dropout(x, 0.25)
+
+
+def attends(x):
+    heads = x.view(1, 2, 4, 16)
+    return F.scaled_dot_product_attention(heads, heads, heads, dropout_p=0.5)
+
+
+@pytest.mark.parametrize("program", [F.dropout, twoGates, attends, F.alpha_dropout], ids=lambda each: each.__name__)
+def test_random_numbers_are_drawn_once(program):
+    x = torch.randn(8, 16)
+    seen = []
+    for call in (program, torch.compile(program, backend="abele", fullgraph=True)):
+        torch.manual_seed(3)
+        seen.append([call(x), call(x), torch.rand(4)])
+    for mine, eager in zip(*map(torch.utils._pytree.tree_leaves, seen), strict=True):
+        assert torch.equal(mine, eager)
+
+
+@pytest.mark.parametrize(
+    ("name", "program"),
+    [
+        ("native_layer_norm", lambda x: F.layer_norm(x, (16,))),
+        ("topk", lambda x: torch.topk(x, 3)[0] * 2),
+        ("mode", lambda x: torch.mode(x)),
+    ],
+)
+def test_an_operator_runs_once(name, program):
+    compiled = torch.compile(program, backend="abele", fullgraph=True)
+    x = torch.randn(8, 16)
+    compiled(x)
+    with torch.autograd.profiler.profile() as watched:  # the device's thread, and this one
+        compiled(x)
+    assert [event.name for event in watched.function_events].count(f"aten::{name}") == 1
+
+
+def views(x):
+    y = x * 2
+    return y, y[0], y[1:].t(), y.view(-1)[::2], y.unbind(1)[1]
+
+
+def parts(x):
+    return (x + 1).split(1)
+
+
+def aComplexNumber(x):
+    z = torch.complex(x, x + 1)
+    return z, z.conj(), torch.view_as_real(z), z.imag, x[1:]
+
+
+def written(x):
+    y = x + 1
+    row = y[0]
+    row.add_(1)
+    return y, row, y.detach(), x * 2
+
+
+def memory(results):
+    """Which results share memory."""
+    seen = [result.untyped_storage().data_ptr() for result in results]
+    return [seen.index(each) for each in seen]
+
+
+@pytest.mark.parametrize("has_gradient", [False, True])
+@pytest.mark.parametrize("program", [views, parts, aComplexNumber, written], ids=lambda each: each.__name__)
+def test_results_share_memory_as_those_of_eager(program, has_gradient):
+    x = torch.randn(3, 4)
+    compiled = torch.compile(program, backend="abele", fullgraph=True)
+    ours, theirs = (call(x.clone().requires_grad_(has_gradient)) for call in (compiled, program))
+    assert memory(ours) == memory(theirs)
+    with torch.no_grad():
+        for results in (ours, theirs):
+            torch.view_as_real(results[0]).zero_() if results[0].is_complex() else results[0].zero_()
+    for mine, eager in zip(ours, theirs, strict=True):
+        assert torch.equal(mine, eager) and mine.stride() == eager.stride()
+        assert (mine.is_conj(), mine.is_neg()) == (eager.is_conj(), eager.is_neg())
+
+
 def test_a_break_in_the_graph():
     """Dynamo hands Python code that it cannot trace back to Python; the graphs around it are ours."""
 

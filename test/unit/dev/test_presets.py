@@ -18,7 +18,7 @@ PRESETS = {
 
 
 def tool(name):
-    """Of the environment that runs this test, or of the machine."""
+    """A program of the environment that runs this test, or of the machine."""
     return shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
 
 
