@@ -72,6 +72,25 @@ def test_nothing_is_cut_off_at_either_width(opened):
     assert opened.ask(cut) == []
 
 
+# Numbers with a unit that a line break parts, of all text that is shown.
+_PARTED = r"""
+(() => {
+  const found = [], texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  for (let text = texts.nextNode(); text; text = texts.nextNode())
+    for (const match of text.data.matchAll(/[\d.]+[ \u00a0]([µmn]?s|([KMGT]i)?B|%)(?!\w)/g)) {
+      const range = document.createRange();
+      range.setStart(text, match.index);
+      range.setEnd(text, match.index + match[0].length);
+      if (new Set([...range.getClientRects()].map((part) => Math.round(part.top))).size > 1) found.push(match[0]);
+    }
+  return found;
+})()"""
+
+
+def test_units_stay_beside_their_numbers(opened):
+    assert opened.ask(_PARTED) == []
+
+
 def test_the_timeline_zooms_and_moves(opened):
     left, top, width, _ = _place(opened)
     whole = opened.ask(_DRAWN)
