@@ -2,7 +2,7 @@
 
 import argparse
 
-from . import commands
+from . import commands, mutants
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -35,6 +35,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     test.add_argument("--seconds", type=int, default=600, help="of each fuzzer, with --long")
     test.add_argument("--models", action="store_true", help="run the walk over published models instead")
+    faults = add(
+        "mutants", mutants.run, "Put small faults in one by one, as test/mutants.toml lists: a test must notice."
+    )
+    faults.add_argument("names", nargs="*", metavar="NAME", help="only these")
     golden = add("golden", commands.golden, "Run the golden tests.")
     golden.add_argument("--update", action="store_true", help="rewrite the files marked # GENERATED")
     golden.add_argument("-k", metavar="EXPR")

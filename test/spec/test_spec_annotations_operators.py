@@ -403,6 +403,7 @@ def test_fps():
     src = torch.tensor([[0.0], [1.0], [4.0], [9.0], [5.0], [5.5], [7.0]])
     result = infer(lambda s: poptorch.fps(s, [0, 4, 7], 0.75), src)
     assert result.dtype == torch.int32 and result.tolist() == [0, 3, 2, 4, 6, 5]
+    assert infer(lambda s: poptorch.fps(s, [0, 4, 7]), src).tolist() == [0, 3, 4, 6]  # half of them, rounded up
     started = infer(lambda s: poptorch.fps(s, [0, 7], 1.0, True), src)
     assert sorted(started.tolist()) == list(range(7))
     for wrong in ((3, [0, 4]), (src, (0, 4)), (src, [0]), (src, [0, 4], 1), (src, [0, 4], 0.5, 1)):

@@ -110,6 +110,30 @@ def test_lamb_scales_the_step_by_the_ratio_of_norms():
     torch.testing.assert_close(weight.detach(), torch.tensor([3.0 - 0.5 / 2**0.5, 4.0 + 0.5 / 2**0.5]))
 
 
+@pytest.mark.spec("optim/3", names=["optim.LAMB"])
+def test_lamb_without_a_step_keeps_the_weights():
+    """A gradient of zeros: the ratio of norms divides by nothing. On the host, and on the device."""
+
+    class Flat(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
+
+        def forward(self, x):
+            return poptorch.identity_loss(self.weight * x, reduction="sum")
+
+    model = Flat()
+    on_host = poptorch.optim.LAMB(model.parameters(), lr=0.1, weight_decay=0.0)
+    model.weight.grad = torch.zeros(2)
+    on_host.step()
+    assert model.weight.tolist() == [3.0, 4.0]
+    executor = poptorch.trainingModel(
+        model, optimizer=poptorch.optim.LAMB(model.parameters(), lr=0.1, weight_decay=0.0)
+    )
+    executor(torch.zeros(1, 2))
+    assert model.weight.tolist() == [3.0, 4.0]
+
+
 class TfRmsprop(torch.optim.Optimizer):
     """The TensorFlow variant, from the specification's equations."""
 

@@ -278,6 +278,13 @@ TEST(FillGaps, TakesWhatFitsBesideWhatStands) {
   EXPECT_EQ(items[3].offset_bytes, 64);
 }
 
+TEST(Pack, FillsGapsUpToTheLastByteOfTheLimitAndNoFurther) {
+  const std::vector<Interval> fixed{{0, 9, 64, 0}};
+  std::vector<Interval> items{{0, 9, 65, 0}};
+  EXPECT_EQ(fillGaps(fixed, 192, items), std::vector<bool>{true});
+  EXPECT_EQ(fillGaps(fixed, 191, items), std::vector<bool>{false});
+}
+
 // What packing looks at, for n activations that all wait for backward, and for n values that die young.
 TEST(Pack, LooksAtHardlyMoreForEachOfManyThanForEachOfFew) {
   for (const bool waits : {true, false}) {

@@ -155,6 +155,19 @@ TEST(VerifySchedule, FindsMissingAndForeignActions) {
   EXPECT_EQ(verifySchedule(schedule, 2, 2, true), Findings{"1 micro-batches do not divide into groups of 2"});
 }
 
+TEST(VerifySchedule, KeepsUpdatesBehindTheGradientsThatTheyRead) {
+  const Action f{0, Direction::kForward, 0}, b{0, Direction::kBackward, 0}, w{0, Direction::kWeightGrad, 0},
+      u{0, Direction::kUpdate, 0};
+  Schedule schedule;
+  schedule.micro_batches = 1;
+  schedule.workers = {{f, b, w, u}};
+  EXPECT_EQ(verifySchedule(schedule, 1, 1, true), Findings{});
+  schedule.workers = {{f, b, u, w}};
+  EXPECT_EQ(verifySchedule(schedule, 1, 1, true), Findings{"worker 0: U0.0 before W0.0"});
+  schedule.workers = {{f, u, b}};
+  EXPECT_EQ(verifySchedule(schedule, 1, 1, true), Findings{"worker 0: U0.0 before B0.0"});
+}
+
 TEST(VerifySchedule, FindsDeadlocks) {
   Schedule schedule;
   schedule.micro_batches = 2;

@@ -163,6 +163,29 @@ def test_wrong_values_do_not_shut_out_others_of_their_shape():
         assert torch.allclose(server(torch.ones(3, 2, dtype=torch.long)), expected)
 
 
+def test_requests_of_which_none_was_answered_are_tried_again():
+    """Whether they are wrong, or their values are, shows beside one that was answered."""
+    failing = [True]
+
+    class Waking(torch.nn.Module):
+        def forward(self, x):
+            if failing:
+                raise ValueError("asleep")
+            return x * 2
+
+    with abele.serve(abele.inferenceModel(Waking()), batch_rows=BATCH, longest_wait_ms=0) as server:
+        for _ in range(2):
+            with pytest.raises(ValueError, match="asleep"):
+                server(torch.ones(2, 3))
+        failing.clear()
+        assert torch.equal(server(torch.ones(2, 3)), torch.full((2, 3), 2.0))
+        failing.append(True)
+        with pytest.raises(ValueError, match="asleep"):
+            server(torch.ones(2, 5))
+        failing.clear()
+        assert torch.equal(server(torch.ones(2, 5)), torch.full((2, 5), 2.0))
+
+
 def test_a_compiled_model_knows_its_batch(tmp_path):
     model = abele.inferenceModel(LookUp().eval())
     with pytest.raises(abele.Error, match="E0705"):
