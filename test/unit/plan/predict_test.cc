@@ -76,6 +76,29 @@ TEST(Simulate, WaitsForFreeFrames) {
   }
 }
 
+// For any times of tasks: a forward waits until all users of the frame that it takes again have ended.
+TEST(Simulate, WaitsForAsManyFramesAsItCounts) {
+  using ir::Direction;
+  std::mt19937 random(3);
+  const auto time = [&] { return static_cast<int64_t>(1 + random() % (random() % 4 == 0 ? 500 : 10)); };
+  for (int run = 0; run < 200; ++run) {
+    Chain chain = chainOf({});
+    for (int s = 0; s < 3; ++s) chain.costs.stages.push_back({time(), time(), time(), 0});
+    const std::vector<Task> users = {{0, Direction::kForward}, {1, Direction::kForward}, {2, Direction::kWeightGrad}};
+    chain.costs.memory = {{0, 10, 0, users}, {0, 0, 0, {}}, {0, 0, 0, {}}};
+    for (ScheduleKind kind : {ScheduleKind::k1F1B, ScheduleKind::kGPipe, ScheduleKind::kZeroBubble}) {
+      const Prediction p = predict(chain, {.schedule = kind, .accumulation = 8});
+      for (const TimedAction& taker : p.run.actions[0])
+        for (const Task& user : users)
+          for (const TimedAction& a : p.run.actions[static_cast<size_t>(user.stage)])
+            if (taker.action.direction == Direction::kForward && a.action.direction == user.direction &&
+                a.action.micro_batch == taker.action.micro_batch - p.run.frames.at(0)) {
+              ASSERT_GE(taker.start_ns, a.end_ns) << scheduleName(kind) << ", run " << run;
+            }
+    }
+  }
+}
+
 // The gradient of stage 1 waits for stage 0 in a ring of its own; what stage 1 keeps does not.
 TEST(Simulate, WaitsForFreeFramesOfFurtherRings) {
   Chain chain = chainOf({{10, 100, 0, 0}, {10, 10, 0, 0}});
