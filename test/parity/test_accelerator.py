@@ -441,6 +441,49 @@ def test_what_accelerators_cannot_do_yet_is_refused(what, device):
         executor(*model.batch(3 * MICRO_BATCH))
 
 
+class WithRecurrentKernel(networks.Network):
+    """A recurrent layer as an accelerator's library has it: one operator, and one for its gradient."""
+
+    def __init__(self):
+        super().__init__([torch.nn.Linear(networks.WIDTH, networks.WIDTH)])
+
+    def forward(self, x, target):
+        weight = self.parts[0].weight
+        given = [weight], 0, None, x, None, 0, networks.WIDTH, 0, 1, False, 0.0, self.training, False, [], None
+        x = torch._cudnn_rnn(x, *given)[0]
+        return x[:, :4], torch.nn.functional.cross_entropy(x[:, :4], target)
+
+
+@pytest.fixture
+def recurrent_kernels():
+    def forward(x, weight, *rest):
+        return x @ weight[0], x.clone(), x.new_empty(0), x.new_empty(0), x.new_empty(0)
+
+    def backward(x, weight, stride, buffer, hx, cx, output, gradient, *rest):
+        return gradient @ weight[0].T, x.new_zeros(x.shape), None, [x.T @ gradient]
+
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("_cudnn_rnn", forward, "PrivateUse1")
+    library.impl("_cudnn_rnn_backward", backward, "PrivateUse1")
+    yield
+    library._destroy()
+
+
+@pytest.mark.usefixtures("recurrent_kernels")
+def test_recurrent_layers_whose_gradients_no_device_has_shown_right_are_refused(monkeypatch):
+    def executor(wrap=poptorch.trainingModel):
+        opts = poptorch.Options()
+        opts._Popart.set("abele.deviceType", "simulated:0")
+        return wrap(WithRecurrentKernel(), opts)
+
+    batch = WithRecurrentKernel().batch(MICRO_BATCH)
+    with pytest.raises(poptorch.Error, match=r"E0711.*recurrent layers(.|\n)*_cudnn_rnn_backward"):
+        executor()(*batch)
+    executor(lambda model, opts: poptorch.inferenceModel(model.eval(), opts))(*batch)
+    monkeypatch.setenv("ABELE_UNPROVEN_KERNELS", "1")
+    assert executor()(*batch)[1].isfinite()
+
+
 @pytest.mark.parametrize("device", ["cpu,simulated:9", "simulated,,cpu", "simulated:1,cuda"])
 def test_a_list_with_a_device_that_is_not_there(device):
     opts = poptorch.Options()

@@ -14,6 +14,7 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/instructions.h"
 #include "exe/sums.h"
@@ -79,6 +80,22 @@ std::vector<c10::Device> devicesOf(const std::string& names) {
   return devices;
 }
 
+/// The one real device that trained recurrent layers by these kernels gave wrong gradients (docs/devices.md). A
+/// program's operators say whether the device has them: without such a library torch composes the layers of other
+/// operators.
+void requireShown(const exe::Executable& executable) {
+  if (environmentInteger("ABELE_UNPROVEN_KERNELS", 0) != 0) return;
+  for (const exe::Segment& segment : executable.segments)
+    for (const exe::Instruction& instruction : segment.instructions)
+      ABELE_REQUIRE(
+          instruction.op != "aten::_cudnn_rnn_backward" && instruction.op != "aten::miopen_rnn_backward", E0711,
+          {.what = "training recurrent layers by the accelerator's own kernels is not shown to be right yet",
+           .at = cat(instruction.source < 0 ? "" : executable.sources[instruction.source],
+                     instruction.source < 0 ? "" : ", ", instruction.op),
+           .remedy = "put the blocks of these layers on the CPU, or switch the library off "
+                     "(torch.backends.cudnn.enabled = False); ABELE_UNPROVEN_KERNELS=1 lets a check run them"});
+}
+
 /// What accelerators cannot do yet.
 void checkSupported(const exe::Executable& executable, const DeviceOptions& options) {
   const auto refuse = [](bool asked, const char* what) {
@@ -92,6 +109,7 @@ void checkSupported(const exe::Executable& executable, const DeviceOptions& opti
   refuse(
       executable.training && executable.processes > 1 && std::ranges::any_of(executable.groups, &exe::Group::off_chip),
       "memory off chip in a training of replicas in several processes");
+  requireShown(executable);
 }
 
 /// The host has another stream of random numbers than accelerators, and a program has one.
