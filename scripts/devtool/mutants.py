@@ -1,4 +1,4 @@
-"""./dev mutants: small faults put into the sources one by one, each of which a test must notice.
+"""`./dev mutants` puts small faults into the sources one by one. A test must notice each of them.
 
 test/mutants.toml lists them. A fault that survives is a test that is missing.
 """
@@ -35,7 +35,7 @@ def mutated(mutant: dict):
 
 
 def _pass(tools: machine.Toolchain, tests: list[str]) -> bool:
-    """Do these tests pass? A build that fails ends dev: only a test may notice a fault."""
+    """Whether these tests pass. A build that fails ends dev, because only a test may notice a fault."""
     paths = [word for word in tests if word.startswith("test/")]
     targets = selection.select(paths).targets()
     if targets:
