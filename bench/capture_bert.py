@@ -157,8 +157,11 @@ def one_run(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, default in (("layers", 12), ("width", 768), ("length", 128), ("batch", 2), ("threads", 2)):
-        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--width", type=int, default=768)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--skip", choices=["torch.compile"], help="leave it out")
     parser.add_argument("--json", help="write the results here")

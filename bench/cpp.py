@@ -3,8 +3,8 @@
     ./dev bench cpp                            the five workloads, the placement that Abele chooses
     ./dev bench cpp --setups auto,1x2,2x1 --workloads gpt-small --samples 15
 
-bench/train_cpp.cc has the models by torch::nn; `./dev build abele-train-cpp` makes the program. Eager, with as many
-threads as there are cores, and each setup live in processes of their own and take turns; ratios are those of medians.
+bench/train_cpp.cc has the models by torch::nn. Eager, with as many threads as there are cores, and each setup live in
+processes of their own and take turns; ratios are those of medians.
 Losses of three steps under SGD must equal eager's of as many threads as a device has, bit for bit; of Adam and AdamW
 LibTorch's own rounding differs.
 """
@@ -21,6 +21,7 @@ from support.machine import RESULTS, built, describe
 from support.turns import System, take_turns
 from support.workloads import WORKLOADS
 
+TARGETS = ("abele-train-cpp",)
 HEAD = "workload         setup  taken        ms  eager ms  ratio   best   clean  losses"
 WARM_STEPS = 3
 

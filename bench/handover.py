@@ -23,6 +23,7 @@ from pathlib import Path
 
 from support.machine import CROWDED, RESULTS, built, busy_seconds, describe, free_port
 
+TARGETS = ("abele-handover",)
 GOAL_US = 15
 WAYS = ("memory", "sockets", "torch.distributed")
 PYTHON = """

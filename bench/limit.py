@@ -25,6 +25,7 @@ from support.machine import RESULTS, built, describe
 from support.systems import Compiled
 from support.workloads import WORKLOADS
 
+TARGETS = ("abele_python", "abele-replay")
 HEAD = "workload        setup  fusion   step ms  limit ms  share  hot ms  share  instructions  ns each"
 WARM_STEPS = 3
 REPEATS = 3  # of an instruction, until its operands are in the caches

@@ -22,6 +22,7 @@ import torch
 from support.machine import RESULTS, describe
 from support.workloads import MICRO_BATCHES
 
+TARGETS = ()  # torch alone
 SHAPES = [
     (512, 256, 768),
     (512, 256, 256),

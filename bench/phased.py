@@ -176,9 +176,12 @@ def show(results, args, others):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    defaults = {"budget-mib": 512, "width": 704, "batch": 4, "length": 128, "steps": 5, "threads": 2}
-    for name, default in defaults.items():
-        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--budget-mib", type=int, default=512)
+    parser.add_argument("--width", type=int, default=704)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--folder", help="where the files are; default: the system's temporary folder")
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS)
     parser.add_argument("--json", help="write the results here")

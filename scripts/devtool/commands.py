@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from . import selection, shell
+from . import programs, selection, shell
 from . import setup as machine
 from .shell import ROOT, Beside, fail, quiet, run, run_silently, show, step
 
@@ -287,23 +287,20 @@ def check(options) -> None:
 
 
 def demo(options) -> None:
-    tools = machine.setup()
-    folder = configure_and_build(tools, targets=["abele_python", "abele_tools"])
-    step("demonstration")
-    sys.exit(
-        run([tools.python, "examples/python/digits.py", *options.rest], env=_python_env(tools, folder), check=False)
-    )
+    _run_program(ROOT / "examples" / "python" / "digits.py", "./dev demo", options.rest)
 
 
 def bench(options) -> None:
-    names = sorted(path.stem for path in (ROOT / "bench").glob("*.py") if not path.stem.startswith("_"))
-    if options.name not in names:
-        fail(f"no benchmark named {options.name}; there are: {', '.join(names) or 'none'}", 2)
-    tools = machine.setup()
-    folder = configure_and_build(tools)
-    sys.exit(
-        run([tools.python, f"bench/{options.name}.py", *options.rest], env=_python_env(tools, folder), check=False)
-    )
+    _run_program(ROOT / "bench" / f"{options.name}.py", f"./dev bench {options.name}", options.rest)
+
+
+def _run_program(source: Path, prog: str, words: list[str]) -> None:
+    """Builds what it needs, and runs it; its help, and options that it has not, end here before anything is set up."""
+    programs.parser(source, prog).parse_args(words)
+    tools, targets = machine.setup(), programs.targets(source)
+    folder = configure_and_build(tools, targets=targets) if targets else ROOT / "build" / "dev"
+    step(f"running {source.relative_to(ROOT)}")
+    sys.exit(run([tools.python, source, *words], env=_python_env(tools, folder), check=False))
 
 
 def docs(options) -> None:

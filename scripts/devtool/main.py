@@ -3,10 +3,11 @@
 import argparse
 
 from . import commands, mutants
+from .shell import ROOT
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """Options: function, the command's own, and rest: words for the program that it starts."""
+    """Options: function, the command's own, and, of demo and bench, rest: words for the program that they start."""
     parser = argparse.ArgumentParser(prog="./dev", description="Set up, build, test and look at Abele.")
     sub = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -44,18 +45,22 @@ def parse(argv: list[str]) -> argparse.Namespace:
     golden.add_argument("-k", metavar="EXPR")
     add("format", commands.format_, "Format all C++ and Python files.")
     add("lint", commands.lint, "Check format, style, layers, and names in comments; change nothing.")
-    add("demo", commands.demo, "Set up, build and run the demonstration, with options of examples/python/digits.py.")
+    add("demo", commands.demo, "Set up, build and run the demonstration, with its options; --help.", add_help=False)
     add("check", commands.check, "What must hold before a change lands: lint, generated files, build, fast tests.")
-    bench = add("bench", commands.bench, "Run bench/NAME.py, with its options; --help is one of them.", add_help=False)
-    bench.add_argument("name", nargs="?", metavar="NAME")
+    bench = add("bench", commands.bench, "Build and run a benchmark, bench/NAME.py; NAME --help says what it takes.")
+    names = sorted(path.stem for path in (ROOT / "bench").glob("*.py"))
+    bench.add_argument("name", choices=names, metavar="NAME", help=f"one of {', '.join(names)}")
+    bench.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="its options")
     docs = add("docs", commands.docs, "Write the generated files anew and build the documentation, build/docs/html.")
     docs.add_argument("--check", action="store_true", help="only say which generated files are stale")
     docs.add_argument("--generated", action="store_true", help="only write the generated files")
     timing = add("timing", commands.timing, "The slowest compile units of the last build.")
     add_preset(timing)
-    options, options.rest = parser.parse_known_args(argv)
-    if options.rest and options.function not in (commands.demo, commands.bench):
-        parser.error(f"unrecognized arguments: {' '.join(options.rest)}")
+    options, unknown = parser.parse_known_args(argv)
+    if options.function is commands.demo:
+        options.rest = unknown
+    elif unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     return options
 
 

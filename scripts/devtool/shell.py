@@ -96,10 +96,11 @@ SECONDS_BETWEEN_LINES = 15
 def build(command: list, *, env: dict) -> None:
     """Shows and runs ninja: how far it is on one line of a terminal, elsewhere now and then; all that compilers say.
 
+    ninja predicts the time that is left from what units took before, new ones from those that this build has finished.
     A failure ends dev with it.
     """
     show(command)
-    env = {**os.environ, **env, "NINJA_STATUS": "[%f/%t, %e s] "}
+    env = {**os.environ, **env, "NINJA_STATUS": "[%f/%t, %w, %W left] "}
     terminal, shown_s, length = sys.stdout.isatty(), float("-inf"), 0
     with subprocess.Popen(list(map(str, command)), cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE) as ninja:
         for line in ninja.stdout:

@@ -8,7 +8,9 @@ ROOT = Path(__file__).resolve().parents[3]
 
 NINJA = """#!/bin/sh
 echo "ninja: Entering directory build/dev"
-for i in 1 2 3; do echo "$NINJA_STATUS" | sed "s/%f/$i/; s/%t/3/; s/%e/$i.5/; s/$/Building $i.o/"; done
+for i in 1 2 3; do
+  echo "$NINJA_STATUS" | sed "s/%f/$i/; s/%t/3/; s/%w/00:0$i/; s/%W/00:0$((3 - i))/; s/$/Building $i.o/"
+done
 echo "a.cc:1: warning: what the compiler says"
 exit $1
 """
@@ -26,7 +28,7 @@ def build(tmp_path, *words):
 def test_a_build_says_how_far_it_is_and_what_compilers_say(tmp_path):
     done = build(tmp_path, "0")
     assert done.returncode == 0, done.stderr
-    assert "[1/3, 1.5 s] Building 1.o" in done.stdout
+    assert "[1/3, 00:01, 00:02 left] Building 1.o" in done.stdout
     assert "Building 2.o" not in done.stdout  # a file is not the place for a line every moment
     assert "a.cc:1: warning: what the compiler says\n" in done.stdout and "Entering" not in done.stdout
 
