@@ -1,4 +1,4 @@
-"""What a benchmark or the demonstration says of itself, read from its source.
+"""Options and targets of a benchmark or of the demonstration, read from its source.
 
 They import torch and abele at their top. Their help, a wrong option and what is to be built for them need neither.
 """
@@ -11,7 +11,7 @@ TYPES = {"int": int, "float": float, "Path": Path}
 
 
 def targets(source: Path) -> list[str]:
-    """What is built for it: its TARGETS, else the Python module."""
+    """The targets that it needs built: its TARGETS, else the Python module."""
     for node in ast.parse(source.read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TARGETS":
             return list(ast.literal_eval(node.value))
@@ -19,7 +19,7 @@ def targets(source: Path) -> list[str]:
 
 
 def parser(source: Path, prog: str) -> argparse.ArgumentParser:
-    """Its options. Each name is a literal; of the rest, what is none is left to the program itself."""
+    """Its options. Names must be literals; a choice or an action that is computed is left to the program itself."""
     tree = ast.parse(source.read_text())
     made = argparse.ArgumentParser(
         prog=prog, description=ast.get_docstring(tree), formatter_class=argparse.RawDescriptionHelpFormatter

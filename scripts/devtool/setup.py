@@ -1,9 +1,13 @@
-"""From a bare Debian 12 to a machine that can build and test; no work when nothing changed."""
+"""From a bare Debian to a machine that can build and test; no work when nothing changed.
+
+Other systems bring their packages themselves.
+"""
 
 import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -15,15 +19,17 @@ from .shell import ROOT, fail, quiet, run, run_silently, show, step
 
 TORCH = "torch==2.13.0"
 OLDEST_TORCH = (2, 11)
-DEBIAN_PACKAGES = [
-    "libgtest-dev",
-    "libspdlog-dev",
-    "libfmt-dev",
-    "libcli11-dev",
-    "nlohmann-json3-dev",
-    "libxxhash-dev",
-    "ccache",
-]
+# Debian's package -> the header or program that shows that it is there, wherever it came from.
+PACKAGES = {
+    "git": "git",
+    "libgtest-dev": "gtest/gtest.h",
+    "libspdlog-dev": "spdlog/spdlog.h",
+    "libfmt-dev": "fmt/format.h",
+    "libcli11-dev": "CLI/CLI.hpp",
+    "nlohmann-json3-dev": "nlohmann/json.hpp",
+    "libxxhash-dev": "xxhash.h",
+    "ccache": "ccache",
+}
 VENV = ROOT / ".venv"
 MAY_INSTALL = "ABELE_PYTHON_INSTALL"  # 1: an interpreter that ABELE_PYTHON names may get what is missing
 STAMP = ROOT / "build" / "setup.json"
@@ -78,19 +84,29 @@ def _root_prefix() -> list | None:
     return None
 
 
+def missing_packages() -> list[str]:
+    """Those of PACKAGES whose program is not in PATH, or whose header the compiler does not find. No compiler: g++."""
+    headers = {package: shown for package, shown in PACKAGES.items() if "." in shown}
+    lacks = [package for package, shown in PACKAGES.items() if package not in headers and not shutil.which(shown)]
+    compiler = shlex.split(os.environ.get("CXX", "c++"))
+    if not shutil.which(compiler[0]):
+        return ["g++", *lacks, *headers]
+    asked = "".join(f"#if !__has_include(<{shown}>)\nlacks {package}\n#endif\n" for package, shown in headers.items())
+    _, answer = quiet([*compiler, "-x", "c++", "-E", "-P", "-"], stdin=asked)
+    return [*lacks, *re.findall(r"^lacks (\S+)$", answer, re.M)]
+
+
 def install_debian(packages: list[str]) -> None:
-    """Installs what is missing; exit 2 with the line to run when that takes rights we lack."""
-    if not shutil.which("dpkg-query"):
-        step(f"no Debian here; these must be present by their own names: {' '.join(packages)}")
+    """Installs them. Without the rights, or without apt, it exits with 2 and says what to install."""
+    if not shutil.which("apt-get"):
+        needed = [package for package in packages if package != "ccache"]  # which only saves time
+        rows = "".join(f"\n  {package:20} {PACKAGES.get(package, '')}" for package in needed)
+        if needed:
+            fail(f"this system lacks what Debian has in these packages; install it, then try again:{rows}", 2)
         return
-    _, text = quiet(["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\n", *packages])
-    present = {line.split()[1] for line in text.splitlines() if line.startswith("installed ")}
-    missing = [p for p in packages if p not in present]
-    if not missing:
-        return
-    step(f"installing Debian packages: {' '.join(missing)}")
+    step(f"installing Debian packages: {' '.join(packages)}")
     prefix = _root_prefix()
-    line = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
+    line = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]
     if prefix is None:
         fail(f"these packages are missing; run this once, then try again:\n  sudo {' '.join(line)}", 2)
     command = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", *line]
@@ -281,10 +297,8 @@ def setup() -> Toolchain:
         if os.path.exists(python) and _is_ours(Path(state["pth"])) and state["fingerprint"] == _fingerprint(python):
             return _toolchain(python, state["scripts"])
     step("setting up")
-    for program in ("g++", "git"):
-        if not shutil.which(program):
-            install_debian([program])
-    install_debian(DEBIAN_PACKAGES)
+    if missing := missing_packages():
+        install_debian(missing)
     if not asked:
         python = _make_venv()
     info = _probe(python)
@@ -337,7 +351,10 @@ def install_checkers(tools: Toolchain) -> None:
 def setup_fuzz() -> Toolchain:
     """As setup, and the compiler that has libFuzzer."""
     tools = setup()
-    install_debian(["clang-19", "libclang-rt-19-dev"])
+    fuzzer = 'extern "C" int LLVMFuzzerTestOneInput(const char*, long) { return 0; }'
+    linked = ["clang++-19", "-fsanitize=fuzzer", "-x", "c++", "-o", os.devnull, "-"]
+    if not shutil.which(linked[0]) or quiet(linked, stdin=fuzzer)[0] != 0:
+        install_debian(["clang-19", "libclang-rt-19-dev"])
     return tools
 
 

@@ -77,13 +77,14 @@ class Beside:
         return status
 
 
-def quiet(command: list, *, env: dict | None = None) -> tuple[int, str]:
+def quiet(command: list, *, env: dict | None = None, stdin: str = "") -> tuple[int, str]:
     """Runs a command that only asks something. Returns (status, stdout and stderr)."""
     done = subprocess.run(
         [str(w) for w in command],
         cwd=ROOT,
         env={**os.environ, **(env or {})},
         text=True,
+        input=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )

@@ -1,6 +1,7 @@
 """What set-up decides: which torch it takes, what it refuses, when it has nothing to do."""
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -109,16 +110,38 @@ def test_an_interpreter_of_the_users_own_stays_as_it_is_without_a_yes(tmp_path):
     assert "pip install" in (tmp_path / "calls").read_text() and (site / "abele-dev.pth").exists()
 
 
+def programs(folder, **scripts):
+    """A folder for PATH with the compiler of this machine, and scripts."""
+    for name, text in {"c++": f'exec {shutil.which("c++")} "$@"', **scripts}.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    return str(folder)
+
+
+def test_packages_are_known_by_their_headers_and_programs(tmp_path):
+    path = programs(tmp_path, have="")
+    packages = {"have-it": "have", "lack-it": "lack", "libhave-dev": "vector.h", "liblack-dev": "no/such.hpp"}
+    (tmp_path / "vector.h").touch()
+    asked = f"setup.PACKAGES = {packages}; print(setup.missing_packages())"
+    result = call(asked, PATH=path, CPLUS_INCLUDE_PATH=str(tmp_path))
+    assert result.stdout == "['lack-it', 'liblack-dev']\n", result.stderr
+    without = call(asked, PATH=path, CXX="no-such-compiler")
+    assert without.stdout == "['g++', 'lack-it', 'libhave-dev', 'liblack-dev']\n", without.stderr
+
+
 def test_missing_packages_without_rights_end_with_the_line_to_run(tmp_path):
-    # dpkg-query that knows one of two packages, and no way to become root.
-    query = tmp_path / "dpkg-query"
-    query.write_text("#!/bin/sh\necho installed have-it\n")
-    query.chmod(0o755)
-    result = call(
-        "import os; os.geteuid = lambda: 1000; setup.install_debian(['have-it', 'lack-it'])", PATH=str(tmp_path)
-    )
+    path = programs(tmp_path, **{"apt-get": "exit 1"})
+    result = call("import os; os.geteuid = lambda: 1000; setup.install_debian(['lack-it'])", PATH=path)
     assert result.returncode == 2
     assert result.stderr.endswith("sudo apt-get install -y -qq --no-install-recommends lack-it\n")
+
+
+def test_a_system_without_apt_is_told_what_is_missing_and_may_lack_ccache(tmp_path):
+    path = programs(tmp_path)
+    result = call("setup.install_debian(['ccache', 'libgtest-dev'])", PATH=path)
+    assert result.returncode == 2 and result.stdout == ""
+    assert [line.split() for line in result.stderr.splitlines()[1:]] == [["libgtest-dev", "gtest/gtest.h"]]
+    assert call("setup.install_debian(['ccache'])", PATH=path).returncode == 0
 
 
 def test_a_pin_is_name_and_version():
