@@ -4,11 +4,11 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-from . import programs, selection, shell
+from . import durations, programs, selection, shell
 from . import setup as machine
+from . import timing as compile_time
 from .shell import ROOT, Beside, fail, quiet, run, run_silently, show, step
 
 JOBS = str(len(os.sched_getaffinity(0)))
@@ -68,8 +68,12 @@ def _ctest(tools, folder, arguments=(), env=None) -> int:
 
 def _tests_run(folder: Path) -> int:
     """How many googletest cases the last ctest ran."""
-    log = (folder / "Testing" / "Temporary" / "LastTest.log").read_text(errors="replace")
+    log = _ctest_log(folder).read_text(errors="replace")
     return sum(int(n) for n in re.findall(r"^\[==========\] Running (\d+) test", log, re.M))
+
+
+def _ctest_log(folder: Path) -> Path:
+    return folder / "Testing" / "Temporary" / "LastTest.log"
 
 
 def _test_models(expression: str | None) -> None:
@@ -100,10 +104,15 @@ def test(options) -> None:
     num_cpp = _tests_run(folder)
     step(f"Python tests ({num_cpp} C++ tests {'FAILED' if ctest else 'passed'} before)")
     rest = [word for path in _FIRST_HALF for word in ("--ignore", path)]
-    halves = [[tools.python, "-m", "pytest", *half] for half in (_FIRST_HALF, ["test", *rest])]
+    reports = [folder / "Testing" / f"python_{half}.xml" for half in (1, 2)]
+    halves = [
+        [tools.python, "-m", "pytest", "--junitxml", report, *half]
+        for report, half in zip(reports, (_FIRST_HALF, ["test", *rest]), strict=True)
+    ]
     with Beside(halves[0], env=_python_env(tools, folder)) as first:
         second = run(halves[1], env=_python_env(tools, folder), check=False)
         pytest = first.finish() or second
+    durations.show([case for each in reports for case in durations.python(each)] + durations.cpp(_ctest_log(folder)))
     if ctest:
         fail(f"FAILED: C++ tests (see above); Python tests {'failed too' if pytest else 'passed'}")
     sys.exit(pytest)
@@ -276,13 +285,14 @@ def check(options) -> None:
     _lint(tools)
     _generate(tools, ["--check"])
     folder = configure_and_build(tools, werror=True)
+    grown = compile_time.growth(compile_time.units(folder, tools.tool("ninja")), folder)
     # Beside each other: either has parts in which one core works. `dev test` runs the slow kinds, too.
     pytest = [tools.python, "-m", "pytest", "-q", "test/golden", "test/error", "test/unit"]
     with Beside(pytest, env=_python_env(tools, folder)) as python_tests:
         failed = _ctest(tools, folder)
         status = python_tests.finish()
-    if failed or status:
-        fail("check: FAILED")
+    if failed or status or grown:
+        fail("\n  ".join(["check: FAILED", *([grown] if grown else [])]))
     step("check: all good")
 
 
@@ -337,14 +347,8 @@ def _generate(tools: machine.Toolchain, arguments: list[str]) -> None:
 
 
 def timing(options) -> None:
-    log = ROOT / "build" / options.preset / ".ninja_log"
-    if not log.exists():
-        fail(f"{log.relative_to(ROOT)}: nothing was built yet")
-    seconds = {}
-    for line in log.read_text().splitlines()[1:]:
-        begin, end, _, output, _ = line.split("\t")
-        if output.endswith((".o", ".gch")):
-            seconds[output] = (int(end) - int(begin)) / 1000
-    print(f"slowest of {len(seconds)} compile units, {time.ctime(log.stat().st_mtime)} (hits of ccache take no time):")
-    for output, spent in sorted(seconds.items(), key=lambda item: -item[1])[:10]:
-        print(f"{spent:8.1f} s  {output}")
+    folder, ninja = ROOT / "build" / options.preset, machine.setup().tool("ninja")
+    found = compile_time.units(folder, ninja)
+    compile_time.show(found)
+    if options.accept is not None:
+        compile_time.accept(found, folder, options.accept)

@@ -54,8 +54,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     docs = add("docs", commands.docs, "Write the generated files anew and build the documentation, build/docs/html.")
     docs.add_argument("--check", action="store_true", help="only say which generated files are stale")
     docs.add_argument("--generated", action="store_true", help="only write the generated files")
-    timing = add("timing", commands.timing, "The slowest compile units of the last build.")
+    timing = add("timing", commands.timing, "The slowest compile units of the last build, and sums by target.")
     add_preset(timing)
+    timing.add_argument("--accept", metavar="WHY", help="compiling may take as long as this build's: ./dev check knows")
     options, unknown = parser.parse_known_args(argv)
     if options.function is commands.demo:
         options.rest = unknown
