@@ -9,14 +9,13 @@ ARG PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
 WORKDIR /abele
 COPY . .
 RUN ./dev setup
-RUN .venv/bin/pip wheel . -q --no-build-isolation --no-deps --wheel-dir /wheels && \
-    .venv/bin/pip freeze --exclude abele | grep -E "^(torch|numpy)==" > /wheels/requirements.txt
+RUN ./dev wheel && .venv/bin/pip freeze --exclude abele | grep -E "^(torch|numpy)==" > build/wheels/requirements.txt
 
 FROM debian:12
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends ca-certificates python3 python3-venv && \
     rm -rf /var/lib/apt/lists/*
 ARG PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
-COPY --from=build /wheels /wheels
+COPY --from=build /abele/build/wheels /wheels
 RUN python3 -m venv /opt/venv && /opt/venv/bin/pip install -q --no-cache-dir -r /wheels/requirements.txt /wheels/abele-*.whl && \
     rm -r /wheels
 COPY examples /opt/examples

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Tries a wheel as a user has it: in an environment of its own, far from this tree, with each of its commands.
+"""Tries wheels as a user has them: in an environment of its own, far from this tree, with each command and no compiler.
 
-    scripts/try_wheel.py                 builds the wheel first, as docs/guide/installing.md says; many minutes
-    scripts/try_wheel.py abele-*.whl     takes this one
+    scripts/try_wheel.py                 all that ./dev wheel has built
+    scripts/try_wheel.py abele-*.whl     these
 
-To be run by an interpreter that has torch: the environment gets links to its packages. Prints a line with its seconds
-for each command, and fails at the first one that does not do what it should.
+A wheel is tried by this interpreter or by the pythonX.Y in PATH that it is for, which must have torch: the environment
+gets links to its packages. Prints a line with its seconds for each command. Fails at the first one that does not do
+what it should, or where a wheel has no interpreter.
 """
 
 import argparse
@@ -53,11 +54,8 @@ print("the loss fell to a part")
 """
 COSTS = {"stages": [{"forward_ns": 1000, "backward_ns": 2000}] * 2}
 
-# The headers are there, and enough for a custom operator.
-COMPILE = (
-    """echo '#include <abele/custom_op.h>' > operator.cc && g++ -std=c++20 -fsyntax-only operator.cc """
-    """-I$(python -c "import abele, os; print(os.path.dirname(abele.__file__))")/include"""
-)
+# The only programs in PATH besides the wheel's own.
+PROGRAMS = ("sh", "ls")
 
 # Command and what it must print. In this order: the third leaves files for the later ones.
 COMMANDS = [
@@ -72,7 +70,6 @@ COMMANDS = [
     ("""python -c "import pva, sys; pva.openTrace(sys.argv[1])" traces/*.pvti""", ""),
     ("abele run program.poptorch --data data.safetensors --inputs=x,target --steps=6", r"^step 6  loss \d"),
     ("abele verify program.py only", "equal"),
-    (COMPILE, ""),
     ("abele monitor", ""),
     ("gc-monitor", "."),
     ("gc-info -l", "Graphcore device listing"),
@@ -105,10 +102,10 @@ def link_packages(site):
                 (site / top).symlink_to(here / top)
 
 
-def call(command, folder, path=None):
+def call(command, folder, *path):
     """Output and seconds of a command that must succeed, which sees nothing of this tree."""
     kept = {name: value for name, value in os.environ.items() if name in ("HOME", "LANG", "TMPDIR")}
-    env = {**kept, "PATH": os.pathsep.join([*([str(path)] if path else []), "/usr/bin", "/bin"])}
+    env = {**kept, "PATH": os.pathsep.join(map(str, path))}
     begin = time.perf_counter()
     done = subprocess.run(command, cwd=folder, env=env, shell=True, text=True, capture_output=True, check=False)
     if done.returncode != 0:
@@ -120,45 +117,64 @@ def show(text, seconds):
     print(f"{seconds:7.1f} s  {text}", flush=True)
 
 
-def build(folder):
-    words = f"-m pip wheel . -q --no-build-isolation --no-deps --wheel-dir {folder}"
-    begin = time.perf_counter()
-    if subprocess.run([sys.executable, *words.split()], cwd=ROOT, check=False).returncode != 0:
-        sys.exit(f"no wheel: {sys.executable} {words}")
-    show("pip wheel . --no-build-isolation --no-deps", time.perf_counter() - begin)
-    (wheel,) = Path(folder).glob("abele-*.whl")
-    return wheel
+def try_wheel(wheel, folder):
+    wheel = shutil.copy(wheel, folder)  # away from the tree
+    venv, programs = folder / "environment", folder / "programs"
+    programs.mkdir()
+    for name in PROGRAMS:
+        (programs / name).symlink_to(shutil.which(name))
+    _, seconds = call(f"{sys.executable} -m venv {venv}", folder, programs)
+    show("python -m venv environment", seconds)
+    (site,) = venv.glob("lib/python*/site-packages")
+    link_packages(site)
+    _, seconds = call(f"environment/bin/pip install --no-index {wheel}", folder, programs)
+    show(f"pip install {Path(wheel).name} ({Path(wheel).stat().st_size / 2**20:.1f} MiB)", seconds)
+    (folder / "program.py").write_text(PROGRAM)
+    (folder / "costs.json").write_text(json.dumps(COSTS))
+    for command, expected in COMMANDS:
+        text, seconds = call(command, folder, venv / "bin", programs)
+        if not re.search(expected, text, re.M):
+            sys.exit(f"{command} does not print {expected!r}:\n{text}")
+        show(command if len(command) < 100 else f"{command[:97]}...", seconds)
+    moved = venv.rename(folder / "moved") / "bin"
+    command = "abele run program.poptorch --data data.safetensors --inputs=x,target --steps=2"
+    _, seconds = call(command, folder, moved, programs)
+    show("abele run in an environment that was moved", seconds)
+    usual = ("/usr/bin", "/bin")
+    libraries, _ = call(f"ldd {moved}/abele-run", folder, *usual)
+    if str(ROOT) in libraries:
+        sys.exit(f"abele-run takes libraries of this tree:\n{libraries}")
+    if shutil.which("g++"):  # the headers are there, and enough for a custom operator
+        (folder / "operator.cc").write_text("#include <abele/custom_op.h>\n")
+        (include,) = moved.parent.glob("lib/python*/site-packages/abele/include")
+        _, seconds = call(f"g++ -std=c++20 -fsyntax-only -I{include} operator.cc", folder, *usual)
+        show("g++ operator.cc", seconds)
+
+
+def interpreter_of(wheel):
+    """This one, or the one in PATH that a wheel's name asks for."""
+    major, minor = re.search(r"-cp(\d)(\d+)-", wheel.name).groups()
+    if sys.version_info[:2] == (int(major), int(minor)):
+        return sys.executable
+    return shutil.which(f"python{major}.{minor}") or sys.exit(f"{wheel.name}: there is no python{major}.{minor}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("wheel", type=Path, nargs="?", help="default: build one")
-    args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        folder = Path(folder)
-        wheel = shutil.copy(args.wheel or build(folder / "built"), folder)  # away from the tree
-        venv = folder / "environment"
-        _, seconds = call(f"{sys.executable} -m venv {venv}", folder)
-        show("python -m venv environment", seconds)
-        (site,) = venv.glob("lib/python*/site-packages")
-        link_packages(site)
-        _, seconds = call(f"environment/bin/pip install --no-index {wheel}", folder)
-        show(f"pip install {Path(wheel).name} ({Path(wheel).stat().st_size / 2**20:.1f} MiB)", seconds)
-        (folder / "program.py").write_text(PROGRAM)
-        (folder / "costs.json").write_text(json.dumps(COSTS))
-        for command, expected in COMMANDS:
-            text, seconds = call(command, folder, venv / "bin")
-            if not re.search(expected, text, re.M):
-                sys.exit(f"{command} does not print {expected!r}:\n{text}")
-            show(command if len(command) < 100 else f"{command[:97]}...", seconds)
-        moved = venv.rename(folder / "moved") / "bin"
-        command = "abele run program.poptorch --data data.safetensors --inputs=x,target --steps=2"
-        _, seconds = call(command, folder, moved)
-        show("abele run in an environment that was moved", seconds)
-        libraries, _ = call(f"ldd {moved}/abele-run", folder)
-        if str(ROOT) in libraries:
-            sys.exit(f"abele-run takes libraries of this tree:\n{libraries}")
-    print("the wheel does what it should")
+    parser.add_argument("wheels", type=Path, nargs="*", metavar="WHEEL", help="default: those in build/wheels")
+    wheels = parser.parse_args().wheels or sorted((ROOT / "build" / "wheels").glob("*.whl"))
+    if not wheels:
+        sys.exit("there is no wheel; try: ./dev wheel")
+    for wheel in wheels:
+        python = interpreter_of(wheel)
+        if python != sys.executable:
+            if subprocess.run([python, __file__, wheel.resolve()], check=False).returncode != 0:
+                sys.exit(f"{wheel.name}: failed")
+            continue
+        print(f"{wheel.name}, {sys.executable}", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            try_wheel(wheel, Path(folder))
+    print("the wheels do what they should")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from . import durations, programs, selection, shell
+from . import durations, programs, selection, shell, wheels
 from . import setup as machine
 from . import timing as compile_time
 from .shell import ROOT, Beside, fail, quiet, run, run_silently, show, step
@@ -311,6 +311,15 @@ def _run_program(source: Path, prog: str, words: list[str]) -> None:
     folder = configure_and_build(tools, targets=targets) if targets else ROOT / "build" / "dev"
     step(f"running {source.relative_to(ROOT)}")
     sys.exit(run([tools.python, source, *words], env=_python_env(tools, folder), check=False))
+
+
+def wheel(options) -> None:
+    made = wheels.build(machine.setup(), options.pythons, JOBS, options.manylinux)
+    if not made:
+        fail("no wheel: no interpreter has what it takes (see above)")
+    for path in made:
+        step(f"{path.relative_to(ROOT)}, {path.stat().st_size / 2**20:.1f} MiB")
+    step("to try it: .venv/bin/python scripts/try_wheel.py")
 
 
 def docs(options) -> None:

@@ -69,7 +69,7 @@ class Toolchain:
         return str(own) if own.exists() else shutil.which(name) or str(own)
 
 
-def _probe(python: str) -> dict:
+def probe(python: str) -> dict:
     status, text = quiet([python, "-c", PROBE])
     if status != 0:
         fail(f"cannot run {python}:\n{text}")
@@ -155,7 +155,7 @@ def _pip(python: str, arguments: list, check: bool = True) -> str | None:
     return text if status else None
 
 
-def _pinned(name: str) -> dict[str, str]:
+def pinned(name: str) -> dict[str, str]:
     lines = (ROOT / name).read_text().splitlines()
     pins = [line.split("==") for line in lines if "==" in line and not line.startswith("#")]
     return {dist.lower().replace("_", "-"): version for dist, version in pins}
@@ -169,7 +169,7 @@ def install_pinned(python: str, name: str, info: dict, options=(), check: bool =
     ours = Path(python).is_relative_to(VENV)
     want = [
         f"{dist}=={version}"
-        for dist, version in _pinned(name).items()
+        for dist, version in pinned(name).items()
         if dist not in info["installed"] or (ours and info["installed"][dist] != version)
     ]
     if want:
@@ -182,11 +182,15 @@ def install_pinned(python: str, name: str, info: dict, options=(), check: bool =
     return True
 
 
+def release(version: str) -> tuple[int, ...]:
+    """Major and minor number."""
+    return tuple(int(part) for part in version.split("+")[0].split(".")[:2])
+
+
 def _install_torch(python: str, info: dict) -> None:
     """A CPU build of torch, unless the interpreter has a torch that is new enough. Never one that brings CUDA."""
     if info["torch"]:
-        found = tuple(int(part) for part in info["torch"].split("+")[0].split(".")[:2])
-        if found >= OLDEST_TORCH:
+        if release(info["torch"]) >= OLDEST_TORCH:
             return
         if not Path(python).is_relative_to(VENV):
             fail(
@@ -301,13 +305,13 @@ def setup() -> Toolchain:
         install_debian(missing)
     if not asked:
         python = _make_venv()
-    info = _probe(python)
+    info = probe(python)
     if tuple(info["version"]) < (3, 11):
         fail(f"{python} is Python {info['version']}; 3.11 or newer is needed")
     if not info["headers"]:
         install_debian(["python3-dev"])
     _install_torch(python, info)
-    install_pinned(python, "requirements.txt", _probe(python))
+    install_pinned(python, "requirements.txt", probe(python))
     _write_pth(python, info)
     write_distribution(Path(info["site"]))
     if Path(python).is_relative_to(VENV):
@@ -327,7 +331,7 @@ def setup_dev() -> Toolchain:
     """As setup, and the tools of format and lint."""
     tools = setup()
     if not all(Path(tools.scripts, name).exists() for name in ("clang-format", "ruff")):
-        install_pinned(tools.python, "requirements-dev.txt", _probe(tools.python))
+        install_pinned(tools.python, "requirements-dev.txt", probe(tools.python))
     return tools
 
 
@@ -335,7 +339,7 @@ def setup_tests() -> Toolchain:
     """As setup, and the optional packages that tests use. Without them those tests say that they are skipped."""
     tools = setup()
     name = "requirements-keras.txt"
-    if not install_pinned(tools.python, name, _probe(tools.python), ["--no-deps"], check=False):
+    if not install_pinned(tools.python, name, probe(tools.python), ["--no-deps"], check=False):
         step(f"could not install what {name} pins: the tests of abele.keras are skipped")
     install_checkers(tools)
     return tools
@@ -344,7 +348,7 @@ def setup_tests() -> Toolchain:
 def install_checkers(tools: Toolchain) -> None:
     """The type checkers. Without them their tests say that they are skipped."""
     name = "requirements-types.txt"
-    if not install_pinned(tools.python, name, _probe(tools.python), check=False):
+    if not install_pinned(tools.python, name, probe(tools.python), check=False):
         step(f"could not install what {name} pins: the tests of types are skipped")
 
 
@@ -374,7 +378,7 @@ def setup_docs(tools: Toolchain) -> None:
     """What the documentation's site takes besides."""
     if not shutil.which("doxygen"):
         install_debian(["doxygen"])
-    install_pinned(tools.python, "requirements-docs.txt", _probe(tools.python))
+    install_pinned(tools.python, "requirements-docs.txt", probe(tools.python))
 
 
 def _toolchain(python: str, scripts: str) -> Toolchain:

@@ -15,11 +15,11 @@ from pathlib import Path
 from .shell import ROOT, fail
 
 LEDGER = ROOT / "cmake" / "compile_seconds.txt"
-GROWTH = 1.05  # of the sum, without a word in the ledger
+GROWTH = 1.05  # the sum may grow by less without a word in the ledger
 
-# Seconds for a MB of headers in the precompiled header of a unit, for a MB of other files that it reads, and for a MB
-# of code that it writes. Fitted to a cold build (410 units, 1,910 s, g++ 12.2, -O1, AMD EPYC): the sums of the large
-# targets are within a third of the clock's; a single unit may be off by more (R^2 0.8).
+# Seconds for a MB of a unit's precompiled header (its sources), of other files that it reads, and of code that it
+# writes. They were fitted to a cold build: 410 units, 1,910 s, g++ 12.2, -O1, AMD EPYC. The sums of the large targets
+# are within a third of the clock's; a single unit may be off by more (R^2 0.8).
 PRECOMPILED, READ, WRITTEN = 0.34, 0.64, 35.0
 
 
@@ -51,7 +51,7 @@ def units(folder: Path, ninja: str) -> list[Unit]:
 
 
 def _seconds(folder: Path) -> dict[str, float]:
-    """Of each output of the last builds, by ninja's log."""
+    """Each output of the last builds, by ninja's log."""
     rows = [line.split("\t") for line in (folder / ".ninja_log").read_text().splitlines()[1:]]
     return {output: (int(end) - int(begin)) / 1000 for begin, end, _, output, _ in rows}
 

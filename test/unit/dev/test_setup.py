@@ -145,7 +145,7 @@ def test_a_system_without_apt_is_told_what_is_missing_and_may_lack_ccache(tmp_pa
 
 
 def test_a_pin_is_name_and_version():
-    result = call("print(setup._pinned('requirements.txt')['cmake'])")
+    result = call("print(setup.pinned('requirements.txt')['cmake'])")
     assert result.stdout.strip().split(".")[0].isdigit(), result.stderr
 
 
@@ -156,7 +156,7 @@ def test_a_package_is_known_by_any_spelling_of_its_name(tmp_path):
     (tmp_path / "pins.txt").write_text("some-thing==1.0\n")
     code = f"from pathlib import Path; setup.ROOT, setup.VENV = Path({str(tmp_path)!r}), Path(sys.executable).parent; "
     code += "setup._pip = lambda *words, **options: print('installs', words); "
-    code += "setup.install_pinned(sys.executable, 'pins.txt', setup._probe(sys.executable))"
+    code += "setup.install_pinned(sys.executable, 'pins.txt', setup.probe(sys.executable))"
     done = call(f"import sys; {code}", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT / 'scripts'}")
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 
@@ -164,8 +164,8 @@ def test_a_package_is_known_by_any_spelling_of_its_name(tmp_path):
 def test_optional_packages_that_cannot_be_installed_do_not_stop_the_tests():
     result = call(
         "import sys; setup.setup = lambda: setup.Toolchain(sys.executable, '', {}); "
-        "setup._probe = lambda python: {'installed': {}}; "
-        "setup._pinned = lambda name: {'no-package-of-that-name': '1.0'}; "
+        "setup.probe = lambda python: {'installed': {}}; "
+        "setup.pinned = lambda name: {'no-package-of-that-name': '1.0'}; "
         "print(setup.setup_tests().python == sys.executable)",
         PIP_NO_INDEX="1",
         PIP_CONFIG_FILE=os.devnull,

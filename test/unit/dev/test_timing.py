@@ -96,7 +96,7 @@ def test_an_estimate_counts_what_is_read_and_written(tree):
     for source in (tree.parent / "src").iterdir():
         source.touch()
     make(tree)
-    assert timing.estimate(found(tree)) == before  # whatever the clock says
+    assert timing.estimate(found(tree)) == before  # the clock is not part of it
 
 
 def test_growth_takes_a_word(tree):
