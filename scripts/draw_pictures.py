@@ -36,6 +36,9 @@ def stage(ms, gradient_ms=0.0):
 EVEN = [stage(1, 1)] * 4
 # A title and the arguments of abele.simulate for each timeline of a picture.
 PICTURES = {
+    "pipeline": [
+        ("four stages, eight micro-batches (1f1b)", (EVEN, "1f1b", 8)),
+    ],
     "schedules": [
         ("gpipe", (EVEN, "gpipe", 8)),
         ("1f1b", (EVEN, "1f1b", 8)),

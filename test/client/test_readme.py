@@ -1,4 +1,4 @@
-"""The README's two programs compile and run as they stand there."""
+"""The README's two programs compile and run as they are printed, and its figures are those of the reference."""
 
 import re
 import subprocess
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+COMPATIBILITY = ROOT / "docs" / "compatibility.md"
 
 
 def block(language):
@@ -28,6 +29,17 @@ def assert_learns(output):
     losses = [float(line) for line in re.findall(r"^\d\.\d+$", output, re.M)]
     assert len(losses) == 5, output
     assert min(losses) == losses[-1] < losses[0]
+
+
+def test_figures_and_links():
+    counted = dict(re.findall(r"^\| (operators|module classes) \| (\d+) ", COMPATIBILITY.read_text(), re.M))
+    for page in (ROOT / "README.md", ROOT / "docs" / "features.md"):
+        said = re.search(r"(\d+) of torch's operators and (\d+) module classes", page.read_text())
+        assert said.groups() == (counted["operators"], counted["module classes"]), page
+        text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+        for target in re.findall(r"\]\(([^)#:]+)", text):
+            assert (page.parent / target).exists(), target
+    assert len((ROOT / "README.md").read_text().splitlines()) < 120
 
 
 def test_python(tmp_path):
