@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/json_text.h"
 #include "base/error.h"
+#include "base/json_text.h"
 
 namespace abele::host {
 namespace {

@@ -15,8 +15,8 @@
 #include <c10/util/safe_numerics.h>
 #include <nlohmann/json.hpp>
 
-#include "base/json_text.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/utf8.h"
 #include "base/whole_file.h"
 #include "compile/tensors.h"

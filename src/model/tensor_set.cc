@@ -9,8 +9,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/json_text.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/whole_file.h"
 
 namespace abele::host {

@@ -105,8 +105,9 @@ void callWritten(Options::Values& values, const OptionRow& row, const OptionList
 /// Throws E0701 for an unknown expert setting, E0702 for a value that is none of its own.
 void validateExpert(const OptionMap& settings);
 
-/// Applies the lines of a configuration file, or none where one cannot be read (E0702): calls of setters and assignments
-/// with literals, lists, maps, members of enumerations and strategies. Python reads more (_options_text.py).
+/// Applies the lines of a configuration file, or none where one cannot be read (E0702): calls of setters and
+/// assignments with literals, lists, maps, members of enumerations and strategies. Python reads more
+/// (_options_text.py).
 void applyConfigText(Options::Values& values, const std::string& text, const std::string& file_name);
 /// Applies {"dotted.setter": arguments}. Throws E0702 where it is none.
 void applyJson(Options::Values& values, const std::string& text);

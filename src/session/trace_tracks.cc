@@ -7,8 +7,8 @@
 #include <map>
 #include <tuple>
 
-#include "base/json_text.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/whole_file.h"
 
 namespace abele::host {
