@@ -16,7 +16,7 @@ import types
 import torch
 
 from . import enums, strategies
-from ._errors import ConfigFileError, formatMessage, located, makeError, userError
+from ._errors import ConfigFileError, formatMessage, located, makeError, refused, userError
 from ._native import core
 from ._option_setters import PopartSetters
 from ._options_dict import OptionsDict
@@ -61,13 +61,20 @@ def _names():
 def _read(owner, name):
     # format() would read attributes that the text names.
     if not isinstance(owner, (*_OPTIONS, *_MADE, *_PLAIN)) or name in ("format", "format_map"):
-        raise AttributeError(f"{name} of {type(owner).__name__!r} is nothing that options are made of")
+        raise refused(
+            AttributeError,
+            formatMessage(
+                "E0701", f"AttributeError: {name} of {type(owner).__name__!r} is nothing that options are made of"
+            ),
+        )
     return getattr(owner, name)
 
 
 def _write(owner):
     if not isinstance(owner, _OPTIONS):
-        raise AttributeError(f"{type(owner).__name__!r} has no options to set")
+        raise refused(
+            AttributeError, formatMessage("E0701", f"AttributeError: {type(owner).__name__!r} has no options to set")
+        )
     return owner
 
 
