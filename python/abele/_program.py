@@ -10,10 +10,11 @@ from ._results import markReturned
 class Program:
     """What a native program does not know of its calls. Threads: one caller at a time."""
 
-    def __init__(self, arguments, signature, result=None):
+    def __init__(self, arguments, signature, result=None, keys_are_sorted=False):
         self.arguments = arguments  # structure of the call, with empty tensors
         self.signature = signature  # the same with types, for later calls
         self.result = result  # structure of the result, with empty tensors
+        self.keys_are_sorted = keys_are_sorted  # those of dictionaries, as in C++; else their order is the call's
         self.objects = None  # Opened: what forward returned or changed of objects; None: nothing
         self.frozen = None  # Frozen: the model as it was; None: not compiled here
         self.held = None  # HeldObjects: those among the arguments that are constants; None: not compiled here
@@ -32,7 +33,8 @@ class Program:
 
     def description(self):
         """The arguments of another one like it, for files."""
-        return {"arguments": self.arguments, "signature": self.signature, "result": self.result}
+        names = ("arguments", "signature", "result", "keys_are_sorted")
+        return {name: getattr(self, name) for name in names}
 
     def forms(self):
         """Arguments and result as C++ reads them."""

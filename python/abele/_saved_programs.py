@@ -111,7 +111,13 @@ def contentsOf(file, path):
         return {**contents, **metadataOf(file, values, path)}
     arguments, signature = _forms.argumentsOf(file.form, said["input_types"])
     result = _forms.resultOf(file.result_form)
-    program = {"arguments": arguments, "signature": signature, "result": result, "constants": {}}
+    program = {
+        "arguments": arguments,
+        "signature": signature,
+        "result": result,
+        "keys_are_sorted": True,
+        "constants": {},
+    }
     return {**contents, "options": Options._of(values), "program": program, "rng_seed": 0}
 
 

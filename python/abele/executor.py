@@ -169,7 +169,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
             Executor._calls_watch.called(self, args, kwargs)
         self._native.requireDevice()
         given, originals, tensors, opened = self._prepare(args, kwargs)
-        form = self._formOf(given)
+        form = self._formOf(given, self._program)
         if not self._native.isReady(tensors, form):
             self._native.choose(tensors, form, given)
             self._native.refresh()
@@ -191,7 +191,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         if self.isCompiled() and not self._policy.many_programs:
             logger.warning("compile() has no effect: the model is compiled already")
             return
-        self._native.choose(tensors, self._formOf(given), given)
+        self._native.choose(tensors, self._formOf(given, self._program), given)
 
     def _prepare(self, args, kwargs):
         """The call's (positional, named) arguments, its tensors, these as the device takes them, and its objects."""
@@ -201,20 +201,16 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
             program.requireSame(given)
         if self._policy.many_programs:
             given, opened = _objects.openCall(given)
-        # The keys of dictionaries have the order of the program where no other can be compiled.
-        like = program.arguments if program is not None and self._isSavedProgram() else None
+        like = program.arguments if program is not None and program.keys_are_sorted else None
         tensors = structures.flattenTensorStructure(given, like)
         return given, tensors, self._native.deviceInputs(tensors), opened
 
     # Compilation -----------------------------------------------------------------------------------------------------
-    def _formOf(self, given):
-        """What tells arguments of one program from those of another."""
+    def _formOf(self, given, program):
+        """What tells arguments of one program from those of another. program: the current one, or None."""
         if self._policy.many_programs:
             return formOf(given)
-        return "" if self._isSavedProgram() else orderOf(given)
-
-    def _isSavedProgram(self):
-        return isinstance(self._model, _saved_programs.SavedProgram)
+        return "" if program is not None and program.keys_are_sorted else orderOf(given)
 
     # Views -----------------------------------------------------------------------------------------------------------
     @property
