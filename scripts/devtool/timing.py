@@ -109,7 +109,8 @@ def estimate(found: list[Unit]) -> float:
 
 def compiler(folder: Path) -> str:
     """As the ledger names it: GNU-12.2.0."""
-    (told,) = folder.glob("CMakeFiles/*/CMakeCXXCompiler.cmake")
+    # Each release of CMake that has configured the folder left one.
+    told = max(folder.glob("CMakeFiles/*/CMakeCXXCompiler.cmake"), key=lambda path: path.stat().st_mtime)
     return "-".join(re.findall(r'^set\(CMAKE_CXX_COMPILER_(?:ID|VERSION) "(.+)"\)', told.read_text(), re.M))
 
 

@@ -1,6 +1,7 @@
 """The cost of compiling: what a build took, what it would take elsewhere, and whether a change makes it grow."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -128,3 +129,12 @@ def test_what_cannot_be_compared_is_refused(tree, tmp_path, capsys):
     (tree / "CMakeFiles" / "large.dir" / "b.cc.o").unlink()
     assert "units that are not built yet: 1" in refused(lambda: timing.accept(found(tree), tree, "why"))
     assert timing.LEDGER.read_text() == "# comment\n"
+
+
+def test_a_folder_that_two_releases_of_cmake_configured_names_the_last_compiler(tmp_path):
+    for when, version in ((1, "12.2.0"), (2, "14.1.0")):
+        told = tmp_path / "CMakeFiles" / f"3.{when}" / "CMakeCXXCompiler.cmake"
+        told.parent.mkdir(parents=True)
+        told.write_text(f'set(CMAKE_CXX_COMPILER_ID "GNU")\nset(CMAKE_CXX_COMPILER_VERSION "{version}")\n')
+        os.utime(told, (when, when))
+    assert timing.compiler(tmp_path) == "GNU-14.1.0"
