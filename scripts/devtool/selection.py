@@ -34,7 +34,7 @@ NEEDS = {
 # Tests of ctest that take what another program makes.
 CTEST_NEEDS = {"mutations": ["make_executables"], "file_mutations": ["make_programs"]}
 GOLDEN_SUFFIXES = (".air", ".plan", ".abt")
-GOLDEN_NEEDS = ["abele-opt"]
+RUN = re.compile(r"# RUN: (?:not )?(\S+)")  # the tool that a line of a golden file starts
 CASE = re.compile(r"^\s*(TEST|TEST_F|TEST_P|TYPED_TEST|TYPED_TEST_P)\(\s*(\w+)\s*,\s*(\w+)\s*\)", re.MULTILINE)
 # How googletest calls the cases that a macro makes.
 CASE_NAMES = {
@@ -60,7 +60,8 @@ class Selection:
         for test in self.ctests:
             wanted += CTEST_NEEDS.get(test, [])
         for file in self.files:
-            wanted += GOLDEN_NEEDS if file.endswith(GOLDEN_SUFFIXES) else NEEDS[_longest(NEEDS, file)]
+            golden = file.endswith(GOLDEN_SUFFIXES)
+            wanted += RUN.findall((ROOT / file).read_text()) if golden else NEEDS[_longest(NEEDS, file)]
         return ["all"] if "all" in wanted else sorted(set(wanted))
 
 

@@ -4,8 +4,8 @@
     # RUN: abele-opt %s --sharded | filecheck %s --check-prefix=SHARDED
     # RUN: not abele-opt %s --auto-increment
 
-%s is the file, %S its folder. Plans (.plan) and executables as text (.abt) are tests in the same way. "not" expects
-exit status 1 and matches the error text. Without a pipe the prefix is CHECK.
+A RUN line starts one of TOOLS. %s is the file, %S its folder. Plans (.plan) and executables as text (.abt) are tests in
+the same way. "not" expects exit status 1 and matches the error text. Without a pipe the prefix is CHECK.
 In a file with a line "# GENERATED", everything below that line is the output of its first RUN line;
 pytest --update-golden rewrites it.
 """
@@ -23,7 +23,7 @@ from filecheck.matcher import Matcher
 from filecheck.options import parse_argv_options
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOLS = {"abele-opt"}
+TOOLS = {"abele-opt", "abele-sim"}
 GENERATED = "# GENERATED"
 
 

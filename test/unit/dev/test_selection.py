@@ -29,10 +29,12 @@ def test_nested_folders_are_programs_of_their_own():
     assert {"unit_runtime", "unit_runtime_device_cpu"} <= set(programs)
 
 
-def test_golden_files_need_the_tool_alone():
+def test_golden_files_need_the_tools_that_they_run():
     chosen = selection.select(["test/golden/passes/dce"])
     assert chosen.targets() == ["abele-opt"]
     assert "test/golden/passes/dce/dead.air" in chosen.files
+    assert selection.select(["test/golden/tools/simulate.air"]).targets() == ["abele-sim"]
+    assert {"abele-opt", "abele-sim"} <= set(selection.select(["test/golden"]).targets())
 
 
 def test_python_files_need_the_module():
