@@ -70,7 +70,8 @@ def passes_page(source: Path) -> str:
         "# Passes\nGraph to graph, one transform a file of `src/passes/`. The default order, each position with its "
         "reason, is in\n`src/passes/pipeline.cc`. `needs` and `gives` are forms of the graph (`src/ir/verify.h`). Run "
         "one with\n`abele-opt in.air --passes=NAME`; find one that is wrong with `--bisect` ([abele-opt](abele-opt.md)"
-        ").\n\n| pass | needs | gives | does |\n|---|---|---|---|\n",
+        ").\nExamples of each are in `test/golden/passes`, in a folder with its name.\n\n"
+        "| pass | needs | gives | does |\n|---|---|---|---|\n",
     ]
     for _, name, needs, gives, summary in re.findall(row, source.read_text(), re.M):
         forms = [form.split("::")[-1].removeprefix("k").lower() for form in (needs, gives)]
