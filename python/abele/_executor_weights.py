@@ -54,8 +54,6 @@ class WeightSync:
     def copyWeightsToDevice(self):
         """Copies the model's parameters and buffers to the device. Device progress that was not read is lost."""
         self._native.upload()
-        if self._program.frozen is not None:
-            self._program.frozen.noteWeights()
         if self._training:
             with wrapping.withoutPull():
                 wrapping.wrapTensors(self._model, self)  # those that were put in place of others

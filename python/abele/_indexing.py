@@ -3,13 +3,11 @@
 Source: spec annotations.md, section 6.
 """
 
-import contextlib
 import functools
 
 import torch
 
 from ._errors import userError
-from ._item_access import itemAccess, replaced
 from ._native import core
 
 
@@ -115,9 +113,8 @@ def _learnedMask(tensor, items, value):
     return (mask, dim) if core().mayVary(mask) and value.dim() <= tensor.dim() - mask.dim() + 1 else None
 
 
-@contextlib.contextmanager
-def indexingByTensors(reads):
-    """Around forward.
+def addIndexing(rules, reads):
+    """Rules for forward.
 
     Args:
         reads: bounds of a slice whose length is not a constant are read, where forward may read them; else they are
@@ -174,6 +171,7 @@ def indexingByTensors(reads):
             dim += self.dim() - known if item is Ellipsis else 0 if item is None else 1
         return original(tensor, tuple(items))
 
-    with itemAccess(getItem), replaced("__setitem__", setItem):
-        with replaced("narrow", narrow), replaced("narrow", narrow, torch):
-            yield
+    rules.add(original, lambda _: getItem)
+    rules.add(original_set, lambda _: setItem)
+    for function in (original_narrow, torch.narrow):
+        rules.add(function, lambda _: narrow)

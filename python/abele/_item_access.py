@@ -1,33 +1,15 @@
-"""Replacing members of classes and modules for a while, with nothing left behind.
-
-CPython gives a class whose __getitem__ is assigned the sequence protocol as well, and keeps it when the assignment is
-deleted. torch.tensor([one, other]) would then ask tensors without dimensions for their length. itemAccess() takes it
-away from Tensor again.
-"""
+"""Replacing members of classes, modules and objects for a while, with nothing left behind."""
 
 import contextlib
+import threading
 
-import torch
-
-from ._native import core
-
-
-def _subclasses(cls):
-    yield cls
-    for subclass in type.__subclasses__(cls):
-        yield from _subclasses(subclass)
-
-
-def _leaveSequenceProtocol():
-    """For Tensor and what inherits its __getitem__; a subclass with one of its own keeps what that gave it."""
-    for cls in _subclasses(torch.Tensor):
-        if cls.__getitem__ is torch.Tensor.__getitem__:
-            core().leaveSequenceProtocol(cls)
+_lock = threading.Lock()
+_standing = {}  # (id of owner, name) -> [how many contexts, what it was]
 
 
 @contextlib.contextmanager
-def replaced(name, replacement, owner=torch.Tensor):
-    """A context in which Tensor, or another owner, has this member of its own; contexts nest."""
+def replaced(name, replacement, owner):
+    """A context in which owner has this member of its own; contexts nest."""
     before = vars(owner).get(name)
     setattr(owner, name, replacement)
     try:
@@ -40,20 +22,21 @@ def replaced(name, replacement, owner=torch.Tensor):
 
 
 @contextlib.contextmanager
-def exchanged(*places):
-    """A context in which owner.name is make(what it was), for each of these (owner, name, make)."""
-    with contextlib.ExitStack() as stack:
-        for owner, name, make in places:
-            stack.enter_context(replaced(name, make(getattr(owner, name)), owner))
-        yield
-
-
-@contextlib.contextmanager
-def itemAccess(replacement):
-    """A context in which tensor[index] calls replacement(tensor, index)."""
+def exchanged(owner, name, make):
+    """A context in which owner.name, a member of its own, is make(what it was). For functions that torch asks no mode
+    about (_function_rules.py). All threads see it, so it must hand on their calls. Contexts of threads may overlap.
+    """
+    key = id(owner), name
+    with _lock:
+        standing = _standing.setdefault(key, [0, getattr(owner, name)])
+        if standing[0] == 0:
+            setattr(owner, name, make(standing[1]))
+        standing[0] += 1
     try:
-        with replaced("__getitem__", replacement):
-            _leaveSequenceProtocol()
-            yield
+        yield
     finally:
-        _leaveSequenceProtocol()
+        with _lock:
+            standing[0] -= 1
+            if standing[0] == 0:
+                setattr(owner, name, standing[1])
+                del _standing[key]

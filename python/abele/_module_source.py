@@ -1,11 +1,14 @@
 """A module as the native model asks for it (src/model/module_source.h): its tensors, options, and its capture."""
 
 import contextlib
+import types
+import weakref
+
+import torch
 
 from . import _objects, _process_group, structures, wrapping
 from ._arguments import typeText
-from ._frozen import Frozen
-from ._held_arrays import warnOfHeldArrays
+from ._host_random import drawnSource
 from ._native import PACKAGE_FOLDERS, core
 from ._program import Program
 from ._results import warnOfHeldTensors, warnOfHiddenTensors, warnOfHostTensors, warnOfSubclasses
@@ -19,6 +22,35 @@ def modelTensors(model):
     return [(name, tensor, True) for name, tensor in model.named_parameters()] + [
         (name, tensor, False) for name, tensor in model.named_buffers()
     ]
+
+
+_PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device)
+
+
+_asks_for_mode = weakref.WeakKeyDictionary()  # by class
+
+
+def _asksForMode(kind):
+    """Does code of the class name `training`? That of torch.nn.Module does not count."""
+    if kind not in _asks_for_mode:
+        methods = [one for base in kind.__mro__ if base is not torch.nn.Module for one in vars(base).values()]
+        codes = [one.__code__ for one in methods if isinstance(one, types.FunctionType)]
+        _asks_for_mode[kind] = any("training" in code.co_names for code in codes)
+    return _asks_for_mode[kind]
+
+
+def _kindOf(module):
+    attributes = vars(module)
+    plain = [
+        f"{name}={value!r}"
+        for name, value in attributes.items()
+        if name[0] != "_" and isinstance(value, _PLAIN) and (name != "training" or _asksForMode(type(module)))
+    ]
+    hooks = sum(len(value) for name, value in attributes.items() if name.endswith("_hooks") and isinstance(value, dict))
+    hooks += sum(
+        len(one._backward_hooks or ()) for one in attributes.get("_parameters", {}).values() if one is not None
+    )
+    return f"{type(module).__qualname__}({', '.join([*plain, f'{hooks} hooks' if hooks else 'no hooks'])})"
 
 
 def isOutput(tensor):
@@ -39,7 +71,7 @@ class ModuleSource:
 
     Args:
         policy: the native Policy.
-        around: makes a context around forward and backward while they are captured.
+        around: makes a context around forward and backward while they are captured, from their FunctionRules.
     """
 
     def __init__(self, model, options, *, training, policy, around=contextlib.nullcontext):
@@ -80,6 +112,11 @@ class ModuleSource:
         """Native models that train some of the tensors."""
         return []
 
+    def modules(self):
+        """(path, what it is beside its tensors) of each: its class, numbers and flags, and how many hooks it has."""
+        with wrapping.withoutPull():
+            return [(path, _kindOf(module)) for path, module in self._model.named_modules()]
+
     def capture(self, given, compile, progress=None):
         """Compiles for a call: captures forward while all stands around it that it needs.
 
@@ -93,37 +130,37 @@ class ModuleSource:
         program = Program.of(given)
         excludes = [*options.source_location_excludes, *PACKAGE_FOLDERS]
         returned = None
+        has_run = False  # the capture that checks it calls it again
 
         def forward(micro_batch):
-            nonlocal returned
+            nonlocal returned, has_run
             arguments = structures.reconstructTensorStructure(program.arguments, micro_batch)
             positional, named, built = _objects.closeCall(*arguments)
-            program.frozen = Frozen(model, training=self._training)
-            result = callForward(
-                model,
-                positional,
-                named,
-                training=self._training,
-                options=options,
-                excludes=excludes,
-                scopes=options.module_namescope_enabled,
-            )
-            if self._policy.many_programs:
-                result, program.objects = _objects.openResult(result, built, isOutput)
-            returned = result
+            objects = None
+            with built.asGiven() if has_run and built is not None else contextlib.nullcontext():
+                result = callForward(
+                    model,
+                    positional,
+                    named,
+                    training=self._training,
+                    options=options,
+                    excludes=excludes,
+                )
+                if self._policy.many_programs:
+                    result, objects = _objects.openResult(result, built, isOutput)
             flat = structures.flattenTensorStructure(result)
-            if program.objects is not None:
-                flat += program.objects.tensors
+            if objects is not None:
+                flat += objects.tensors
+            if has_run:
+                return flat
+            has_run, returned, program.objects = True, result, objects
             warnOfHostTensors(flat)
             warnOfHiddenTensors(result)
             warnOfHeldTensors((positional, named), are_opened=self._policy.many_programs)
-            program.frozen.warnOfForward()
             return flat
 
         warnOfSubclasses(structures.flattenTensorStructure(given))
-        with wrapping.withoutPull():
-            warnOfHeldArrays(model, modelTensors(model))
-        with aroundCompile(model), aroundProgram(model, options, self._around, self._policy):
+        with aroundCompile(model), aroundProgram(model, options, self._around, self._policy, training=self._training):
             compile(
                 forward,
                 CaptureMode(),
@@ -132,6 +169,8 @@ class ModuleSource:
                 progress,
                 lambda stage_devices: options._native.requireDevices(self._policy, stage_devices),
                 lambda: core().generatorsOf((model, given)),
+                drawnSource,
+                self._training,
             )
         program.result = structures.skeleton(returned)  # here: its tensors would be part of the program
         program.held.noteForward(given)

@@ -270,10 +270,26 @@ class Opened:
 
     def _contentsOf(self, value):
         """(keys, leaves) of it as it is now."""
-        if isinstance(value, list | tuple):
-            return None, [self._leafOf(item) for item in value]
-        held = value if isinstance(value, dict) else _attributesOf(value)
-        return list(held), [self._leafOf(item) for item in held.values()]
+        keys, items = _heldBy(value)
+        return keys, list(map(self._leafOf, items))
+
+    @contextlib.contextmanager
+    def asGiven(self):
+        """A context in which objects that stand in the graph themselves have what they had when they were opened."""
+
+        def itemOf(leaf):
+            kind, what = leaf
+            return self.values[what] if kind == "entry" else weakref.ref(self.values[what]) if kind == "weak" else what
+
+        own = [entry for entry in self.entries if entry.original is not None]
+        now = [_heldBy(entry.original) for entry in own]
+        for entry in own:
+            _fill(entry.original, entry.keys, list(map(itemOf, entry.leaves)))
+        try:
+            yield
+        finally:
+            for entry, (keys, items) in zip(own, now, strict=True):
+                _fill(entry.original, keys, items)
 
     # Calls ------------------------------------------------------------------------------------------------------------
     def settle(self):
@@ -328,6 +344,14 @@ class Opened:
         for number, (keys, leaves) in self.updates.items():
             _fill(known[number], keys, list(map(building.of, leaves)))
         return [building.of(root) for root in self.roots]
+
+
+def _heldBy(value):
+    """(keys, items) of an object or container; the keys of a list or tuple are None."""
+    if isinstance(value, list | tuple):
+        return None, list(value)
+    held = value if isinstance(value, dict) else _attributesOf(value)
+    return list(held), list(held.values())
 
 
 def _sameLeaves(a, b):

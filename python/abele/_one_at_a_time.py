@@ -6,25 +6,16 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from ._native import core
-
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
-def newTurns(what="the model"):
-    """A lock that threads get in the order in which they asked, and that whoever has it may take again.
-
-    The workers of a step count as the thread that called it. Waiting threads can be interrupted. A wait that could
-    never end, because whoever has the lock waits for one of this thread's, raises E0608.
-
-    Args:
-        what: is locked, for messages.
-    """
-    return core().Turns(what)
-
-
 def oneAtATime(method: _Method) -> _Method:
-    """A method that runs while its object's `_lock` is held."""
+    """A method that runs while its object's `_lock` is held: the turns of its native model.
+
+    Threads get it in the order in which they asked, and whoever has it may take it again. The workers of a step count
+    as the thread that called it. Waiting threads can be interrupted. A wait that could never end, because whoever has
+    the lock waits for one of this thread's, raises E0608.
+    """
 
     @functools.wraps(method)
     def call(self, *args, **kwargs):

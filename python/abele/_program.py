@@ -16,7 +16,6 @@ class Program:
         self.result = result  # structure of the result, with empty tensors
         self.keys_are_sorted = keys_are_sorted  # those of dictionaries, as in C++; else their order is the call's
         self.objects = None  # Opened: what forward returned or changed of objects; None: nothing
-        self.frozen = None  # Frozen: the model as it was; None: not compiled here
         self.held = None  # HeldObjects: those among the arguments that are constants; None: not compiled here
 
     @classmethod

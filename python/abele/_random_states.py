@@ -14,6 +14,15 @@ def randomStates():
     return states
 
 
+def hostStates():
+    """The same of Python and numpy alone, by the names of their modules, for comparisons."""
+    states = {"random": random.getstate()}
+    if "numpy" in sys.modules:
+        kind, words, *rest = sys.modules["numpy"].random.get_state()
+        states["numpy.random"] = (kind, words.tobytes(), *rest)
+    return states
+
+
 def checkRandomStates(states):
     """Raises what setRandomStates() would raise for these; changes nothing."""
     if "torch" in states:

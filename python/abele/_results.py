@@ -4,6 +4,7 @@ Source: spec executor.md, section 3.
 """
 
 import collections
+import contextlib
 import functools
 import types
 import warnings
@@ -12,7 +13,6 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ._errors import createPoptorchError
-from ._frozen import filledCells
 from ._logging import logger
 from ._native import core
 from ._objects import closedIn, tensorsIn
@@ -46,13 +46,20 @@ def markReturned(tensors):
             _returned[tensor] = True
 
 
+def _filledCells(function):
+    """The values of the variables around a function, where they have one."""
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # it is empty
+            yield cell.cell_contents
+
+
 def _heldTensors(value):
     """Tensors that an object of another class than those rebuilt for a call, or after it, holds."""
     if isinstance(value, (str, bytes, torch.Tensor, torch.nn.Module, type)):
         return []
     held = list(getattr(value, "__dict__", {}).values())
     if isinstance(value, types.FunctionType):
-        held += [cell.cell_contents for _, cell in filledCells(value)]
+        held += _filledCells(value)
     if isinstance(value, (collections.abc.Set, collections.deque, list)):
         held += value
     held += tensorsIn(value)

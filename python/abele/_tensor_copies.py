@@ -1,26 +1,20 @@
 """Python's copies of tensors while forward is captured."""
 
-import contextlib
-
 import torch
 
-from ._item_access import replaced
 from ._native import core
 
 
-@contextlib.contextmanager
-def copiesOfTensors():
-    """copy.copy and copy.deepcopy of a tensor of the program: torch makes them of its storage, past all operators."""
-    deepcopy = torch.Tensor.__deepcopy__
+def _copying(original):
+    def deepcopy(tensor, memo):
+        if id(tensor) in memo or not tensor.is_leaf or not core().isCaptured(tensor):
+            return original(tensor, memo)
+        memo[id(tensor)] = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+        return memo[id(tensor)]
 
-    def copyOf(self):
-        return self.detach().requires_grad_(self.requires_grad)
+    return deepcopy
 
-    def deepCopyOf(self, memo):
-        if id(self) in memo or not self.is_leaf or not core().isCaptured(self):
-            return deepcopy(self, memo)
-        memo[id(self)] = self.detach().clone().requires_grad_(self.requires_grad)
-        return memo[id(self)]
 
-    with replaced("__copy__", copyOf), replaced("__deepcopy__", deepCopyOf):
-        yield
+def addCopies(rules):
+    """copy.deepcopy of a tensor of the program: torch makes it of its storage, past all operators."""
+    rules.add(torch.Tensor.__deepcopy__, _copying)

@@ -1,11 +1,8 @@
 """torch.tensor and torch.as_tensor of lists that hold results of the program: torch would read them, one by one."""
 
-import contextlib
-
 import torch
 
-from ._item_access import exchanged
-from ._native import core, isCapturing
+from ._native import core
 
 _PLAIN = (bool, int, float, complex)
 
@@ -60,7 +57,7 @@ def _firstVarying(leaves):
 
 def _stacking(original):
     def tensor(data, *, dtype=None, device=None, **settings):
-        leaves = list(_leavesOf(data)) if isCapturing() and isinstance(data, list | tuple) else []
+        leaves = list(_leavesOf(data)) if isinstance(data, list | tuple) else []
         varying = _firstVarying(leaves)
         if varying is None:
             return original(data, dtype=dtype, device=device, **settings)
@@ -74,9 +71,7 @@ def _stacking(original):
     return tensor
 
 
-@contextlib.contextmanager
-def tensorsOfNumbers():
-    """Around forward."""
-    places = [(torch, name, _stacking) for name in ("tensor", "as_tensor")]
-    with exchanged(*places):
-        yield
+def addTensorsOfNumbers(rules):
+    """Rules for forward."""
+    for function in (torch.tensor, torch.as_tensor):
+        rules.add(function, _stacking)

@@ -8,23 +8,23 @@ import sys
 import threading
 
 import torch
-from torch.nn.modules import module as torch_module
+from torch import overrides
 from torch.utils import _python_dispatch as python_dispatch
 
 from . import _hooks, wrapping
 from ._errors import refused, userError
-from ._host_random import refusedDraws, requireNoDraw
-from ._indexing import indexingByTensors
+from ._function_rules import FunctionRules
+from ._host_random import notedDraws
+from ._indexing import addIndexing
 from ._item_access import exchanged, replaced
 from ._logging import logger
 from ._native import core, isCapturing
-from ._one_at_a_time import newTurns
 from ._overlap import checkedOverlaps
-from ._raw_reads import noticedReads, threadsOfForward, typedReads
-from ._tensor_copies import copiesOfTensors
-from ._tensors_of_numbers import tensorsOfNumbers
-from ._widening import widenedOperands
-from .losses import LossMarking
+from ._raw_reads import addReads, typedReads
+from ._tensor_copies import addCopies
+from ._tensors_of_numbers import addTensorsOfNumbers
+from ._widening import addWidening
+from .losses import addLosses
 
 
 class CaptureMode(python_dispatch.TorchDispatchMode):
@@ -38,69 +38,30 @@ class CaptureMode(python_dispatch.TorchDispatchMode):
 def _moduleScopes(model):
     """Operations made inside a submodule carry its name."""
     names = {id(child): name.rpartition(".")[2] for name, child in model.named_modules() if name}
-
-    def enter(module, inputs):
-        core().pushScope(names.get(id(module), ""))
-
-    def leave(module, inputs, result):
-        core().popScope()
-
-    handles = [
-        torch_module.register_module_forward_pre_hook(enter),
-        torch_module.register_module_forward_hook(leave, always_call=True),
-    ]
+    core().setModules(names, torch.nn.Module._call_impl.__code__, callForward.__code__)
     try:
         yield
     finally:
-        for handle in handles:
-            handle.remove()
+        core().unsetModules()
 
 
-def _withoutDistributionChecks():
-    """Checks of distributions read values of tensors."""
-    return replaced("_validate_args", False, torch.distributions.Distribution)
-
-
-def _textWithoutValues(original):
+def _withoutValues(original):
     """print(tensor) shows what is known of it."""
 
     def text(tensor, *, tensor_contents=None):
-        if not isCapturing():
-            return original(tensor, tensor_contents=tensor_contents)
         return f"tensor(<unavailable>, size={tuple(tensor.shape)}, dtype={tensor.dtype})"
 
     return text
 
 
-def _requireNoFunctions(name):
+def _refuseFunctions(operator, *args, **kwargs):
+    """torch.cond, while_loop and their kin do not reach the dispatcher as operators of tensors do."""
     raise userError(
         "E0106",
-        f"torch's operator {name} takes functions, and cannot be captured",
+        f"torch's operator {operator} takes functions, and cannot be captured",
         expected="operators that take tensors and numbers",
         remedy="poptorch.cond, poptorch.for_loop (inference), or compute both ways and choose with torch.where",
     )
-
-
-def _withoutFunctionOperands():
-    """torch.cond, while_loop and their kin do not reach the dispatcher as operators of tensors do."""
-
-    def cond(original):
-        def chosen(pred, *args, **kwargs):
-            if isCapturing() and isinstance(pred, torch.Tensor):
-                _requireNoFunctions("cond")
-            return original(pred, *args, **kwargs)
-
-        return chosen
-
-    def dispatching(original):
-        def dispatch(self, key, *args, **kwargs):
-            if isCapturing() and key == torch._C.DispatchKey.Python:
-                _requireNoFunctions(self)
-            return original(self, key, *args, **kwargs)
-
-        return dispatch
-
-    return exchanged((torch, "cond", cond), (torch._ops.HigherOrderOperator, "dispatch", dispatching))
 
 
 @contextlib.contextmanager
@@ -112,25 +73,29 @@ def _allowedReads():
         core().allowReads(False)
 
 
-def _withoutValueSteering(model):
+def _addValueSteering(rules, model):
     """Where torch looks at values only to choose a faster way, the way that is right for all values is taken.
 
     A causal mask that the model holds is recognised as in eager; one that is computed or given is taken as it is.
-    Padding masks never shorten what an encoder computes.
+    Padding masks never shorten what an encoder computes. Checks of arguments that may vary are left out.
     """
 
-    def detectCausal(original):
-        def detect(mask, is_causal=None, size=None):
-            if mask is None or is_causal is not None:
-                return original(mask, is_causal, size)
+    def deciding(original):
+        """bool(tensor)"""
+
+        def decides(tensor):
+            frame = rules.caller()
+            if frame.f_code is not torch.nn.modules.transformer._detect_is_causal_mask.__code__:
+                return original(tensor)
+            mask = frame.f_locals["mask"]
             if not core().mayVary(mask):
-                return original(mask, is_causal, size)
+                return original(tensor)
             if not _isHeld(mask, model):
                 return False
             with _allowedReads():
-                return original(mask, is_causal, size)
+                return original(tensor)
 
-        return detect
+        return decides
 
     def leftAligned(original):
         def isAligned(tensor, mask):
@@ -144,56 +109,29 @@ def _withoutValueSteering(model):
 
         return isAligned
 
-    def unchecked(original):
-        """For the check of gaussian_nll_loss that no variance is negative."""
+    def checkingVariances(original):
+        def loss(*args, **kwargs):
+            with _allowedReads():
+                return original(*args, **kwargs)
 
-        def anyOf(*args, **kwargs):
-            if sys._getframe(1).f_code is torch.nn.functional.gaussian_nll_loss.__code__:
-                return False
-            return original(*args, **kwargs)
+        return loss
 
-        return anyOf
+    def checkingDistributions(original):
+        def areAllTrue(tensor):
+            is_check = rules.caller().f_globals.get("__name__", "").startswith("torch.distributions.")
+            return torch.tensor(True) if is_check and core().mayVary(tensor) else original(tensor)
 
-    def averaging(original):
-        """momentum=None: how much a batch counts is a value of the device."""
+        return areAllTrue
 
-        def forward(self, x):
-            averages = self.momentum is None and self.training and self.track_running_stats
-            if not averages or not isCapturing():
-                return original(self, x)
-            self._check_input_dim(x)
-            self.num_batches_tracked.add_(1)
-            with torch.no_grad():
-                torch.ops.abele_op.average_statistics(
-                    x.detach(), self.running_mean, self.running_var, self.num_batches_tracked
-                )
-            return torch.nn.functional.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
-
-        return forward
-
-    return exchanged(
-        (torch.nn.modules.batchnorm._BatchNorm, "forward", averaging),
-        (torch.nn.modules.transformer, "_detect_is_causal_mask", detectCausal),
-        (torch, "_nested_tensor_from_mask_left_aligned", leftAligned),
-        (torch, "any", unchecked),
-    )
+    rules.add(torch.Tensor.__bool__, deciding)
+    rules.add(torch._nested_tensor_from_mask_left_aligned, leftAligned)
+    rules.add(torch.nn.functional.gaussian_nll_loss, checkingVariances)
+    rules.add(torch._is_all_true, checkingDistributions)
 
 
 def _isHeld(tensor, model):
     memory = tensor.untyped_storage()._cdata
     return any(held.untyped_storage()._cdata == memory for held in [*model.buffers(), *model.parameters()])
-
-
-def _withoutSeeding(original):
-    """forward draws from the stream of the device, whatever it seeds."""
-
-    def seedOfTheDevice(seed):
-        if not isCapturing():
-            return original(seed)
-        logger.warning("a seed set inside forward has no effect on the device: use opts.randomSeed(...)")
-        return torch.default_generator
-
-    return seedOfTheDevice
 
 
 _NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
@@ -235,20 +173,13 @@ def withHooks():
         _hooks.callPostCompileHooks()
 
 
-# One capture at a time: what surrounds forward stands in for functions of torch, for all threads. A model whose forward
-# compiles another one takes it twice.
-_capture_lock = {}  # None: the lock, once somebody has asked for it
 _thread = threading.local()  # captures: does this thread capture a program?
-
-
-def _captureLock():
-    return _capture_lock.get(None) or _capture_lock.setdefault(None, newTurns("a compilation"))
 
 
 @contextlib.contextmanager
 def aroundCompile(model):
-    """Around the whole compilation: hooks; weights are read as they are on the host. Threads: one after another."""
-    with _captureLock(), withHooks():
+    """Around the whole compilation: hooks; weights are read as they are on the host."""
+    with withHooks():
         before = _owned(model)
         try:
             # The checks of anomaly mode read values, which would become part of the program.
@@ -289,53 +220,74 @@ def _asCompiler(original):
     return asked
 
 
+_FAST_IN_INFERENCE = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer, torch.nn.TransformerEncoder)
+
+
+def _asWithoutRules(original):
+    """torch.overrides.has_torch_function(): torch's layers leave their faster ways where a mode is active."""
+
+    def asked(args):
+        if not isCapturing():
+            return original(args)
+        with overrides._pop_mode_temporarily():
+            return original(args)
+
+    return asked
+
+
+def _rulesFor(model, options, policy, training):
+    """The rules for functions of torch while the model is captured."""
+    rules = FunctionRules()
+    addReads(rules)
+    addCopies(rules)
+    addWidening(rules)
+    addIndexing(rules, reads=policy.many_programs or options.trust_reads)
+    addTensorsOfNumbers(rules)
+    if training:
+        addLosses(rules)
+    _addValueSteering(rules, model)
+    rules.add(torch.Tensor.__repr__, _withoutValues)
+    rules.addOfKind(torch._ops.HigherOrderOperator, _refuseFunctions)
+    return rules
+
+
 @contextlib.contextmanager
-def aroundProgram(model, options, around, policy):
+def aroundProgram(model, options, around, policy, *, training):
     """Around forward and backward, which may run parts of forward again (activation checkpointing).
 
     Args:
         model: the module that is captured.
         options: abele.isCompiling is read of them.
-        around: makes a context that surrounds it too.
+        around: makes a context that surrounds it too, from the rules for functions of torch, to which it may add some.
         policy: of the package.
+        training: losses are marked.
     Raises:
         poptorch.Error: E0107 where a program is being captured by this thread.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(_onlyCapture())
-        stack.enter_context(exchanged((torch._tensor_str, "_str", _textWithoutValues)))
-        stack.enter_context(noticedReads())
-        stack.enter_context(around())
+        rules = _rulesFor(model, options, policy, training)
+        stack.enter_context(around(rules))
         if options._Popart.options.get("abele.isCompiling"):
-            stack.enter_context(exchanged((torch.compiler, "is_compiling", _asCompiler)))
-        stack.enter_context(copiesOfTensors())
-        stack.enter_context(_withoutDistributionChecks())
-        # Two functions, once torch._dynamo is imported.
-        stack.enter_context(exchanged(*((home, "manual_seed", _withoutSeeding) for home in (torch, torch.random))))
-        stack.enter_context(widenedOperands())
-        stack.enter_context(_withoutValueSteering(model))
-        stack.enter_context(indexingByTensors(reads=policy.many_programs or options.trust_reads))
-        stack.enter_context(tensorsOfNumbers())
-        stack.enter_context(refusedDraws())
-        stack.enter_context(threadsOfForward())
+            stack.enter_context(exchanged(torch.compiler, "is_compiling", _asCompiler))
+        if not training and any(isinstance(module, _FAST_IN_INFERENCE) for module in model.modules()):
+            stack.enter_context(exchanged(overrides, "has_torch_function", _asWithoutRules))
+        stack.enter_context(rules)
+        stack.enter_context(notedDraws())
         yield
 
 
-def callForward(model, positional, named, *, options, excludes, training, scopes):
+def callForward(model, positional, named, *, options, excludes, training):
     """Runs forward as captured code. Returns what it returned."""
     before = _owned(model)
     with contextlib.ExitStack() as stack:
         stack.enter_context(typedReads(excludes))
-        stack.enter_context(_withoutFunctionOperands())
         stack.enter_context(torch.set_grad_enabled(training))
-        if scopes:
+        if options.module_namescope_enabled:
             stack.enter_context(_moduleScopes(model))
-        if training:
-            stack.enter_context(LossMarking())
         with checkedOverlaps(options) as check:
             result = model(*positional, **named)
             check(result)
-    requireNoDraw()
     _requireNotReassigned(model, before)
     return result
 

@@ -170,7 +170,7 @@ def _verified(executor, batches):
 
     def captured(micro_batch):
         positional, named, built = argumentsOf(micro_batch)
-        with aroundProgram(model, options, executor._around, executor._policy):
+        with aroundProgram(model, options, executor._around, executor._policy, training=training):
             result = callForward(
                 model,
                 positional,
@@ -178,7 +178,6 @@ def _verified(executor, batches):
                 options=options,
                 excludes=excludes,
                 training=training,
-                scopes=options.module_namescope_enabled,
             )
         return tensorsOf(result, built)
 

@@ -10,7 +10,7 @@ import functools
 
 import torch
 
-from ._item_access import exchanged
+from ._function_rules import getterOf
 
 # Layers, and the names of their activations, which come first. Every other operand is cast to the activations' type.
 _LAYERS = {
@@ -22,13 +22,14 @@ _LAYERS = {
     **dict.fromkeys(("rnn_tanh_cell", "rnn_relu_cell", "lstm_cell", "gru_cell"), ("input",)),
     "_transformer_encoder_layer_fwd": ("src",),
     "_native_multi_head_attention": ("query",),
+    "multi_head_attention_forward": ("query", "key", "value"),
 }
-# Functions, and the names of the operands that are cast to the widest type among them.
+# Functions, and the names of the operands that are cast to the widest type among them; none: all.
 _FUNCTIONS = {
     "scaled_dot_product_attention": ("query", "key", "value"),
     "prelu": ("input", "weight"),
     "multi_dot": ("tensors",),
-    "chain_matmul": ("matrices",),
+    "chain_matmul": (),
 }
 # Functions that torch's CPU does not have for float16 and bfloat16, members of torch.linalg and of torch (and of
 # tensors). They compute in float32, and their results get the type of the first operand.
@@ -90,7 +91,7 @@ def _castToActivation(activations, original):
 def _widened(names, original):
     @functools.wraps(original)
     def function(*args, **kwargs):
-        operands = _tensors(*args[: len(names)], *(kwargs.get(name) for name in names))
+        operands = _tensors(*args[: len(names) or None], *(kwargs.get(name) for name in names))
         types = {value.dtype for value in operands if _isFloating(value)}
         if len(types) < 2:
             return original(*args, **kwargs)
@@ -99,7 +100,7 @@ def _widened(names, original):
         def widen(value):
             return _each(value, lambda each: each.to(widest) if _isFloating(each) else each)
 
-        wide = [widen(value) if i < len(names) else value for i, value in enumerate(args)]
+        wide = [widen(value) if i < len(names) or not names else value for i, value in enumerate(args)]
         return original(*wide, **{key: widen(value) if key in names else value for key, value in kwargs.items()})
 
     return function
@@ -118,15 +119,16 @@ def _inFloat32(original):
     return function
 
 
-def _checkedInput(original):
-    """Of recurrent modules, which compare the type of their input with that of their weights."""
+def _typeOfWeights(rules, original):
+    """Tensor.dtype: recurrent modules refuse an input whose type differs from the type of their weights."""
 
-    @functools.wraps(original)
-    def check(module, input, batch_sizes):
-        dtype = module._flat_weights[0].dtype
-        original(module, input.to(dtype) if _isFloating(input) else input, batch_sizes)
+    def dtype(tensor):
+        frame = rules.caller()
+        if frame.f_code is torch.nn.RNNBase.check_input.__code__ and _isFloating(frame.f_locals.get("input")):
+            return original(frame.f_locals["self"]._flat_weights[0])
+        return original(tensor)
 
-    return check
+    return dtype
 
 
 # Function, its homes, and where its indices are: position and name.
@@ -149,17 +151,22 @@ def _longIndices(position, name, original):
     return function
 
 
-def widenedOperands():
-    """Around forward: layers compute mixed operands in the activation's type, other functions in the widest."""
+def _homesOf(name, homes):
+    return {getattr(home, name) for home in homes if hasattr(home, name)}
+
+
+def addWidening(rules):
+    """Rules for forward: layers compute mixed operands in the activation's type, other functions in the widest."""
+    homes = (torch, torch.nn.functional, torch._VF, torch.Tensor)
     makes = {name: functools.partial(_castToActivation, activations) for name, activations in _LAYERS.items()}
     makes.update((name, functools.partial(_widened, names)) for name, names in _FUNCTIONS.items())
-    homes = (torch, torch.nn.functional, torch._VF, torch.Tensor)
-    places = [
-        (home, name, make) for name, make in makes.items() for home in (*homes, torch.linalg) if hasattr(home, name)
-    ]
-    narrow = [(torch.linalg, name) for name in _LINALG] + [(home, name) for name in _NARROW for home in homes]
-    places += [(home, name, _inFloat32) for home, name in narrow if hasattr(home, name)]
-    places.append((torch.nn.RNNBase, "check_input", _checkedInput))
+    for name, make in makes.items():
+        for function in _homesOf(name, (*homes, torch.linalg)):
+            rules.add(function, make)
+    narrow = set().union(*(_homesOf(name, (torch.linalg,)) for name in _LINALG))
+    for function in narrow.union(*(_homesOf(name, homes) for name in _NARROW)):
+        rules.add(function, _inFloat32)
+    rules.add(getterOf("dtype"), functools.partial(_typeOfWeights, rules))
     for name, homes, position, argument in _INDEXED:
-        places += [(home, name, functools.partial(_longIndices, position, argument)) for home in homes]
-    return exchanged(*places)
+        for function in _homesOf(name, homes):
+            rules.add(function, functools.partial(_longIndices, position, argument))

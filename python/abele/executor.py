@@ -36,15 +36,21 @@ from .strategies import PipelinedExecution
 _TRACED = ("copyWeightsToHost", "copyWeightsToDevice", "setOptimizer", "compile", "destroy")
 
 
-def _shallowCopy(module):
-    """copy.copy, also of modules that cannot be pickled (parametrized ones of torch)."""
-    if hasattr(type(module), "__copy__"):
+def _tracedFrom(module, *, copies):
+    """The module with the class that it has now, whatever wrapping makes of it.
+
+    Args:
+        copies: it has attributes of its own, as after copy.copy; else both have the same.
+    """
+    placement = getattr(module.__dict__.get("forward"), "__self__", None)
+    is_placed = hasattr(placement, "placeCopy")  # abele.pipeline: its forward has the module's own `training`
+    shares = not copies and not is_placed
+    if hasattr(type(module), "__copy__") and not shares:
         result = copy.copy(module)
     else:
-        result = type(module).__new__(type(module))
-        result.__dict__.update(module.__dict__)
-    placement = getattr(module.__dict__.get("forward"), "__self__", None)
-    if hasattr(placement, "placeCopy"):  # abele.pipeline: its forward has the module's own, of which `training` counts
+        result = type(module).__new__(type(module))  # copy.copy needs a module that can be pickled
+        object.__setattr__(result, "__dict__", module.__dict__ if shares else dict(module.__dict__))
+    if is_placed:
         placement.placeCopy(result)
     return result
 
@@ -110,9 +116,11 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
     Threads: safe; calls of several threads run one after another, each with the weights that the one before left.
     """
 
-    _around = staticmethod(contextlib.nullcontext)  # around forward and backward while they are captured
+    # Around forward and backward while they are captured; it is given their FunctionRules.
+    _around = staticmethod(contextlib.nullcontext)
     _profiling_name = "poptorch._poplar_executor.PoplarExecutor"  # of its methods in a trace
     _parserOf = staticmethod(lambda model: Binding(model.forward))  # binds the arguments of calls
+    _traces_copies = False  # does forward see attributes of the outermost module as they were when it was wrapped?
     _calls_watch = None  # of all executors: told of modules that are wrapped for training, and of calls before they run
 
     def __init__(self, model, options, training, poptorch_version, optimizer=None, user_model=None, *, policy):
@@ -134,7 +142,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
                 Executor._calls_watch.wraps(user_model)
             wrapping.release(user_model)
         self._args_parser = self._parserOf(model)
-        self._model = _shallowCopy(model)
+        self._model = _tracedFrom(model, copies=self._traces_copies)
         self._user_model = self._model if user_model is None else user_model
         self._poptorch_version = poptorch_version
         connection = int(self._options.connection_type)
@@ -173,8 +181,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         if not self._native.isReady(tensors, form):
             self._native.choose(tensors, form, given)
             self._native.refresh()
-        if self._program.frozen is not None:
-            self._program.frozen.warn()
+        self._native.warnOfChanges()
         with self._channel.tracepoint("modelExecution"):
             result = self._program.resultOf(self._native.step(originals, tensors), opened)
             if self._host_updates is not None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch.overrides import TorchFunctionMode
 
 from ._errors import refused
 from ._native import core, isCapturing
@@ -62,11 +61,16 @@ _LOSSES = frozenset(
 )
 
 
-class LossMarking(TorchFunctionMode):
-    """While active, every result of a torch loss is marked; losses computed inside a loss are not."""
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        if func in _LOSSES:
-            core().markLoss(result)
+def _marking(original):
+    def loss(*args, **kwargs):
+        result = original(*args, **kwargs)
+        core().markLoss(result)
         return result
+
+    return loss
+
+
+def addLosses(rules):
+    """Rules for forward: the result of each loss is marked. Losses that torch computes inside a loss do not count."""
+    for function in _LOSSES:
+        rules.add(function, _marking)

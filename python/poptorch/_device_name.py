@@ -6,12 +6,14 @@ tensor.device.type what they may look at), and the refusal to read a device valu
 Source: spec executor.md, section 5.
 """
 
+import contextlib
 import functools
 import os
 import sys
 
 import torch
 from abele import wrapping
+from abele._function_rules import getterOf
 from abele._item_access import exchanged
 from abele._logging import logger
 from abele._native import core, isCapturing
@@ -29,7 +31,6 @@ _FACTORIES = (
     "randint",
     "randn",
     "randperm",
-    "range",
     "tensor",
     "zeros",
     "zeros_like",
@@ -56,10 +57,13 @@ def _isLibrary(frame):
     return frame.f_code.co_filename.startswith(_TORCH) or _isKeras(frame)
 
 
-def _redirected(name, warned, original):
+def _warnOfFactory(name):
+    logger.warning("torch.%s() names no device: the captured program makes the tensor on its own device", name)
+
+
+def _redirected(rules, name, warned, original):
     """The factory, which warns once a capture if it is called without a device, and takes "ipu" for this process."""
 
-    @functools.wraps(original)
     def factory(*args, **kwargs):
         device = kwargs.get("device")
         if _isDevice(device):
@@ -67,12 +71,25 @@ def _redirected(name, warned, original):
         elif (
             device is None
             and name not in warned
-            and isCapturing()
             and not (name == "normal" and any(isinstance(value, torch.Tensor) for value in args))
-            and not _isLibrary(sys._getframe(1))
+            and not _isLibrary(rules.caller())
         ):
             warned.add(name)
-            logger.warning("torch.%s() names no device: the captured program makes the tensor on its own device", name)
+            _warnOfFactory(name)
+        return original(*args, **kwargs)
+
+    return factory
+
+
+def _range(original):
+    """torch.range, about which torch asks no mode."""
+
+    @functools.wraps(original)
+    def factory(*args, **kwargs):
+        if isCapturing() and _isDevice(kwargs.get("device")):
+            kwargs["device"] = None
+        elif isCapturing() and kwargs.get("device") is None and not _isLibrary(sys._getframe(1)):
+            _warnOfFactory("range")
         return original(*args, **kwargs)
 
     return factory
@@ -81,7 +98,6 @@ def _redirected(name, warned, original):
 def _atHome(original):
     """The function, which takes the device "ipu" for none."""
 
-    @functools.wraps(original)
     def function(*args, **kwargs):
         if _isDevice(kwargs.get("device")):
             del kwargs["device"]
@@ -95,95 +111,82 @@ def _typeAtHome(original):
 
     @functools.wraps(original)
     def function(*args, **kwargs):
-        args = ["cpu" if isinstance(value, str) and value == "ipu" else value for value in args]
-        if kwargs.get("device_type") == "ipu":
-            kwargs["device_type"] = "cpu"
+        if isCapturing():
+            args = ["cpu" if isinstance(value, str) and value == "ipu" else value for value in args]
+            if kwargs.get("device_type") == "ipu":
+                kwargs["device_type"] = "cpu"
         return original(*args, **kwargs)
 
     return function
 
 
-def _deviceOf(original):
+def _deviceOf(rules, original):
     """Tensor.device, which is "ipu" of tensors of the program; torch's own functions see where the memory is."""
 
-    def device(self):
-        if _isLibrary(sys._getframe(1)) or not core().isCaptured(self):
-            # A mode of torch functions would ask again, through this property.
-            with torch._C.DisableTorchFunction():
-                return original.__get__(self)
-        return _DEVICE
+    def device(tensor):
+        is_hosts = _isLibrary(rules.caller()) or not core().isCaptured(tensor)
+        return original(tensor) if is_hosts else _DEVICE
 
-    return property(device)
+    return device
 
 
-def _isOnHost(original):
+def _isOnHost(rules, original):
     """Tensor.is_cpu, which agrees with Tensor.device."""
 
-    def isOnHost(self):
-        with torch._C.DisableTorchFunction():
-            is_cpu = original.__get__(self)
-        return is_cpu and (_isLibrary(sys._getframe(1)) or not core().isCaptured(self))
+    def isOnHost(tensor):
+        return original(tensor) and (_isLibrary(rules.caller()) or not core().isCaptured(tensor))
 
-    return property(isOnHost)
+    return isOnHost
 
 
-def _isOnDevice():
+def _isOnDevice(rules, original):
     """Tensor.is_ipu, likewise."""
-    return property(lambda self: not _isLibrary(sys._getframe(1)) and core().isCaptured(self))
+
+    def isOnDevice(tensor):
+        return original(tensor) or (not _isLibrary(rules.caller()) and core().isCaptured(tensor))
+
+    return isOnDevice
 
 
-def _members():
-    """Replacements for members of Tensor that tell where it is or move it."""
-    to, cpu = torch.Tensor.to, torch.Tensor.cpu
-
-    def moveTo(self, *args, **kwargs):
+def _moving(rules, to):
+    def moveTo(tensor, *args, **kwargs):
         device = kwargs.get("device", args[0] if args else None)
         names_host = isinstance(device, str) and torch.device(device).type == "cpu"
-        if _isDevice(device) or (names_host and _isKeras(sys._getframe(1))):
+        if _isDevice(device) or (names_host and _isKeras(rules.caller())):
             kwargs.pop("device", None)
             rest = args[1:] if args and args[0] is device else args
-            return to(self, *rest, **kwargs) if rest or kwargs.keys() - {"non_blocking", "copy"} else self
+            return to(tensor, *rest, **kwargs) if rest or kwargs.keys() - {"non_blocking", "copy"} else tensor
         # A device object comes from another tensor of the program: y.device. Only a name says that the host is meant.
         if names_host:
-            core().readValue(self, f"to({device!r})")
-        return to(self, *args, **kwargs)
+            core().readValue(tensor, f"to({device!r})")
+        return to(tensor, *args, **kwargs)
 
-    def moveToHost(self, *args, **kwargs):
-        core().readValue(self, "cpu()")
-        return cpu(self, *args, **kwargs)
-
-    return {
-        "to": moveTo,
-        "cpu": moveToHost,
-        "device": _deviceOf(torch.Tensor.device),
-        "is_cpu": _isOnHost(torch.Tensor.is_cpu),
-        "is_ipu": _isOnDevice(),
-        "new_tensor": _atHome(torch.Tensor.new_tensor),
-    }
+    return moveTo
 
 
-def _scriptsOf(originals):
-    """torch.jit.script reads source code and knows torch's own functions, not what stands for them."""
+def _movingToHost(cpu):
+    def moveToHost(tensor, *args, **kwargs):
+        core().readValue(tensor, "cpu()")
+        return cpu(tensor, *args, **kwargs)
 
-    def scripting(script):
-        @functools.wraps(script)
-        def scripted(*args, **kwargs):
-            with exchanged(*((torch, name, lambda _, own=own: own) for name, own in originals.items())):
-                return script(*args, **kwargs)
-
-        return scripted
-
-    return scripting
+    return moveToHost
 
 
-def redirectedCalls():
+@contextlib.contextmanager
+def redirectedCalls(rules):
     """Around forward and backward."""
     warned = set()
-    places = [(torch, name, functools.partial(_redirected, name, warned)) for name in _FACTORIES]
-    places += [(torch, name, _atHome) for name in ("as_tensor", "asarray")]
-    places += [(torch, name, _typeAtHome) for name in _OF_DEVICE_TYPES]
-    places += [(torch.autocast, "__init__", _typeAtHome)]
-    places += [(torch.jit, "script", _scriptsOf({name: getattr(torch, name) for name in _FACTORIES}))]
-    members = {name: member for name, member in _members().items() if name not in vars(torch.Tensor)}
-    places += [(torch.Tensor, name, lambda _, member=member: member) for name, member in members.items()]
-    return exchanged(*places)
+    for name in _FACTORIES:
+        rules.add(getattr(torch, name), functools.partial(_redirected, rules, name, warned))
+    for function in (torch.as_tensor, torch.asarray, torch.Tensor.new_tensor):
+        rules.add(function, _atHome)
+    rules.add(torch.Tensor.to, functools.partial(_moving, rules))
+    rules.add(torch.Tensor.cpu, _movingToHost)
+    for name, make in {"device": _deviceOf, "is_cpu": _isOnHost, "is_ipu": _isOnDevice}.items():
+        rules.add(getterOf(name), functools.partial(make, rules))
+    with contextlib.ExitStack() as stack:
+        for name in _OF_DEVICE_TYPES:
+            stack.enter_context(exchanged(torch, name, _typeAtHome))
+        stack.enter_context(exchanged(torch, "range", _range))
+        stack.enter_context(exchanged(torch.autocast, "__init__", _typeAtHome))
+        yield

@@ -25,6 +25,7 @@ POLICY = core().Policy(
     many_structures=False,
     torch_updates=False,
     shares_weights=False,
+    checks_captures=False,
     short_pipelines=False,
     wide_numbers=False,
     repeats_constants=False,
@@ -50,8 +51,8 @@ class _OverwriteContextManager:
 
     @classmethod
     @contextlib.contextmanager
-    def around(cls):
-        with redirectedCalls(), contextlib.ExitStack() as stack:
+    def around(cls, rules):
+        with redirectedCalls(rules), contextlib.ExitStack() as stack:
             for kind in cls._managers:
                 manager = kind()
                 stack.callback(manager.restore)
@@ -77,6 +78,7 @@ class PoplarExecutor(ExecutorNames, Executor, metaclass=_AnyExecutor):
 
     _around = staticmethod(_OverwriteContextManager.around)
     _parserOf = ArgsParser
+    _traces_copies = True
 
     def __init__(
         self,

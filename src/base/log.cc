@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 // Header only, so that no library version travels with ours.
 #define FMT_HEADER_ONLY
@@ -15,12 +16,16 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/log_silence.h"
 #include "base/utf8.h"
 
 namespace abele::log {
 namespace {
 
 constexpr int kUnset = -1;
+
+thread_local bool t_is_silent = false;  // see Silence
+
 std::atomic<int> g_level{kUnset};
 std::atomic<int> g_detail{static_cast<int>(Detail::kNone)};
 std::atomic<int64_t> g_max_repeats{-1};
@@ -131,7 +136,11 @@ void setMaxRepeats(int64_t max_lines) { g_max_repeats.store(max_lines, std::memo
 
 bool enabled(Level level) { return level != Level::kOff && static_cast<int>(level) >= currentLevel(); }
 
+Silence::Silence() : before_(std::exchange(t_is_silent, true)) {}
+Silence::~Silence() { t_is_silent = before_; }
+
 void write(Level level, std::string_view message) {
+  if (t_is_silent) return;
   currentLevel();
   std::string line = toUtf8(message);
   if (mayRepeat(&line)) g_logger->log(nativeLevel(level), spdlog::string_view_t(line.data(), line.size()));

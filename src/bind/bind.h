@@ -40,6 +40,7 @@ void registerTracing(pybind11::module_& module);
 void registerGenerators(pybind11::module_& module);
 void registerGil(pybind11::module_& module);
 void registerTurns(pybind11::module_& module);
+void registerModuleNames(pybind11::module_& module);
 void registerOptions(pybind11::module_& module);
 void registerStrategies(pybind11::module_& module);
 void registerDevices(pybind11::module_& module);

@@ -19,6 +19,7 @@
 #include "bind/notes.h"
 #include "capture/annotate.h"
 #include "compile/compiled_program.h"
+#include "model/frozen.h"
 #include "model/optimizer_source.h"
 
 namespace py = pybind11;
@@ -80,22 +81,34 @@ class PythonModule : public host::ModuleSource {
     const WithGil gil;
     return source_->attr("options")(call->given).cast<host::ProgramOptions>();
   }
-  Captured capture(const std::string& /*form*/, const std::vector<host::NamedTensor>& /*tensors*/,
+  std::vector<host::ModuleKind> modules() override {
+    const WithGil gil;
+    std::vector<host::ModuleKind> modules;
+    for (auto& [path, text] : source_->attr("modules")().cast<std::vector<std::pair<std::string, std::string>>>())
+      modules.push_back({std::move(path), std::move(text)});
+    return modules;
+  }
+  Captured capture(const std::string& /*form*/, const std::vector<host::NamedTensor>& tensors,
                    const Compile& compile) override {
     const WithGil gil;
     host::Constants constants;
     std::vector<size_t> written;
+    std::shared_ptr<host::Frozen> frozen;
     const auto body = [&](std::function<Tensors(Tensors)> forward, const py::object& mode,
                           std::vector<std::string> excludes, const std::function<std::string(uintptr_t)>& name_of,
                           std::function<void(int, int)> progress,
                           std::function<void(const std::vector<int>&)> check_devices,
-                          std::function<std::vector<at::Generator>()> generators) -> host::Session* {
+                          std::function<std::vector<at::Generator>()> generators, std::function<std::string()> draws,
+                          bool training) -> host::Session* {
       host::Program program;
+      program.draws = calledWithGil(std::move(draws));
       program.generators = calledWithGil(std::move(generators));
       program.check_devices = calledWithGil(std::move(check_devices));
       program.progress = calledWithGil(std::move(progress));
       program.forward = [&](const Tensors& inputs) {
         const WithGil with_gil;
+        written.clear();
+        constants.clear();
         std::vector<int64_t> versions;
         for (const at::Tensor& input : inputs) versions.push_back(input._version());
         Tensors results = forward(inputs);
@@ -104,6 +117,11 @@ class PythonModule : public host::ModuleSource {
         for (size_t i = 0; i < results.size(); ++i)
           if (!capture::mayVary(results[i])) constants.emplace(i, results[i].sizes().vec());
         return results;
+      };
+      program.recorded = [&, training](const capture::Recording& recording) {
+        frozen = std::make_shared<host::Frozen>(recording, tensors, modules(), training);
+        const WithGil with_gil;
+        host::warnOfHeldResult(recording);
       };
       program.source_location = sourceLocator(std::move(excludes));
       program.name_of = [&](const c10::StorageImpl* storage) {
@@ -126,7 +144,8 @@ class PythonModule : public host::ModuleSource {
     return {.result_form = {},
             .structure = kept(std::move(structure)),
             .constants = std::move(constants),
-            .written = std::move(written)};
+            .written = std::move(written),
+            .frozen = std::move(frozen)};
   }
   void claim(const std::vector<host::NamedTensor>& /*tensors*/) override {
     const WithGil gil;
@@ -277,6 +296,7 @@ void registerModel(py::module_& module) {
       .def_readwrite("many_structures", &Policy::many_structures)
       .def_readwrite("torch_updates", &Policy::torch_updates)
       .def_readwrite("shares_weights", &Policy::shares_weights)
+      .def_readwrite("checks_captures", &Policy::checks_captures)
       .def_readwrite("short_pipelines", &Policy::short_pipelines)
       .def_readwrite("wide_numbers", &Policy::wide_numbers)
       .def_readwrite("repeats_constants", &Policy::repeats_constants)
@@ -337,6 +357,11 @@ void registerModel(py::module_& module) {
           },
           py::arg("given"))
       .def("anchor", &PythonModel::anchor, py::arg("short_name"))
+      .def("warnOfChanges",
+           [](PythonModel& self) {
+             const PythonNotes notes;
+             self.call([&] { self.warnOfChanges(); });
+           })
       .def(
           "warnOnce",
           [](PythonModel& self, const std::string& text) {

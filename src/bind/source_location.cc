@@ -1,10 +1,13 @@
-// The user's current line, cheap enough to be asked for at every recorded operation: only frames are walked, and
-// whether a code object belongs to the user is decided once per code object.
+// The user's current line and modules, cheap enough to be asked for at every recorded operation: only frames are
+// walked, and whether a code object belongs to the user is decided once per code object.
+#include <algorithm>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 
 #include "bind/bind.h"
 #include "bind/gil.h"
+#include "capture/annotate.h"
 
 namespace py = pybind11;
 
@@ -58,7 +61,55 @@ class Locator {
   std::unordered_map<PyObject*, File> files_;  // guarded by the GIL
 };
 
+/// Which of a model's modules the current thread is inside of, by the frames of torch's own call of a module: hooks of
+/// modules would be there for all threads.
+class ModuleNames {
+ public:
+  /// names: by id(); call: the code of torch.nn.Module._call_impl; outermost: the code below which no module is asked
+  /// for.
+  ModuleNames(py::dict names, py::object call, py::object outermost)
+      : names_(std::move(names)), call_(std::move(call)), outermost_(std::move(outermost)) {}
+
+  std::vector<std::string> operator()() const {
+    const WithGil gil;
+    std::vector<std::string> found;
+    auto frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
+    while (frame) {
+      auto* raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
+      const auto code = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
+      if (code.is(outermost_)) break;
+      if (code.is(call_)) add(raw, found);
+      frame = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));
+    }
+    std::ranges::reverse(found);
+    return found;
+  }
+
+ private:
+  void add(PyFrameObject* frame, std::vector<std::string>& found) const {
+    const auto locals = py::reinterpret_steal<py::dict>(PyFrame_GetLocals(frame));
+    PyObject* const module = locals ? PyDict_GetItemString(locals.ptr(), "self") : nullptr;
+    if (module == nullptr) return PyErr_Clear();
+    const py::int_ id(reinterpret_cast<uintptr_t>(module));
+    if (PyObject* const name = PyDict_GetItem(names_.ptr(), id.ptr()))
+      found.push_back(py::reinterpret_borrow<py::object>(name).cast<std::string>());
+  }
+
+  py::dict names_;
+  py::object call_, outermost_;
+};
+
 }  // namespace
+
+void registerModuleNames(py::module_& module) {
+  module.def(
+      "setModules",
+      [](py::dict names, py::object call, py::object outermost) {
+        capture::setModules(ModuleNames(std::move(names), std::move(call), std::move(outermost)));
+      },
+      py::arg("names"), py::arg("call"), py::arg("outermost"));
+  module.def("unsetModules", [] { capture::setModules({}); });
+}
 
 std::function<std::string()> sourceLocator(std::vector<std::string> excludes) {
   // shared: std::function copies its target, and the frames seen are worth keeping.

@@ -57,10 +57,9 @@ py::object lockOf(std::shared_ptr<Turns> turns, std::string what) {
 }
 
 void registerTurns(py::module_& module) {
-  py::class_<Lock>(module, "Turns")
-      .def(py::init([](std::string what) { return Lock(std::make_shared<Turns>(), std::move(what)); }), py::arg("what"))
-      .def("__enter__", &Lock::enter)
-      .def("__exit__", [](Lock& self, const py::args&) { self.leave(); });
+  py::class_<Lock>(module, "Turns").def("__enter__", &Lock::enter).def("__exit__", [](Lock& self, const py::args&) {
+    self.leave();
+  });
 }
 
 }  // namespace abele::bind

@@ -40,6 +40,10 @@ void popScope() {
   if (Recorder* recorder = currentRecorder()) recorder->attribution().popScope();
 }
 
+void setModules(std::function<std::vector<std::string>()> modules) {
+  if (Recorder* recorder = currentRecorder()) recorder->attribution().setModules(std::move(modules));
+}
+
 void markLoss(const at::Tensor& loss) {
   if (Recorder* recorder = currentRecorder()) recorder->markLoss(loss);
 }

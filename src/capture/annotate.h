@@ -4,9 +4,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/normals.h"
 
@@ -33,9 +33,12 @@ std::string currentBlock();
 std::string nextAutoBlockId();
 void resetAutoBlockId();
 
-/// Module path or NameScope; nests.
+/// NameScope or, in C++, a module; nests.
 void pushScope(const std::string& name);
 void popScope();
+/// Names the modules that the program is inside of, from the outermost on: asked for at every operator of the capture
+/// on this thread. May be empty.
+void setModules(std::function<std::vector<std::string>()> modules);
 
 /// Marks a loss. See spec annotations.md section 3: a loss that feeds a later one is demoted.
 void markLoss(const at::Tensor& loss);
@@ -52,16 +55,6 @@ void allowReads(bool allow);
 
 /// Number of the value that the tensor holds in the program being captured; -1 when it is a host tensor.
 int64_t valueId(const at::Tensor& tensor);
-
-/// While the result lives, this thread can read a tensor past torch's operators that is the model's in a capture of
-/// another thread. Null where nothing was locked.
-std::shared_ptr<void> openMemory(const at::Tensor& tensor);
-
-/// The capture on this thread, to be given to threads that work for its forward; null: none.
-std::shared_ptr<void> captureHere();
-/// While the result lives, this thread works for that capture's forward: memory of the model stays locked, and random
-/// numbers that it draws are E0101.
-std::shared_ptr<void> workFor(const std::shared_ptr<void>& capture);
 
 /// What an operator draws of its generator.
 struct BodyDraws {

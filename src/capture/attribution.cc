@@ -30,16 +30,24 @@ void Attribution::endBlock() {
   current_.block = ir::kNone;
 }
 
+Attribution::Scope Attribution::scopeNow() const {
+  Scope scope = scopes_.empty() ? Scope() : scopes_.back();
+  if (!modules_) return scope;
+  const std::vector<std::string> modules = modules_();
+  for (size_t i = scope.modules; i < modules.size(); ++i) scope.path += cat(scope.path.empty() ? "" : "/", modules[i]);
+  scope.modules = modules.size();
+  return scope;
+}
+
 void Attribution::pushScope(const std::string& name) {
-  scopes_.push_back(current_.scope);
-  if (!current_.scope.empty()) current_.scope += '/';
-  current_.scope += name;
+  if (backward_) return;
+  Scope scope = scopeNow();
+  scope.path += cat(scope.path.empty() ? "" : "/", name);
+  scopes_.push_back(std::move(scope));
 }
 
 void Attribution::popScope() {
-  if (scopes_.empty()) return;
-  current_.scope = std::move(scopes_.back());
-  scopes_.pop_back();
+  if (!scopes_.empty() && !backward_) scopes_.pop_back();
 }
 
 void Attribution::startBackward() {
@@ -55,6 +63,7 @@ void Attribution::note(const Where& where) {
 Where Attribution::here(const ir::Node* producer, const std::string& module) {
   if (!backward_) {
     current_.source = source();
+    current_.scope = scopeNow().path;
     current_.forward = graph_->nextNodeId();
     Where where = current_;
     if (!module.empty()) where.scope += cat(where.scope.empty() ? "" : "/", module);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ir/graph.h"
@@ -32,6 +33,8 @@ class Attribution {
   }
   void pushScope(const std::string& name);
   void popScope();
+  /// As setModules of annotate.h.
+  void setModules(std::function<std::vector<std::string>()> modules) { modules_ = std::move(modules); }
   /// From here on everything is backward; blocks and scopes no longer change (recomputed forward code enters them
   /// again).
   void startBackward();
@@ -48,13 +51,19 @@ class Attribution {
     uint64_t end = 0;  // functions numbered below this, and not below the mark before, belong here
     Where where;
   };
+  struct Scope {
+    std::string path;    // as operators carry it
+    size_t modules = 0;  // how many modules are in it
+  };
   void note(const Where& where);
+  Scope scopeNow() const;
 
   ir::Graph* graph_;
   std::function<std::string()> source_location_;
-  std::vector<std::string> scopes_;
-  Where current_;            // source: that of the last operator
-  std::vector<Mark> marks_;  // ends ascend
+  std::function<std::vector<std::string>()> modules_;
+  std::vector<Scope> scopes_;  // that pushScope() has opened
+  Where current_;              // with the source of the last operator
+  std::vector<Mark> marks_;    // ends ascend
   bool backward_ = false;
 };
 

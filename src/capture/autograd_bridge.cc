@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include <ATen/record_function.h>
 #include <c10/util/Type.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
@@ -190,6 +191,13 @@ std::vector<at::Tensor> leavesOf(const at::Tensor& loss) {
   for (torch::autograd::Node* node : functionsOf(loss))
     if (const auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node)) leaves.push_back(leaf->variable);
   return leaves;
+}
+
+void freeSaved(const at::Tensor& result, uint64_t first) {
+  if (!result.defined() || !result.grad_fn()) return;
+  const uint64_t thread = at::RecordFunction::currentThreadId();
+  for (torch::autograd::Node* node : functionsOf(result))
+    if (node->thread_id() == thread && node->sequence_nr() >= first) node->release_variables();
 }
 
 int64_t currentFunctionSequence() {

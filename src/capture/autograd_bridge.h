@@ -31,6 +31,9 @@ bool hasAccumulationHooks(const at::Tensor& parameter);
 /// The tensors that require a gradient and that the loss is made of: those that an optimizer could train.
 std::vector<at::Tensor> leavesOf(const at::Tensor& loss);
 
+/// Frees what this thread's functions from this sequence number on, of which the result was made, keep for backward.
+void freeSaved(const at::Tensor& result, uint64_t first);
+
 /// Sequence number of the autograd function that runs now on this thread; -1 outside of one.
 int64_t currentFunctionSequence();
 

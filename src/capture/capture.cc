@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/SequenceNumber.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -270,6 +271,7 @@ std::vector<at::Tensor> recordProgram(Recorder& recorder, const Request& request
   try {
     const CompositeObserver observer;
     const GradientsAside aside(request);
+    const uint64_t first_function = at::sequence_number::peek();
     const std::vector<at::Tensor> results = request.forward(std::move(arguments));
     recorder.rethrowFailure();
     if (request.training) aside.requireNone();
@@ -278,6 +280,8 @@ std::vector<at::Tensor> recordProgram(Recorder& recorder, const Request& request
     if (request.training) recordBackward(recorder, request, results, mode, gradients);
     recorder.locks().unlockAll();
     const DispatchMode::Paused paused(mode);
+    if (request.training && !request.is_nested)  // what is still there then, forward has kept itself
+      for (const at::Tensor& result : results) freeSaved(result, first_function);
     return detached(recorder, results);
   } catch (const std::exception& error) {
     recorder.rethrowLockedRead(error);
@@ -323,7 +327,8 @@ int64_t captureNumber() { return captureCount(); }
 
 namespace {
 
-/// One capture at a time: all of them borrow the default generator, and lock memory of models that may share some.
+/// One capture at a time: all of them mark the default generator, write into memory of models, which may share some,
+/// and put it back.
 Turns::Turn captureTurn() {
   static auto* const turns = new Turns;  // threads may compile while the process ends
   return turns->isMine() ? Turns::Turn() : turns->take("a compilation");

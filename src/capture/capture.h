@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -78,6 +79,14 @@ struct Request {
   /// Inside another capture, which does not see what this one runs. Then the tensors that became constants are kept in
   /// Recording::constant_sources.
   bool is_nested = false;
+  /// Recording::prints and varies are kept, for same_program.h.
+  bool prints_contents = false;
+};
+
+/// A hash of the contents of a tensor, and its first elements as text.
+struct ContentsPrint {
+  uint64_t hash = 0;
+  std::string text;
 };
 
 /// A tensor from outside that became a constant.
@@ -121,6 +130,9 @@ struct Recording {
   /// none. Only of contents that may differ between micro-batches. Empty in a nested capture.
   std::string held_result;
   std::vector<ir::ValueId> kept;  // base values that keepValue() named
+  std::vector<bool> varies = {};  // by base value: may it differ between micro-batches?
+  /// The contents of values that may not, where an operator reads them.
+  std::unordered_map<ir::ValueId, ContentsPrint> prints = {};
   /// The values of this one micro-batch: what forward returned (detached), for tests and for output shapes.
   std::vector<at::Tensor> results;
 };

@@ -327,8 +327,8 @@ class OwnInterpreter final : public c10::impl::PyInterpreterVTable {
 
 /// Stands before Python's interpreter in a process that has one: Python code looks at the mode stack (printing, torch's
 /// own utilities) and accepts only modes of its own interpreter. Calls that arrive while the top mode is ours go to the
-/// observer; everything else goes on to Python, unchanged. Put in place once and never taken away, so that no thread
-/// sees it change.
+/// observer; other calls pass to Python unchanged. It is in place while something is captured, and never freed: a
+/// thread may have just found it.
 class PythonInterpreter final : public c10::impl::PyInterpreterVTable {
  public:
   static PythonInterpreter& instance() {
@@ -336,9 +336,13 @@ class PythonInterpreter final : public c10::impl::PyInterpreterVTable {
     return *installed;
   }
   c10::impl::PyInterpreter* interpreter() { return interpreter_; }
-  /// Counts the captures that are running.
-  void open() { ++num_captures_; }
-  void close() { --num_captures_; }
+  /// Counts the captures that are running: those of one thread, inside one another (capture.cc).
+  void open() {
+    if (num_captures_++ == 0) interpreter_->vtable_ = this;
+  }
+  void close() {
+    if (--num_captures_ == 0) interpreter_->vtable_ = python_;
+  }
 
   std::string name() const override { return python_->name(); }
   void dispatch(const c10::OperatorHandle& op, torch::jit::Stack* stack) const override {
@@ -397,9 +401,7 @@ class PythonInterpreter final : public c10::impl::PyInterpreterVTable {
 
  private:
   explicit PythonInterpreter(c10::impl::PyInterpreter* interpreter)
-      : interpreter_(interpreter), python_(interpreter->vtable_) {
-    interpreter->vtable_ = this;
-  }
+      : interpreter_(interpreter), python_(interpreter->vtable_) {}
   /// The capture that a call is for: its mode is on top of the stack. Also where no mode is: then a tensor led here.
   Entry* called() const {
     Entry* entry = num_captures_ == 0 ? nullptr : activeEntry();
@@ -478,7 +480,5 @@ DispatchMode::Paused::Paused(const DispatchMode& mode) {
   if (activeEntry() == mode.entry_.get()) scope_ = std::make_unique<Scope>(*mode.entry_);
 }
 DispatchMode::Paused::~Paused() = default;
-
-bool worksForCapture() { return c10::ThreadLocalDebugInfo::get(kActive) != nullptr; }
 
 }  // namespace abele::capture

@@ -82,8 +82,4 @@ class DispatchMode {
 /// Does ATen decompose it into other operators, whatever the device?
 bool isComposite(const c10::OperatorHandle& op);
 
-/// Does this thread work for a capture, its own or another thread's (autograd's threads of devices)? Also while an
-/// operator runs that was seen, which sees no mode.
-bool worksForCapture();
-
 }  // namespace abele::capture

@@ -10,8 +10,10 @@
 #include <ATen/ops/empty_strided.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/own_generator.h"
 #include "capture/arguments.h"
+#include "capture/dispatch_mode.h"
 
 namespace abele::capture {
 namespace {
@@ -42,6 +44,28 @@ at::Tensor copyOf(const at::Tensor& tensor) {
   return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options()).copy_(tensor.detach());
 }
 
+/// What the device's stream lends.
+at::Generator lentOn(c10::Device device) {
+  const at::Generator& generator = at::globalContext().defaultGenerator(device);
+  return device.is_cpu() ? capture::copyOf(generator) : generator;
+}
+
+/// While an operator is tried out.
+class Trial {
+ public:
+  explicit Trial(bool* runs) : runs_(runs) {
+    if (runs_) *runs_ = true;
+  }
+  ~Trial() {
+    if (runs_) *runs_ = false;
+  }
+  Trial(const Trial&) = delete;
+  Trial& operator=(const Trial&) = delete;
+
+ private:
+  bool* runs_;
+};
+
 std::optional<BodyDraws>& told() {
   thread_local std::optional<BodyDraws> draws;
   return draws;
@@ -57,28 +81,44 @@ bool Draws::mayDraw(const c10::OperatorHandle& op) {
 
 Draws::Draws(const Request& request, Position* position, NodeRecorder* nodes, RunOperator decompose)
     : request_(request),
-      stream_(at::globalContext().defaultGenerator(position->device), request.generator,
+      stream_(lentOn(position->device), request.generator,
               copyOf(at::globalContext().defaultGenerator(position->device))),
       position_(*position),
       nodes_(*nodes),
       decompose_(std::move(decompose)) {
+  if (position->device.is_cpu()) mark_.emplace(&stream_);
   for (const at::Generator& generator : request.generators) {
     before_.push_back(copyOf(generator));
-    mark(generator);
+    if (!isDefault(generator)) mark(generator);
   }
 }
 
 Draws::~Draws() {
-  for (size_t i = 0; i < before_.size(); ++i) unmark(request_.generators[i], before_[i]);
+  for (size_t i = 0; i < before_.size(); ++i)
+    if (!isDefault(request_.generators[i])) unmark(request_.generators[i], before_[i]);
+}
+
+bool Draws::isDefault(const at::Generator& generator) const {
+  return generator == stream_.generator() || generator == at::globalContext().defaultGenerator(position_.device);
+}
+
+/// Moves the stream back where the program has put the default generator back.
+void Draws::followDefault() {
+  if (!mark_ || mark_->follow() || std::exchange(has_warned_, true)) return;
+  log::warn(
+      "torch's default generator was seeded, or given a state from elsewhere, while forward was captured: if forward "
+      "did so, it has no effect, for it draws from the stream of the device: use ",
+      inLanguage("opts.randomSeed(...)", "Options::randomSeed"));
 }
 
 void Draws::lendGenerator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   number_ = 0;
+  followDefault();
   const int index = generatorArgument(op);
   if (index < 0) return;
   c10::IValue& generator = argumentAt(op, *stack, static_cast<size_t>(index));
   const bool is_own =
-      generator.isGenerator() && generator.toGenerator().defined() && generator.toGenerator() != stream_.generator();
+      generator.isGenerator() && generator.toGenerator().defined() && !isDefault(generator.toGenerator());
   position_.moveHere();
   if (is_own)
     number_ = numberOf(generator.toGenerator());
@@ -114,11 +154,12 @@ int64_t Draws::addOwn(const at::Generator& generator) {
                      "an at::Generator, of which nobody knows who seeds it"),
           inLanguage("one that is there before the call: an attribute of the module, a global variable or an argument",
                      "the default generator, which is the device's stream of random numbers"));
-  const bool restarts = !isMarked(generator);
-  require(!restarts || isFreshlySeeded(generator), "a generator whose state forward has replaced",
-          "one that forward leaves alone, or seeds with a number before it draws");
+  const bool restarts = !isMarked(generator), is_known = !restarts || isFreshlySeeded(generator);
+  // From here on its state is put back, whatever comes.
   own_.push_back(
       {std::make_unique<RandomStream>(generator, nullptr, before_[known]), restarts, position_.where.source});
+  require(is_known, "a generator whose state forward has replaced",
+          "one that forward leaves alone, or seeds with a number before it draws");
   return static_cast<int64_t>(own_.size());
 }
 
@@ -133,10 +174,15 @@ void Draws::record(const c10::OperatorHandle& op, torch::jit::Stack* stack, Node
   const std::optional<RandomStream::Place> place = stream.place();
   const std::optional<double> spare = stream.spareBefore();
   told().reset();
-  nodes_.run(op, stack, call);
+  const bool tries = !names_generator && !stream.hasOffsets();
+  {
+    const Trial trial(tries ? &is_trying_ : nullptr);
+    nodes_.run(op, stack, call, tries ? decompose_ : RunOperator());
+  }
   const std::optional<BodyDraws> said = std::exchange(told(), std::nullopt);
   const int64_t draws = stream.drawsSince(drawLimit(position_.op_name, *stack));
   const bool has_drawn = draws != 0 || stream.spareNow() != spare;
+  if (has_drawn && number_ == 0 && mark_) mark_->put();
   const bool has_place = names_generator || stream.hasOffsets();
   requirePlace(draws >= 0 && (!has_drawn || place));
   if (has_place || !has_drawn) {
@@ -173,6 +219,22 @@ void Draws::record(const c10::OperatorHandle& op, torch::jit::Stack* stack, Node
   const int64_t normals = recorded_.normals.count - before.normals.count;
   const int64_t found = recorded_.draws - before.draws + (normals > 0 ? drawsOfNormals(normals, spare.has_value()) : 0);
   requireAgain(recorded_.vary || found == draws);
+}
+
+// Operators that name no generator would find torch's default generator: what they call inside is given the stream's.
+bool Draws::tryOut(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (!is_trying_) return false;
+  const int index = generatorArgument(op);
+  if (index >= 0) {
+    c10::IValue& generator = argumentAt(op, *stack, static_cast<size_t>(index));
+    if (!generator.isGenerator() || !generator.toGenerator().defined() || isDefault(generator.toGenerator()))
+      generator = stream_.generator();
+  }
+  if (isComposite(op) || (index < 0 && mayDraw(op)))
+    decompose_(op, stack);
+  else
+    op.callBoxed(stack);
+  return true;
 }
 
 void Draws::finish(Recording& recording) const {

@@ -10,6 +10,7 @@
 
 #include "capture/boxed_call.h"
 #include "capture/capture.h"
+#include "capture/default_mark.h"
 #include "capture/node_recorder.h"
 #include "capture/position.h"
 #include "capture/random_stream.h"
@@ -33,6 +34,8 @@ class Draws {
   /// Runs an operator that may draw, and records it with its numbers; one whose schema names no generator is
   /// decomposed. Throws E0106.
   void record(const c10::OperatorHandle& op, torch::jit::Stack* stack, NodeRecorder::Call& call);
+  /// Runs an operator that another one calls while that one is tried out; false: none is.
+  bool tryOut(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   /// Says in the finished recording what a micro-batch draws. Throws E0106.
   void finish(Recording& recording) const;
 
@@ -47,6 +50,8 @@ class Draws {
   int64_t numberOf(const at::Generator& generator);
   int64_t addOwn(const at::Generator& generator);
   RandomStream& streamNow() { return number_ == 0 ? stream_ : *own_[static_cast<size_t>(number_ - 1)].stream; }
+  bool isDefault(const at::Generator& generator) const;
+  void followDefault();
   BodyDraws drawnBy(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, int64_t draws);
   /// Throw E0106.
   void requirePlace(bool holds) const;
@@ -55,12 +60,15 @@ class Draws {
   const Request& request_;
   std::vector<at::Generator> before_;  // of Request::generators: copies made before forward ran, and they were marked
   RandomStream stream_;                // the device's
+  std::optional<DefaultMark> mark_;    // none on accelerators
   std::vector<Own> own_;
   int64_t number_ = 0;  // of the stream that the operator draws from; 0: the device's
   Position& position_;
   NodeRecorder& nodes_;
   const RunOperator decompose_;
   BodyDraws recorded_;  // of the nodes so far
+  bool is_trying_ = false;
+  bool has_warned_ = false;  // that a seed has no effect
 };
 
 }  // namespace abele::capture

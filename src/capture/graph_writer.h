@@ -28,6 +28,8 @@ class GraphWriter {
   /// May the value, or the one that it is a view of, differ between micro-batches?
   bool varies(ir::ValueId value) const { return varies_.at(graph_.baseOf(value)); }
   void setVaries(ir::ValueId base, bool varies);
+  /// varies(), by base value.
+  const std::vector<bool>& allVarying() const { return varies_; }
   /// The node that made the memory of a value; null for inputs and for kNone.
   const ir::Node* makerOf(ir::ValueId value) const;
 

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "capture/arguments.h"
 #include "capture/outcome.h"
+#include "capture/same_program.h"
 #include "capture/type_bridge.h"
 
 namespace abele::capture {
@@ -151,10 +152,18 @@ int64_t NodeRecorder::operandOf(const at::Tensor& tensor, int32_t index, int32_t
     call.host_operand = tensor;
   else
     call.takes_device = true;
+  print(value, tensor);
   call.varies = call.varies || writer_.varies(value);
   call.takes_tensors = true;
   call.takes_floats = call.takes_floats || !c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
   return value;
+}
+
+void NodeRecorder::print(ir::ValueId value, const at::Tensor& contents) {
+  if (!request_.prints_contents || writer_.varies(value) || prints_.contains(value)) return;
+  const ir::Node* const maker = writer_.makerOf(value);
+  if (maker != nullptr && isAllocation(*maker)) return;  // it was not written yet
+  prints_.emplace(value, printOf(contents));
 }
 
 int64_t NodeRecorder::writtenOperand(const at::Tensor& tensor, int32_t index, int32_t element, Call& call) {
@@ -174,18 +183,19 @@ int64_t NodeRecorder::writtenOperand(const at::Tensor& tensor, int32_t index, in
                    .remedy = "clone() one of the written tensors, or write them one after the other"});
   Type type = typeOf(tensor);
   ir::Write write{.arg = index, .element = element, .view = type, .offset = place.offset, .before = base};
+  print(base, tensor);
   call.writes.push_back(
       {tensor, std::move(type), tensor.storage().unsafeGetStorageImpl(), place.segment->is_input, std::move(write)});
   call.varies = call.varies || writer_.varies(base);
   return base;
 }
 
-void NodeRecorder::run(const c10::OperatorHandle& op, torch::jit::Stack* stack, Call& call) {
+void NodeRecorder::run(const c10::OperatorHandle& op, torch::jit::Stack* stack, Call& call, const RunOperator& how) {
   const auto start = std::chrono::steady_clock::now();
   int64_t bytes = request_.touched ? bytesOf(*stack) : 0;
   const torch::jit::Stack operands(stack->end() - static_cast<std::ptrdiff_t>(numArguments(op)), stack->end());
   try {
-    op.callBoxed(stack);
+    how ? how(op, stack) : op.callBoxed(stack);
   } catch (const c10::Error& error) {
     noteShapeFailure(failsWithoutValues(op, operands, error.what_without_backtrace()));
     throw;

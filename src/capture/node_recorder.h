@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <c10/core/DefaultDtype.h>
@@ -45,19 +46,22 @@ class NodeRecorder {
     at::Tensor host_operand;    // Values::isHostResult
   };
 
+  /// prints: as of Recording.
   NodeRecorder(const Request& request, Position* position, StorageTable* table, GraphWriter* writer, Values* values,
-               const Locks* locks, LazyCopies* lazy_copies)
+               const Locks* locks, LazyCopies* lazy_copies, std::unordered_map<ir::ValueId, ContentsPrint>* prints)
       : request_(request),
         position_(*position),
         table_(*table),
         writer_(*writer),
         values_(*values),
         locks_(*locks),
-        lazy_copies_(*lazy_copies) {}
+        lazy_copies_(*lazy_copies),
+        prints_(*prints) {}
 
   /// Looks the operands up, which are on the stack. Throws E0101, E0105, E0106.
   Call begin(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
-  void run(const c10::OperatorHandle& op, torch::jit::Stack* stack, Call& call);
+  /// how: calls it; empty: as it is.
+  void run(const c10::OperatorHandle& op, torch::jit::Stack* stack, Call& call, const RunOperator& how = {});
   /// Adds the node, with the results that are on the stack now. Returns whether there is one: not of an operator that
   /// returned only what was known already. Throws E0101, E0105, E0106.
   bool end(const c10::OperatorHandle& op, const torch::jit::Stack& stack, Call& call);
@@ -68,6 +72,7 @@ class NodeRecorder {
   const ir::Node* producerOf(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
   Arg argumentOf(const c10::Argument& schema, const c10::IValue& value, int32_t index, bool is_written, Call& call);
   int64_t operandOf(const at::Tensor& tensor, int32_t index, int32_t element, bool is_written, Call& call);
+  void print(ir::ValueId value, const at::Tensor& contents);
   int64_t writtenOperand(const at::Tensor& tensor, int32_t index, int32_t element, Call& call);
   void resolveResize(PendingWrite& write, Call& call);
   void applyWrites(Call& call, ir::NodeId node);
@@ -84,6 +89,7 @@ class NodeRecorder {
   Values& values_;
   const Locks& locks_;
   LazyCopies& lazy_copies_;
+  std::unordered_map<ir::ValueId, ContentsPrint>& prints_;
   const caffe2::TypeMeta default_type_ = c10::get_default_dtype();
 };
 

@@ -80,11 +80,7 @@ bool isMarked(const at::Generator& generator) {
 }
 
 void unmark(const at::Generator& generator, const at::Generator& before) {
-  if (!generator.device().is_cpu()) return;
-  if (isMarked(generator))
-    cpu(generator)->set_next_float_normal_sample(cpu(before)->next_float_normal_sample());
-  else
-    assign(generator, before);
+  if (isMarked(generator)) cpu(generator)->set_next_float_normal_sample(cpu(before)->next_float_normal_sample());
 }
 
 RandomStream::RandomStream(at::Generator generator, const at::Generator* start, const at::Generator& saved)

@@ -19,12 +19,13 @@ bool isFreshlySeeded(const at::Generator& generator);
 /// A mark that drawing leaves and seeding takes away. Nothing for generators that are not the CPU's.
 void mark(const at::Generator& generator);
 bool isMarked(const at::Generator& generator);
-/// Takes it away. A generator that has lost it is put back. before: a copy of the generator from before mark().
+/// Takes it away, if it is still there. before: a copy of the generator from before mark().
 void unmark(const at::Generator& generator, const at::Generator& before);
 
 /// Lends a generator to a capture: it starts from the given stream (or its own state), and its state is put back at the
-/// end. The device's stream lends torch's default generator, so that programs that save and restore its state
-/// (activation checkpointing) draw the same numbers again; such operators get the same offset.
+/// end. The device's stream lends a private one, which programs know as torch's default generator (default_mark.h);
+/// accelerators, whose kernels ask for it by themselves, the default generator. Where its state is restored, operators
+/// draw the same numbers again and get the same offset.
 /// Threads: owner only; nothing else may draw from the generator meanwhile.
 class RandomStream {
  public:
@@ -61,6 +62,8 @@ class RandomStream {
   std::optional<double> spareNow() const;
   /// Puts the generator back to where before() found it.
   void rewind();
+  /// Moves it to a state of its own.
+  void goTo(const at::Generator& state) { putBack(state); }
   /// Runs `again` from where before() found the generator, with a spare where it had none, and the other way round;
   /// the generator is afterwards where it was. Returns the draws (as drawsSince) and the spare that there was at the
   /// end.

@@ -29,11 +29,10 @@ Recorder::Recorder(const Request& request)
       attribution_(&recording_.graph, request.source_location),
       position_(&attribution_, request.device),
       writer_(&recording_.graph, request.attributes_nodes),
-      table_(request.source_location),
       inputs_(request, &recording_, &table_, &writer_, outer_ ? &outer_->values_ : nullptr),
       values_(&position_, &table_, &writer_, &inputs_, outer_ ? &outer_->values_ : nullptr),
       locks_(&table_, &writer_, outer_ ? &outer_->locks_ : nullptr),
-      nodes_(request, &position_, &table_, &writer_, &values_, &locks_, &lazy_copies_),
+      nodes_(request, &position_, &table_, &writer_, &values_, &locks_, &lazy_copies_, &recording_.prints),
       draws_(request, &position_, &nodes_, [this](const auto& op, auto* stack) { decompose(op, stack); }),
       reads_(request, &position_, &table_, &writer_, &values_, &inputs_, &locks_,
              [this](const auto& op, auto* stack) { record(op, stack); }),
@@ -65,6 +64,7 @@ std::vector<at::Tensor> Recorder::addArguments() {
 
 void Recorder::onOperator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (failure_) return op.callBoxed(stack);
+  if (draws_.tryOut(op, stack)) return;
   struct Depth {
     int& depth;
     explicit Depth(int& d) : depth(d) { ++depth; }
@@ -195,11 +195,6 @@ void Recorder::fail() {
 
 void Recorder::rethrowFailure() {
   if (failure_) std::rethrow_exception(failure_);
-  const std::optional<std::string> elsewhere = table_.usedElsewhere();
-  if (!elsewhere) return;
-  position_.op_name = *elsewhere;
-  position_.where.source = "on another thread";
-  position_.refuseRead();
 }
 
 void Recorder::rethrowLockedRead(const std::exception& error) {
@@ -229,6 +224,7 @@ Recording Recorder::finish(const std::vector<at::Tensor>& results) {
   reads_.requireUnwrittenBuffers();
   noteHeldResult(results);
   draws_.finish(recording_);
+  if (request_.prints_contents) recording_.varies = writer_.allVarying();
   return std::move(recording_);
 }
 

@@ -4,10 +4,39 @@
 #include <cstring>
 
 #include <c10/core/DeviceGuard.h>
+#include <torch/headeronly/version.h>
 
+#include "capture/annotate.h"
 #include "capture/type_bridge.h"
 
 namespace abele::capture {
+namespace {
+
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
+// Torch before 2.13 locks a storage, and has no call to unlock it. An explicit instantiation may name private members.
+void unlock(c10::StorageImpl& storage);
+template <auto kThrows, auto kRefresh>
+struct Unlocking {
+  friend void unlock(c10::StorageImpl& storage) {
+    storage.*kThrows = false;
+    (storage.*kRefresh)();
+  }
+};
+template struct Unlocking<&c10::StorageImpl::throw_on_immutable_data_ptr_,
+                          &c10::StorageImpl::refresh_has_data_ptr_check>;
+#else
+void unlock(c10::StorageImpl& storage) { storage.clear_data_ptr_access_error_msg_(); }
+#endif
+
+// Torch's check of storages whose bytes a subclass holds elsewhere. Despite the name nothing is released.
+void lockMemory(c10::StorageImpl& storage, bool locked) {
+  if (locked)
+    storage.release_data_and_set_meta_custom_data_ptr_error_msg_(kLockedRead);
+  else
+    unlock(storage);
+}
+
+}  // namespace
 
 int64_t beginByte(const at::TensorBase& tensor) {
   return tensor.storage_offset() * static_cast<int64_t>(tensor.element_size());
@@ -73,18 +102,11 @@ bool StorageTable::madeBy(const at::TensorBase& tensor, const ir::Graph& graph, 
 // Dead records pin small blocks between large ones that malloc could otherwise join, so they must not pile up.
 void StorageTable::sweep() {
   if (records_.size() < sweep_at_) return;
-  std::erase_if(records_, [&](const auto& entry) {
-    const bool is_dead = entry.second.storage.expired();
-    if (is_dead && entry.second.is_watched) watch_.remove(entry.first);
-    return is_dead;
-  });
+  std::erase_if(records_, [](const auto& entry) { return entry.second.storage.expired(); });
   sweep_at_ = records_.size() + records_.size() / 8 + 16;
 }
 
-void StorageTable::erase(const at::TensorBase& tensor) {
-  watch_.remove(tensor.storage().unsafeGetStorageImpl());
-  records_.erase(tensor.storage().unsafeGetStorageImpl());
-}
+void StorageTable::erase(const at::TensorBase& tensor) { records_.erase(tensor.storage().unsafeGetStorageImpl()); }
 
 bool StorageTable::overlapsAnother(const at::TensorBase& tensor, const Segment& segment) const {
   auto found = records_.find(tensor.storage().unsafeGetStorageImpl());
@@ -109,35 +131,28 @@ const std::vector<Segment>* StorageTable::segmentsOf(const c10::StorageImpl* sto
   return found == records_.end() ? nullptr : &found->second.segments;
 }
 
-// Other threads may be at work with the model's own tensors; with what forward made they are only on its behalf.
-bool StorageTable::isModels(const Record& record) {
+bool StorageTable::isFromOutside(const Record& record) {
   return std::ranges::any_of(record.segments,
                              [](const Segment& s) { return s.is_input && s.kind != ir::InputKind::kArgument; });
 }
 
-void StorageTable::lockNow(const Record& record, c10::StorageImpl& storage, bool locked) {
-  isModels(record) ? ThreadWatch::setLocked(&storage, locked) : lockMemory(storage, locked);
-}
-
 void StorageTable::setLocked(c10::StorageImpl* storage, bool locked) {
   Record& record = records_.at(storage);
+  if (isFromOutside(record)) return;
   record.is_locked = locked;
-  lockNow(record, *storage, locked);
-  if (!locked || record.is_watched || isModels(record)) return;
-  record.is_watched = true;
-  watch_.add(storage);
+  lockMemory(*storage, locked);
 }
 
 void StorageTable::unlockAll() noexcept {
   for (auto& [impl, record] : records_)
     if (record.is_locked)
-      if (const auto storage = record.storage.lock()) lockNow(record, *storage, false);
+      if (const auto storage = record.storage.lock()) lockMemory(*storage, false);
 }
 
 void StorageTable::lockAgain() {
   for (auto& [impl, record] : records_)
     if (record.is_locked)
-      if (const auto storage = record.storage.lock()) lockNow(record, *storage, true);
+      if (const auto storage = record.storage.lock()) lockMemory(*storage, true);
 }
 
 void StorageTable::expose(const at::TensorBase& tensor) { record(tensor).is_exposed = true; }

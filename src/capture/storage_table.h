@@ -3,10 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
-#include <optional>
-#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -14,7 +11,6 @@
 
 #include <ATen/core/TensorBase.h>
 
-#include "capture/thread_watch.h"
 #include "ir/graph.h"
 
 namespace abele::capture {
@@ -43,11 +39,11 @@ struct Place {
 /// Threads: owner only.
 class StorageTable {
  public:
+  StorageTable() = default;
   ~StorageTable() {
     unlockAll();
     restoreSnapshots();
   }
-  explicit StorageTable(std::function<std::string()> source_location) : watch_(std::move(source_location)) {}
   StorageTable(const StorageTable&) = delete;
   StorageTable& operator=(const StorageTable&) = delete;
 
@@ -73,12 +69,11 @@ class StorageTable {
   /// Segments of a storage; null when it is not known.
   const std::vector<Segment>* segmentsOf(const c10::StorageImpl* storage) const;
   /// Locked memory has no address: torch throws kLockedRead (annotate.h) to everyone who asks for it, on any thread, in
-  /// C++ and in Python (data_ptr, accessors, numpy, DLPack, pickle, the operators of another thread, unless it is the
-  /// model's). Requires: it is known.
+  /// C++ and in Python (data_ptr, accessors, numpy, DLPack, pickle, the operators of another thread). Only what the
+  /// program has made and private copies of arguments are locked, never memory that was there before.
+  /// Requires: it is known.
   void setLocked(c10::StorageImpl* storage, bool locked);
   void unlockAll() noexcept;
-  /// The operator of another thread that has computed with locked memory, if one has.
-  std::optional<std::string> usedElsewhere() const { return watch_.found(); }
   /// Locks again what unlockAll unlocked.
   void lockAgain();
 
@@ -100,7 +95,6 @@ class StorageTable {
     int64_t longest = 0;                      // bytes of a segment
     bool is_locked = false;
     bool is_exposed = false;
-    bool is_watched = false;
   };
   struct Snapshot {
     c10::Storage storage;
@@ -108,10 +102,8 @@ class StorageTable {
     c10::DataPtr on_device = {};  // instead of bytes, for memory of a device
   };
   Record& record(const at::TensorBase& tensor);
-  static bool isModels(const Record& record);
-  static void lockNow(const Record& record, c10::StorageImpl& storage, bool locked);
+  static bool isFromOutside(const Record& record);
 
-  ThreadWatch watch_;
   std::unordered_map<const c10::StorageImpl*, Record> records_;
   size_t sweep_at_ = 64;  // records
   std::unordered_map<const c10::StorageImpl*, Snapshot> snapshots_;

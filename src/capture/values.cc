@@ -8,7 +8,6 @@
 #include <ATen/ops/set.h>
 
 #include "base/error.h"
-#include "capture/thread_watch.h"
 #include "capture/type_bridge.h"
 
 namespace abele::capture {
@@ -62,13 +61,6 @@ Place Values::placeOf(const at::Tensor& tensor) {
                    .at = position_.str(),
                    .found = typeOf(tensor).str(),
                    .remedy = "clone() the tensor before this operator"});
-    ABELE_REQUIRE(!ThreadWatch::isMadeElsewhere(tensor), E0101,
-                  {.what = "another thread computed with the model's weights while forward was captured, and forward "
-                           "uses the result",
-                   .at = position_.str(),
-                   .found = typeOf(tensor).str(),
-                   .expected = "operators on the thread that runs forward",
-                   .remedy = "compute it on the thread that calls forward"});
     inputs_.addConstant(tensor, cat("constant/", position_.line()));
     place = table_.find(tensor);
   }

@@ -11,6 +11,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/log_silence.h"
+#include "capture/same_program.h"
 #include "compile/default_schedule.h"
 #include "compile/executable_cache.h"
 #include "compile/inputs.h"
@@ -79,6 +81,43 @@ capture::Recording record(const Program& program, const ProgramOptions& options,
   const OneValueEach shapes(program.model, options.groupings, options.replicas);
   findGenerators(program, request);
   return capture::capture(request);
+}
+
+/// The text of the error, or of the warning, that two captures of one call differ.
+Message partingText(const capture::Parting& parting, const std::string& drawn) {
+  const std::string scope = parting.scope.empty() ? "" : cat(" in ", parting.scope);
+  return {.what = drawn.empty() ? "forward does something else when it is called again with the same arguments"
+                                : cat("forward draws random numbers from ", drawn, " while it is being captured"),
+          .at = cat(parting.op, parting.op.empty() || parting.source.empty() ? "" : ", ", parting.source, scope),
+          .found = cat(parting.first, " in the first call, ", parting.second, " in the second"),
+          .expected = "a function of its arguments, the module's parameters and buffers, and torch's random numbers",
+          .remedy = drawn.empty()
+                        ? "keep what changes from call to call in a buffer that forward changes in place, or pass it "
+                          "as an argument; what is prepared once: call the module once before it is compiled. "
+                          "_Popart.set(\"abele.checkCapture\", False) keeps what the first call did"
+                        : "draw with torch.rand and choose with torch.where, or draw before the call and pass the "
+                          "result as an input"};
+}
+
+/// The same call twice gives the same program, wherever the state lies that would make it another one. Returns whether
+/// forward was captured again.
+bool requireSameAgain(const CompileRequest& request, at::Generator& generator, const capture::Recording& first) {
+  const std::string drawn = request.program.draws ? request.program.draws() : std::string();
+  const CaptureCheck check = request.options.checks_capture;
+  if (drawn.empty() && check == CaptureCheck::kOff) return false;
+  const std::optional<capture::Parting> parting = [&] {
+    const log::Silence silence;  // the first one has warned
+    return capture::compare(first, record(request.program, request.options, request.inputs, generator));
+  }();
+  if (!parting && !drawn.empty())
+    log::warn("numbers were drawn from ", drawn,
+              " while forward was captured, and a second call gave the same program: if forward drew them, what they "
+              "decided now holds for all calls; draw with torch.rand, or pass them as an input");
+  if (!parting) return true;
+  Message text = partingText(*parting, drawn);
+  if (!drawn.empty() || check == CaptureCheck::kRequires) throwUser(ErrorCode::E0101, std::move(text));
+  log::warn(text.what, ", and the program keeps what the first call did: ", text.at, ": ", text.found);
+  return true;
 }
 
 void warnOfWrittenConstants(const capture::Recording& recording) {
@@ -264,6 +303,7 @@ capture::Request requestOf(const Program& program, const ProgramOptions& options
   request.trusts_reads = options.trusts_reads;
   request.strides_groups = options.strides_groups;
   request.name_of = program.name_of;
+  request.prints_contents = options.checks_capture != CaptureCheck::kOff || program.draws;
   runtime::registerFixedShapeOperators();
   runtime::registerGradModeOperators();
   return request;
@@ -318,6 +358,8 @@ ProgramOptions measureDevices(const CompileRequest& request, const capture::Reco
 
 capture::Recording captureProgram(const CompileRequest& request, at::Generator& generator, MadeProgram& made) {
   capture::Recording recording = record(request.program, request.options, request.inputs, generator);
+  made.phases.end("capture");
+  if (requireSameAgain(request, generator, recording)) made.phases.end("second capture");
   warnOfWrittenConstants(recording);
   if (request.program.recorded) request.program.recorded(recording);
   if (request.program.progress) request.program.progress(kCapturedPercent, 100);

@@ -36,6 +36,9 @@ struct Program {
   std::function<std::string(const c10::StorageImpl*)> name_of = {};  // as in capture::Request
   std::function<std::string(int32_t)> reads_model = {};              // as in capture::Request
   std::function<void(const capture::Recording&)> recorded = {};      // told what the capture found
+  /// Told after the first capture. Returns the module of the front end's language from whose generator numbers were
+  /// drawn meanwhile; "" where none were. May be empty.
+  std::function<std::string()> draws = {};
   /// Finds capture::Request::generators before forward runs. Empty: nobody knows them.
   std::function<std::vector<at::Generator>()> generators = {};
   /// Called with the devices of one replica's stages before the program is loaded; may throw.

@@ -370,6 +370,8 @@ ProgramOptions programOptions(const Options::Values& values, bool training) {
   setStageProcesses(values, session);
   session.broadcast_buffers = values.get<bool>("broadcast_buffers");
   session.trusts_reads = values.get<bool>("trust_reads");
+  const bool leaves_captures = values.expert("abele.checkCapture") && !isOn(values, "abele.checkCapture");
+  session.checks_capture = leaves_captures ? CaptureCheck::kOff : CaptureCheck::kRequires;
   session.mean_reduction =
       values.get<ReductionType>("accumulation_and_replication_reduction_type") == ReductionType::kMean;
   session.output_mode = resolve(values.get<abele::OutputMode>("output_mode"), training);

@@ -43,6 +43,10 @@ enum class Strategy { kPipelined, kSharded };
 /// valid as indices. The numbers are PopART's.
 enum class SyntheticData : uint8_t { kOff, kZeros, kNormal, kUniform };
 
+/// Forward is captured a second time on the same inputs and random numbers, and both programs must be equal: otherwise
+/// a warning, or E0101.
+enum class CaptureCheck : uint8_t { kOff, kWarns, kRequires };
+
 /// Which instructions are joined to save passes over memory. kExact: those whose results keep every bit.
 enum class Fusion : uint8_t { kOff, kExact, kFast };
 

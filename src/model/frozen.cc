@@ -9,12 +9,15 @@
 #include <c10/core/ScalarType.h>
 
 #include "base/cat.h"
+#include "base/error.h"
+#include "options/notes.h"
 
 namespace abele::host {
 namespace {
 
 constexpr int64_t kAlways = 8;  // calls
 constexpr int64_t kShare = 100;
+constexpr int kNamed = 3;  // modules that one look names
 constexpr char kCompile[] =
     ": the program goes on with what it was compiled with; to use the change, destroy() the model and call it again";
 
@@ -31,20 +34,28 @@ std::string autocast() {
 
 /// Of torch, which choose kernels or the types of results.
 struct SettingOfTorch {
-  const char* name;
+  const char* python;
+  const char* cpp;
   std::string (*read)();
 };
 constexpr SettingOfTorch kSettings[] = {
-    {"autocast of the CPU", autocast},
-    {"c10::get_default_dtype()", [] { return std::string(c10::get_default_dtype().name()); }},
-    {"at::globalContext().deterministicAlgorithms()",
+    {"autocast of the CPU", "autocast of the CPU", autocast},
+    {"torch.get_default_dtype()", "c10::get_default_dtype()",
+     [] { return std::string(c10::get_default_dtype().name()); }},
+    {"torch.are_deterministic_algorithms_enabled()", "at::globalContext().deterministicAlgorithms()",
      [] { return nameOf(at::globalContext().deterministicAlgorithms()); }},
-    {"at::globalContext().userEnabledMkldnn()", [] { return nameOf(at::globalContext().userEnabledMkldnn()); }},
-    {"the float32Precision of MKLDNN's products", [] { return nameOf(at::Float32Op::MATMUL); }},
-    {"the float32Precision of MKLDNN's convolutions", [] { return nameOf(at::Float32Op::CONV); }},
-    {"the float32Precision of MKLDNN's recurrent layers", [] { return nameOf(at::Float32Op::RNN); }},
-    {"at::globalContext().userEnabledFlashSDP()", [] { return nameOf(at::globalContext().userEnabledFlashSDP()); }},
-    {"at::globalContext().userEnabledMathSDP()", [] { return nameOf(at::globalContext().userEnabledMathSDP()); }},
+    {"torch.backends.mkldnn.enabled", "at::globalContext().userEnabledMkldnn()",
+     [] { return nameOf(at::globalContext().userEnabledMkldnn()); }},
+    {"torch.backends.mkldnn.matmul.fp32_precision", "the float32Precision of MKLDNN's products",
+     [] { return nameOf(at::Float32Op::MATMUL); }},
+    {"torch.backends.mkldnn.conv.fp32_precision", "the float32Precision of MKLDNN's convolutions",
+     [] { return nameOf(at::Float32Op::CONV); }},
+    {"torch.backends.mkldnn.rnn.fp32_precision", "the float32Precision of MKLDNN's recurrent layers",
+     [] { return nameOf(at::Float32Op::RNN); }},
+    {"torch.backends.cuda.flash_sdp_enabled()", "at::globalContext().userEnabledFlashSDP()",
+     [] { return nameOf(at::globalContext().userEnabledFlashSDP()); }},
+    {"torch.backends.cuda.math_sdp_enabled()", "at::globalContext().userEnabledMathSDP()",
+     [] { return nameOf(at::globalContext().userEnabledMathSDP()); }},
 };
 
 std::vector<std::string> settingsNow() {
@@ -103,13 +114,15 @@ void Frozen::addChangesOf(const std::vector<NamedTensor>& tensors, std::vector<s
                         tensors_.size() - kept, " of them are not there now", kCompile));
 }
 
-void Frozen::addChangesOf(const std::vector<ModuleKind>& modules, std::vector<std::string>& found) const {
+void Frozen::addChangesOf(const std::vector<ModuleKind>& modules, std::vector<std::string>& found) {
   if (modules == modules_) return;
   size_t at = 0, kept = 0;
+  int changed = 0;
   for (const ModuleKind& now : modules) {
     const ModuleKind* const was = named(modules_, now.path, &ModuleKind::path, at);
     if (was) ++kept;
-    if (was && was->text == now.text) continue;
+    if ((was && was->text == now.text) || !told_.insert(now.path).second) continue;
+    if (++changed > kNamed) continue;  // train() and eval() change all of them
     const std::string name = now.path.empty() ? "the module" : cat("the module ", now.path);
     if (was)
       found.push_back(
@@ -117,6 +130,9 @@ void Frozen::addChangesOf(const std::vector<ModuleKind>& modules, std::vector<st
     else
       found.push_back(cat(name, " was not there when the model was compiled", kCompile));
   }
+  if (changed > kNamed)
+    found.push_back(
+        cat(changed - kNamed, " other modules are not what they were when the model was compiled", kCompile));
   if (kept < modules_.size())
     found.push_back(cat(modules_.size() - kept, " of the ", modules_.size(),
                         " modules that the model was compiled with are not there now", kCompile));
@@ -137,8 +153,8 @@ std::vector<std::string> Frozen::changes(const std::vector<NamedTensor>& tensors
   const std::vector<std::string> settings = settingsNow();
   for (size_t i = 0; i < settings.size(); ++i)
     if (settings[i] != settings_[i])
-      found.push_back(cat(kSettings[i].name, " was ", settings_[i], " when the model was compiled, and is ",
-                          settings[i], " now", kCompile));
+      found.push_back(cat(inLanguage(kSettings[i].python, kSettings[i].cpp), " was ", settings_[i],
+                          " when the model was compiled, and is ", settings[i], " now", kCompile));
   const Clock::time_point end = Clock::now();
   next_look_ = end + kShare * (end - began_);
   return found;
@@ -149,6 +165,14 @@ void Frozen::noteUpload(const std::vector<NamedTensor>& now) {
   for (const NamedTensor& each : now)
     if (Tensor* const own = named(tensors_, each.name, &Tensor::name, at))
       own->identity = each.tensor.unsafeGetTensorImpl();
+}
+
+void warnOfHeldResult(const capture::Recording& recording) {
+  if (recording.held_result.empty()) return;
+  note(log::Level::kWarn,
+       cat("the program keeps a tensor that forward makes at ", recording.held_result,
+           ": only the call that compiles does, and later calls neither find it there nor change it; return it, or "
+           "copy it into a buffer (copy_)"));
 }
 
 }  // namespace abele::host

@@ -1,10 +1,11 @@
-// What a compiled program goes on with although a C++ program can change it: tensors that became constants, which
-// parameters are trained, tensors and modules that others have replaced, options of torch's modules, settings of torch.
-// Python's: python/abele/_frozen.py.
+// State that a compiled program keeps although the user can change it: tensors that became constants, which
+// parameters are trained, tensors and modules that others have replaced, what modules are beside their tensors,
+// settings of torch.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,15 +38,19 @@ class Frozen {
   };
 
   void addChangesOf(const std::vector<NamedTensor>& tensors, std::vector<std::string>& found) const;
-  void addChangesOf(const std::vector<ModuleKind>& modules, std::vector<std::string>& found) const;
+  void addChangesOf(const std::vector<ModuleKind>& modules, std::vector<std::string>& found);
 
   std::vector<capture::OutsideTensor> outside_;
   std::vector<Tensor> tensors_;
   const std::vector<ModuleKind> modules_;
   std::vector<std::string> settings_;  // in the order of the table
+  std::set<std::string> told_;         // modules that have been named
   const bool training_;
   int64_t calls_ = 0;
   Clock::time_point began_ = {}, next_look_ = {};
 };
+
+/// Warns of what forward leaves where later calls do not renew it.
+void warnOfHeldResult(const capture::Recording& recording);
 
 }  // namespace abele::host

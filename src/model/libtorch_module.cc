@@ -10,7 +10,6 @@
 #include "model/placed_modules.h"
 #include "model/script_module.h"
 #include "model/trained_parameters.h"
-#include "options/notes.h"
 
 namespace abele::host {
 
@@ -28,7 +27,7 @@ std::vector<NamedTensor> LibTorchModule::tensors() {
   return module_ ? tensorsOf(*module_) : std::vector<NamedTensor>();
 }
 
-std::vector<ModuleKind> LibTorchModule::modules() const {
+std::vector<ModuleKind> LibTorchModule::modules() {
   return module_ ? moduleKinds(*module_) : std::vector<ModuleKind>();
 }
 
@@ -52,25 +51,12 @@ ModuleSource::Captured LibTorchModule::capture(const std::string& form, const st
   program.checks_comparisons = true;
   program.reads_model = placed.reader();
   program.recorded = [&](const capture::Recording& recording) {
-    captured.structure = std::make_shared<Frozen>(recording, tensors, modules(), program_options.training);
-    if (!recording.held_result.empty())
-      note(log::Level::kWarn,
-           cat("the program keeps a tensor that forward makes at ", recording.held_result,
-               ": only the call that compiles does, and later calls neither find it there nor change it; return it, or "
-               "copy it into a buffer (copy_)"));
+    captured.frozen = std::make_shared<Frozen>(recording, tensors, modules(), program_options.training);
+    warnOfHeldResult(recording);
   };
   const CompileHooks hooks;
   compile(program);
   return captured;
-}
-
-std::vector<std::string> LibTorchModule::changes(const Captured& program) {
-  auto* frozen = static_cast<Frozen*>(program.structure.get());
-  return frozen && frozen->isDue() ? frozen->changes(tensors(), modules()) : std::vector<std::string>();
-}
-
-void LibTorchModule::noteUpload(const Captured& program) {
-  if (auto* frozen = static_cast<Frozen*>(program.structure.get())) frozen->noteUpload(tensors());
 }
 
 std::string LibTorchModule::typeText(const at::Tensor& tensor) const { return typeOf(tensor).str(); }

@@ -26,8 +26,7 @@ class LibTorchModule : public ModuleSource {
   std::vector<NamedTensor> tensors() override;
   ProgramOptions options() override { return program_options; }
   Captured capture(const std::string& form, const std::vector<NamedTensor>& tensors, const Compile& compile) override;
-  std::vector<std::string> changes(const Captured& program) override;
-  void noteUpload(const Captured& program) override;
+  std::vector<ModuleKind> modules() override;
   std::string typeText(const at::Tensor& tensor) const override;
   void claim(const std::vector<NamedTensor>& tensors) override;
   void release() override;
@@ -44,8 +43,6 @@ class LibTorchModule : public ModuleSource {
   ProgramOptions program_options;  // may change until a program is compiled
 
  private:
-  std::vector<ModuleKind> modules() const;
-
   torch::nn::Module* const module_;
   const std::shared_ptr<const void> owner_;
   const detail::StructuredForward forward_;

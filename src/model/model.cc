@@ -13,6 +13,7 @@
 #include "compile/tensors.h"
 #include "model/arguments.h"
 #include "model/forms.h"
+#include "model/frozen.h"
 #include "options/notes.h"
 #include "options/value.h"
 #include "registry/attachment.h"
@@ -353,6 +354,12 @@ void Model::endTrace() {
   trace_.reset();
 }
 
+void Model::warnOfChanges() {
+  Frozen* const frozen = program_ ? program_->captured.frozen.get() : nullptr;
+  if (!frozen || !frozen->isDue()) return;
+  for (const std::string& text : frozen->changes(source_->tensors(), source_->modules())) warnOnce(text);
+}
+
 std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs, const std::string& form) {
   requireDevice();
   requireDense(inputs);
@@ -364,7 +371,7 @@ std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs, const 
     found.inputs = inputs;  // their order is the new program's
   }
   refresh();
-  for (const std::string& text : source_->changes(program_->captured)) warnOnce(text);
+  warnOfChanges();
   beginStep();
   std::vector<at::Tensor> results = step(found.inputs);
   endStep();
@@ -481,7 +488,7 @@ void Model::upload(ModelProgram& program) {
     own->tensor.detach().copy_(now.detach());
   }
   program.session->copyWeightsToDevice();
-  source_->noteUpload(program.captured);
+  if (program.captured.frozen) program.captured.frozen->noteUpload(source_->tensors());
 }
 
 void Model::download(bool with_state) {

@@ -201,6 +201,8 @@ class Model {
   /// was traced before ends. Throws E0708, E0712. Source: ours.
   void trace(const std::string& path, int64_t steps);
 
+  /// Before a call: warns of changes that have no effect on the compiled program.
+  void warnOfChanges();
   /// A warning that later ones with the same text do not repeat.
   void warnOnce(const std::string& text);
 

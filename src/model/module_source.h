@@ -12,6 +12,7 @@
 
 namespace abele::host {
 
+class Frozen;
 class Model;
 
 /// Threads: whoever has a turn of the model.
@@ -19,10 +20,11 @@ class ModuleSource {
  public:
   /// What the front end needs to put results together.
   struct Captured {
-    std::string result_form;           // of what forward returned (model/forms.h); a front end may leave it empty
-    std::shared_ptr<void> structure;   // the front end's own; the model keeps it with the program
-    Constants constants = {};          // results that are the same for all inputs and weights
-    std::vector<size_t> written = {};  // inputs that forward writes into
+    std::string result_form;              // of what forward returned (model/forms.h); a front end may leave it empty
+    std::shared_ptr<void> structure;      // the front end's own; the model keeps it with the program
+    Constants constants = {};             // results that are the same for all inputs and weights
+    std::vector<size_t> written = {};     // inputs that forward writes into
+    std::shared_ptr<Frozen> frozen = {};  // state that the program keeps; null: it was loaded
   };
   using Compile = std::function<Session&(Program&)>;
 
@@ -37,10 +39,8 @@ class ModuleSource {
   /// form. The model adds its tensors to the program; compile returns the session that has it on its devices.
   virtual Captured capture(const std::string& form, const std::vector<NamedTensor>& tensors,
                            const Compile& compile) = 0;
-  /// Before a call of a program that was captured: warnings of what it goes on with though it is another by now.
-  virtual std::vector<std::string> changes(const Captured& /*program*/) { return {}; }
-  /// The devices have the contents of the tensors that tensors() gives.
-  virtual void noteUpload(const Captured& /*program*/) {}
+  /// The module and all in it, parents first.
+  virtual std::vector<ModuleKind> modules() = 0;
   /// This model trains the module from now on. Throws E0709 where another one does.
   virtual void claim(const std::vector<NamedTensor>& /*tensors*/) {}
   /// Connects to the other processes of the program, if there are some and sessions do not connect by themselves.

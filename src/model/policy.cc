@@ -13,7 +13,10 @@ ProgramOptions programOptions(Options::Values values, bool training, const Polic
   ExecutionStrategy& strategy = values.strategy;
   const bool splits = strategy.auto_stage == AutoStage::kAutoSplit && strategy.split_devices == 0;
   if (splits && policy.most_devices > 0) strategy.split_devices = devicesToSplitFor(availableCores(), values);
-  return programOptions(values, training);
+  ProgramOptions options = programOptions(values, training);
+  const bool is_asked = values.expert("abele.checkCapture") && options.checks_capture != CaptureCheck::kOff;
+  if (!policy.checks_captures) options.checks_capture = is_asked ? CaptureCheck::kWarns : CaptureCheck::kOff;
+  return options;
 }
 
 }  // namespace abele::host

@@ -21,6 +21,7 @@ struct Policy {
   bool short_pipelines = true;          // pipelines may have fewer micro-batches than stages
   bool wide_numbers = true;             // else int64 and float64 are narrowed to 32 bits on their way in and out
   bool repeats_constants = true;        // a result that no input changes has the rows of all micro-batches, else of one
+  bool checks_captures = true;          // the same call twice must give the same program (E0101)
   std::vector<DType> input_types = {};  // that devices take; empty: all
   int64_t most_devices = 0;             // that can be reserved, in powers of two; 0: a program has as many as it uses
 };

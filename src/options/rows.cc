@@ -734,6 +734,7 @@ const std::vector<OptionKey>& optionKeys() {
 const std::map<std::string, ExpertSetting>& expertSettings() {
   static const std::map<std::string, ExpertSetting> all = {
       {"abele.allowShortPipeline", {"bool", 0, ExpertEffect::kHonoured, {}, "", false}},
+      {"abele.checkCapture", {"bool", 0, ExpertEffect::kHonoured, {}, "", false}},
       {"abele.deviceGraphs", {"bool", 0, ExpertEffect::kHonoured, {}, "", true}},
       {"abele.isCompiling", {"bool", 0, ExpertEffect::kHonoured, {}, "", false}},
       {"abele.separateMemory", {"bool", 0, ExpertEffect::kHonoured, {}, "", false}},

@@ -179,7 +179,6 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
     return captureProgram(request, generator, *next);
   }();
   const double capture_s = secondsSince(capture_start);
-  next->phases.end("capture");
   if (measuresDevices(options)) pages.reset();  // each trial takes memory of its own
   options = measureDevices(
       request, recording, *next,

@@ -44,7 +44,6 @@ bool SharedWeights::place(size_t external, const at::Tensor& memory) {
   const auto index = static_cast<int32_t>(external);
   if (!memory.device().is_cpu() || !memory.is_non_overlapping_and_dense() || bytesOf(memory) == 0 || !isWhole(memory))
     return false;
-  const std::shared_ptr<void> opened = capture::openMemory(memory);
   Place next{memory.detach(), nullptr, backend_.writes(index)};
   next.address = next.memory.mutable_data_ptr();  // a lazy copy becomes one of its own here
   if (!memory_) memory_.emplace();

@@ -4,7 +4,6 @@ import json
 import logging
 import os
 import re
-import signal
 import subprocess
 import sys
 import textwrap
@@ -50,12 +49,10 @@ def test_what_an_import_does_to_the_process(tmp_path):
     done = run(
         """
         import os, signal, sys
-        os.environ.pop("RDMAV_FORK_SAFE", None)
         before = set(sys.modules)
         import torch
         with_torch = set(sys.modules)
-        import poptorch, faulthandler
-        assert os.environ["RDMAV_FORK_SAFE"] == "1" and faulthandler.is_enabled()
+        import poptorch
         heavy = {"tqdm", "pandas", "matplotlib", "torchvision", "transformers", "asyncio", "http", "xml"}
         print(sorted(heavy & (set(sys.modules) - with_torch)))
         for name in ("options", "enums", "ops", "optim", "profiling", "poptorch_core"):
@@ -64,32 +61,11 @@ def test_what_an_import_does_to_the_process(tmp_path):
         assert "poptorch.testing" not in sys.modules
         from poptorch import poptorch_core
         assert poptorch_core.Error is poptorch.Error and not poptorch_core.isCompilingWithDispatcher()
-        import subprocess
-        try:
-            subprocess.run(["sh", "-c", "echo spoken; exit 3"], check=True, capture_output=True)
-        except subprocess.CalledProcessError as error:
-            raise RuntimeError("after") from error
-        """,
-        check=False,
-    )
-    assert done.stdout == "[]\n" and done.returncode == 1
-    assert "[critical]" in done.stderr and "RuntimeError: after" in done.stderr and "Traceback" in done.stderr
-    failed = run(
         """
-        import poptorch, subprocess
-        subprocess.run(["sh", "-c", "echo spoken; exit 3"], check=True, capture_output=True)
-        """,
-        check=False,
     )
-    assert "[critical]" in failed.stderr and "spoken" in failed.stderr
+    assert done.stdout == "[]\n"
     assert (Path(poptorch.__file__).parent / "py.typed").exists()
     assert re.fullmatch(r"\d+\.\d+\.\d+-\S+", poptorch.__version__)
-
-
-@pytest.mark.spec("environment/1")
-def test_sigterm_tells_where_the_program_was():
-    done = run("import poptorch, os, signal; os.kill(os.getpid(), signal.SIGTERM)", check=False)
-    assert done.returncode == -signal.SIGTERM and "most recent call first" in done.stderr
 
 
 @pytest.mark.spec("environment/1")

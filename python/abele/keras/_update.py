@@ -4,14 +4,13 @@ Weights and the optimizer's variables stay where Keras has them: the program wor
 copied and everybody reads the newest values. What a capture would freeze, or cannot see, is left to the host.
 """
 
-import contextlib
-
 import torch
 from keras.src import backend
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.schedules.learning_rate_schedule import LearningRateSchedule
 
 from .._errors import Error
+from .._function_rules import FunctionRules
 from .._native import core
 from ..enums import ConnectionType
 from ..options import Options
@@ -78,17 +77,12 @@ def _oneByOne(name):
     return each
 
 
-@contextlib.contextmanager
 def _listsOneByOne():
     """Operators on lists become operators on tensors, whose results lie in planned memory and which can be joined."""
-    originals = {name: getattr(torch, f"_foreach_{name}") for name in _OF_LISTS}
-    for name in originals:
-        setattr(torch, f"_foreach_{name}", _oneByOne(name))
-    try:
-        yield
-    finally:
-        for name, original in originals.items():
-            setattr(torch, f"_foreach_{name}", original)
+    rules = FunctionRules()
+    for name in _OF_LISTS:
+        rules.add(getattr(torch, f"_foreach_{name}"), lambda _, name=name: _oneByOne(name))
+    return rules
 
 
 class _UpdateModule(torch.nn.Module):

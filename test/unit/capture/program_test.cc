@@ -1,4 +1,8 @@
 // What a program says about itself, random numbers, and what cannot be captured.
+#include <optional>
+#include <thread>
+
+#include "capture/same_program.h"
 #include "fixture.h"
 
 namespace abele::capture {
@@ -267,15 +271,82 @@ TEST(Random, CheckpointedForwardDrawsTheSameNumbersAgain) {
   EXPECT_TRUE(sameBits(recording.results[0], recording.results[1]));
 }
 
-TEST(Random, SeedingInForwardIsAnError) {
-  Simple simple;
-  expectError(
-      ErrorCode::E0106, simple,
-      [](Tensors in) {
-        torch::manual_seed(5);
-        return Tensors{torch::rand_like(in[0])};
-      },
-      "seed", /*training=*/false);
+TEST(Random, SeedingInForwardHasNoEffectOnTheStream) {
+  Request request;
+  at::Generator generator = seeded(11);
+  request.forward = [](Tensors in) {
+    torch::manual_seed(5);
+    return Tensors{torch::rand_like(in[0]), torch::rand_like(in[0])};
+  };
+  request.arguments = {torch::ones({4})};
+  request.generator = &generator;
+  const Recording recording = capture(request);
+  at::Generator stream = seeded(11);
+  for (const at::Tensor& result : recording.results) EXPECT_TRUE(sameBits(result, torch::rand({4}, stream)));
+  // It stays seeded, as in eager.
+  EXPECT_TRUE(sameBits(torch::rand({4}), torch::rand({4}, seeded(5))));
+}
+
+TEST(Random, TheDefaultGeneratorBelongsToOthers) {
+  torch::manual_seed(3);
+  at::Tensor drawn;
+  Request request;
+  at::Generator generator = seeded(11);
+  request.forward = [&](Tensors in) {
+    const at::Tensor y = torch::dropout(in[0], 0.5, true) + torch::randn({4});
+    std::thread([&] { drawn = torch::rand({4}); }).join();
+    return Tensors{y};
+  };
+  request.arguments = {torch::ones({4})};
+  request.generator = &generator;
+  capture(request);
+  at::Generator expected = seeded(3);
+  EXPECT_TRUE(sameBits(drawn, torch::rand({4}, expected)));
+  EXPECT_TRUE(sameBits(torch::rand({4}), torch::rand({4}, expected)));
+}
+
+TEST(Random, OperatorsWithoutAGeneratorDrawFromTheStream) {
+  const auto forward = [](Tensors in) { return Tensors{std::get<0>(torch::native_dropout(in[0], 0.5, true))}; };
+  expectCaptured(nullptr, forward, {torch::ones({32, 32})}, {torch::full({32, 32}, 3.f)}, /*training=*/false);
+}
+
+// --- the same call twice ---------------------------------------------------------------------------------------------
+
+std::optional<Parting> partingOf(const Forward& forward) {
+  Request request;
+  request.forward = forward;
+  request.arguments = {torch::full({2, 2}, 2.0f)};
+  request.prints_contents = true;
+  const Recording first = capture(request);
+  return compare(first, capture(request));
+}
+
+TEST(SameProgram, StateOfForwardPartsThem) {
+  int64_t count = 0;
+  const auto scaled = partingOf([&](Tensors in) { return Tensors{in[0] * ++count}; });
+  ASSERT_TRUE(scaled);
+  EXPECT_EQ(scaled->op, "aten::mul.Scalar");
+  EXPECT_NE(scaled->first.find('1'), std::string::npos);
+  EXPECT_NE(scaled->second.find('2'), std::string::npos);
+  at::Tensor kept;
+  EXPECT_TRUE(partingOf([&](Tensors in) {
+    if (!kept.defined()) kept = in[0].mean(0);
+    return Tensors{in[0] - kept};
+  }));
+  EXPECT_TRUE(partingOf([&](Tensors in) { return Tensors{in[0] + torch::full({2}, static_cast<double>(++count))}; }));
+  EXPECT_TRUE(partingOf([&](Tensors in) { return ++count % 2 == 0 ? in : Tensors{in[0], in[0]}; }));
+}
+
+TEST(SameProgram, WhatIsPreparedOnceDoesNot) {
+  at::Tensor mask;
+  int64_t count = 0;
+  EXPECT_FALSE(partingOf([&](Tensors in) {
+    ++count;
+    if (!mask.defined()) mask = torch::arange(4.0).view({2, 2}).t();
+    at::Tensor out = torch::zeros({2, 2});
+    out[0] = in[0][1];
+    return Tensors{in[0] * mask + torch::rand({2}), out, torch::ones({2})};
+  }));
 }
 
 // --- values that the program reads -----------------------------------------------------------------------------------

@@ -125,10 +125,12 @@ def edits():
         return "norm.running_mean"
 
     def trainedOnTheHost(net):
+        was_training = net.training
         net.train()
         optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
         net(X, TARGET)[1].backward()
         optimizer.step()
+        net.train(was_training)
         return "fc.weight"
 
     return [inPlace, throughData, oneElement, loaded, buffer, trainedOnTheHost]

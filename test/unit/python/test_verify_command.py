@@ -70,7 +70,7 @@ def test_fewer_calls_than_batches(verify):
 
 
 def test_what_differs(verify):
-    status, said = verify(line="self.calls += 1; x = x * self.calls")
+    status, said = verify(line="self.calls += 1; x = x * self.calls", package="poptorch")
     assert status == 1 and "Net, training\n" in said and "differ" in said and "train.py:" in said
 
 

@@ -1,0 +1,62 @@
+"""Rules for functions of torch on a thread that captures forward: a mode of torch functions, which other threads never
+see, with one table of rules.
+"""
+
+import sys
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from ._native import isCapturing
+
+_HANDING_ON = (torch.overrides.handle_torch_function.__code__,)
+
+
+class FunctionRules(TorchFunctionMode):
+    """While active, table[function](*args, **kwargs) is called in the place of a function of torch.
+
+    Torch asks its modes wherever a program calls one of its functions, reads an attribute of a tensor, or uses an
+    operator of Python's. What a function written in Python calls inside, and what rules call, is not asked about.
+    Threads: the one that entered it, and those to which torch takes it.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self._table = {}
+        self._of_kinds = {}
+        self._caller = None
+
+    def add(self, function, make):
+        """The rule for a function: make(what the rules so far call for it)."""
+        self._table[function] = make(self._table.get(function, function))
+
+    def addOfKind(self, kind, call):
+        """For all functions of a class without a rule of their own: call(function, *args, **kwargs)."""
+        self._of_kinds[kind] = call
+
+    def caller(self):
+        """The frame that has called the function whose rule is running."""
+        frame = self._caller
+        while frame.f_code in _HANDING_ON:  # a function of Python's asks by its first line
+            frame = frame.f_back.f_back
+        return frame
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if not isCapturing():  # a function that the host runs in every step
+            return func(*args, **(kwargs or {}))
+        rule = self._table.get(func)
+        if rule is not None:
+            outer, self._caller = self._caller, sys._getframe(1)
+            try:
+                return rule(*args, **(kwargs or {}))
+            finally:
+                self._caller = outer
+        for kind, call in self._of_kinds.items():
+            if isinstance(func, kind):
+                return call(func, *args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def getterOf(name):
+    """What the table knows an attribute of tensors by."""
+    return getattr(torch.Tensor, name).__get__

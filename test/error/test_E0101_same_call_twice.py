@@ -1,0 +1,223 @@
+"""E0101: forward does something else when it is called again: it keeps state that no program has.
+
+Where the state lies does not matter. What is prepared once and is the same in all calls is no state.
+"""
+
+import collections
+import functools
+import random
+import re
+
+import abele
+import numpy as np
+import poptorch
+import pytest
+import torch
+
+X = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+
+
+class Calls(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+        self.function, self.count, self.kept, self.items = function, 0, None, {}
+
+    def forward(self, x):
+        return self.function(self, self.linear(x))
+
+
+class Counter:
+    count = 0
+
+    def next(self):
+        type(self).count += 1
+        return self.count
+
+
+def tick(module):
+    module.count += 1
+    return module.count
+
+
+def counted(function):
+    calls = []
+
+    @functools.wraps(function)
+    def call(self, x):
+        calls.append(None)
+        return function(self, x) * len(calls)
+
+    return call
+
+
+def keepsTuple(self, x):
+    before = self.kept or (torch.zeros(2, 2), 0)
+    self.kept = (x.detach(), before[1] + 1)
+    return x + before[0]
+
+
+def makesBuffer(self, x):
+    if not hasattr(self, "center"):
+        self.center = x.mean(0)
+    return x - self.center
+
+
+def makesLayer(self, x):
+    if self.kept is None:
+        self.kept = torch.nn.Linear(2, 2)
+    return self.kept(x)
+
+
+def scalesOnce(self, x):
+    if self.count == 0:
+        with torch.no_grad():
+            self.linear.weight.mul_(0.5)
+    self.count = 1
+    return x
+
+
+queue, numbers, dice, rng = collections.deque([1.0]), {"n": 1}, random.Random(1), np.random.default_rng(2)
+
+
+def rotates(self, x):
+    queue.append(queue.popleft() + 1)
+    return x * queue[0]
+
+
+def inDictionary(self, x):
+    numbers["n"] += 1
+    return x * torch.tensor(float(numbers["n"]))
+
+
+# found: in the message, the operator that differs and both values.
+KEEPS = {
+    "attribute, by a helper": (
+        lambda self, x: x * tick(self),
+        r"at +aten::mul.*found +1 in the first call, 2 in the second",
+    ),
+    "attribute of a class": (lambda self, x: x + Counter().next(), "at +aten::add"),
+    "behind a decorator": (counted(lambda self, x: x), "at +aten::mul"),
+    "deque": (rotates, "at +aten::mul"),
+    "dictionary": (inDictionary, r"at +aten::mul.*\n.*f32\[\] \[2\] in the first call, f32\[\] \[3\] in the second"),
+    "tuple": (keepsTuple, "at +aten::add"),
+    "buffer made of an input": (makesBuffer, "at +aten::mean"),
+    "layer made in forward": (makesLayer, "at +aten::"),
+    "weights that are scaled once": (scalesOnce, "at +aten::mul_"),
+    "branch": (lambda self, x: x.relu() if tick(self) % 2 else x.tanh(), "aten::relu in the first call.*aten::tanh"),
+    "shape": (lambda self, x: x.repeat(tick(self), 1), "at +aten::repeat"),
+    "result without inputs": (
+        lambda self, x: (x, torch.tensor(tick(self))),
+        r"result 1 \[1\] in the first.*result 1 \[2\]",
+    ),
+    "generator of Python": (lambda self, x: x * dice.random(), "at +aten::mul"),
+    "generator of numpy": (lambda self, x: x * torch.from_numpy(rng.normal(size=2)).float(), "at +aten::mul"),
+    "generator without a seed": (lambda self, x: x * random.Random().random(), "at +aten::mul"),
+    "numbers of the system": (lambda self, x: x * random.SystemRandom().random(), "at +aten::mul"),
+}
+
+
+@pytest.mark.parametrize("function, found", KEEPS.values(), ids=KEEPS.keys())
+def test_state_is_refused_with_the_line(function, found):
+    with pytest.raises(abele.Error, match="E0101 data-dependent: forward does something else") as raised:
+        abele.inferenceModel(Calls(function))(X)
+    text = str(raised.value)
+    assert re.search(found, text, re.DOTALL), text
+    assert "test_E0101_same_call_twice.py:" in text or "result 1" in text
+
+
+def caches(self, x):
+    if "mask" not in self.items:
+        self.items["mask"] = torch.arange(4.0).view(2, 2).t()
+        self.items["rows"] = {"first": torch.ones(2, 2).cumsum(0)[0]}
+    return x * self.items["mask"] + self.items["rows"]["first"]
+
+
+def logs(self, x):
+    self.count += 1
+    self.items[self.count] = (x.shape, "a line")
+    return x * 2
+
+
+def seeds(self, x):
+    np.random.seed(3)
+    random.seed(4)
+    return x * float(np.random.rand()) + random.randint(1, 9)
+
+
+def draws(self, x):
+    return torch.nn.functional.dropout(x, 0.5, True) + torch.rand(2)
+
+
+def writes(self, x):
+    out = torch.zeros(2, 2)
+    out[0] = x[1]
+    made = torch.empty(2, 2)
+    made.fill_(2.0)
+    return out * made
+
+
+SAME = {
+    "constants made once": caches,
+    "a counter that no number depends on": logs,
+    "numbers of a seed in forward": seeds,
+    "random numbers of torch": draws,
+    "memory that forward makes": writes,
+    "a seeded generator": lambda self, x: x * random.Random(7).random() + np.random.default_rng(8).random(),
+}
+
+
+@pytest.mark.parametrize("function", SAME.values(), ids=SAME.keys())
+def test_what_is_the_same_in_every_call_is_captured(function, capfd):
+    net = Calls(function)
+    model = abele.inferenceModel(net, abele.Options().randomSeed(5))
+    torch.manual_seed(5)
+    for x in (X, X * 2):
+        assert torch.equal(model(x), net(x).detach())
+    assert "something else" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_buffers_are_as_before_in_the_second_call(training):
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = torch.nn.BatchNorm1d(2)
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls.add_(1)
+            return torch.nn.functional.mse_loss(self.norm(x) * self.calls, x)
+
+    ours, theirs = Net(), Net()
+    if training:
+        model = abele.trainingModel(ours, optimizer=torch.optim.SGD(ours.parameters(), lr=0.1))
+        optimizer = torch.optim.SGD(theirs.parameters(), lr=0.1)
+    else:
+        model = abele.inferenceModel(ours)
+    for _ in range(3):
+        loss = theirs(X)
+        assert torch.equal(model(X), loss.detach())
+        if training:
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
+def test_poptorch_keeps_what_the_first_call_did(capfd):
+    model = poptorch.inferenceModel(Calls(lambda self, x: x * tick(self)))
+    model(X)
+    assert "something else" not in capfd.readouterr().err
+    options = poptorch.Options()
+    options._Popart.set("abele.checkCapture", True)
+    poptorch.inferenceModel(Calls(lambda self, x: x * tick(self)), options)(X)
+    text = capfd.readouterr().err
+    assert "forward does something else" in text and "test_E0101_same_call_twice.py:" in text
+
+
+def test_the_check_can_be_left_out():
+    options = abele.Options()
+    options._Popart.set("abele.checkCapture", False)
+    net = Calls(lambda self, x: x * tick(self))
+    abele.inferenceModel(net, options)(X)
+    assert net.count == 1

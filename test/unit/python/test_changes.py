@@ -1,0 +1,199 @@
+"""Changes of a module or of torch that have no effect on a compiled program: each is named once."""
+
+import contextlib
+import functools
+import re
+
+import abele
+import poptorch
+import pytest
+import torch
+
+X = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+        self.drop = torch.nn.Dropout(0.0)
+        self.register_buffer("offset", torch.ones(2))
+        self.beta, self.teacher = 1.0, [torch.nn.Linear(2, 2).requires_grad_(False)]
+
+    def forward(self, x):
+        with torch.no_grad():
+            target = self.teacher[0](x)
+        return torch.nn.functional.mse_loss(self.drop(self.linear(x)) * self.beta + self.offset, target)
+
+
+@pytest.fixture
+def warnings(capfd):
+    def read():
+        return [line for line in capfd.readouterr().err.splitlines() if "[warning]" in line]
+
+    return read
+
+
+def hook(module, *arguments):
+    return None
+
+
+def updateTeacher(net):
+    with torch.no_grad():
+        net.teacher[0].weight.mul_(0.5)
+
+
+CHANGES = {
+    "tensor": (
+        lambda net: setattr(net.linear, "weight", torch.nn.Parameter(torch.ones(2, 2))),
+        "linear.weight is another tensor now.*copyWeightsToDevice",
+    ),
+    "no bias": (lambda net: setattr(net.linear, "bias", None), "1 of them are not there now"),
+    "module": (lambda net: setattr(net, "drop", torch.nn.Identity()), "the module drop was Dropout.* and is Identity"),
+    "hook": (lambda net: net.linear.register_forward_hook(hook), "the module linear was .*no hooks.* 1 hooks"),
+    "pre-hook": (lambda net: net.register_forward_pre_hook(hook), "the module was Net.*no hooks.* 1 hooks"),
+    "number of torch": (lambda net: setattr(net.drop, "p", 0.5), "the module drop was .*p=0.0.* and is .*p=0.5"),
+    "attribute of the root": (lambda net: setattr(net, "beta", 2.0), "the module was .*beta=1.0.* and is .*beta=2.0"),
+    "training": (lambda net: net.drop.eval(), "the module drop was .*training=True.* and is .*training=False"),
+    "a teacher": (updateTeacher, "first used at test_changes.py.* was written since"),
+}
+TRAINED = {
+    "frozen": (lambda net: net.linear.requires_grad_(False), r"requires_grad\(\) of 2 parameters is another one now"),
+    "hook of a parameter": (
+        lambda net: net.linear.weight.register_hook(lambda gradient: gradient * 2),
+        "the module linear was .*no hooks.* 1 hooks",
+    ),
+}
+
+
+def _model(package, net, training):
+    if not training:
+        return package.inferenceModel(net)
+    return package.trainingModel(net, optimizer=torch.optim.SGD(net.parameters(), lr=0.0))
+
+
+@pytest.mark.parametrize("package", [abele, poptorch], ids=["abele", "poptorch"])
+@pytest.mark.parametrize(
+    "change, found, training",
+    [(*row, False) for row in CHANGES.values()] + [(*row, True) for row in TRAINED.values()],
+    ids=[*CHANGES, *TRAINED],
+)
+def test_a_change_is_named_once(change, found, training, package, warnings):
+    net = Net()
+    model = _model(package, net, training)
+    first = model(X)
+    model(X)
+    assert not warnings()
+    traced = net if training else model.model  # poptorch traces a copy
+    change(traced)
+    assert torch.equal(model(X), first)
+    lines = warnings()
+    assert any(re.search(found, line) for line in lines), lines
+    change(traced)
+    model(X)
+    assert not any(re.search(found, line) for line in warnings())
+
+
+def test_what_is_no_change(warnings):
+    net = Net()
+    model = abele.inferenceModel(net)
+    model(X)
+    net.other = torch.ones(2)
+    net.requires_grad_(False)
+    net.eval().train()
+    model(X)
+    assert not warnings()
+
+
+def test_exchanged_weights_that_were_uploaded(warnings):
+    net = Net()
+    model = abele.inferenceModel(net)
+    model(X)
+    net.linear.weight = torch.nn.Parameter(torch.ones(2, 2))
+    model.copyWeightsToDevice()
+    assert torch.equal(model(X), net(X).detach()) and not warnings()
+
+
+@pytest.mark.parametrize("training, is_trained", [(False, False), (False, True), (True, False)])
+def test_an_attribute_of_the_root_is_seen_by_the_next_program(training, is_trained):
+    net = Net()
+    other = _model(abele, net, training=True) if is_trained else None  # it makes a class of its own of the module's
+    model = _model(abele, net, training)
+    model(X)
+    net.beta = 2.0
+    model.destroy()
+    assert torch.equal(model(X), net(X).detach())
+    assert other is None or not other.isCompiled()
+
+
+def test_modules_that_all_change_are_counted(warnings):
+    net = torch.nn.Sequential(*[torch.nn.Dropout(0.0) for _ in range(9)])
+    model = abele.inferenceModel(net)
+    model(X)
+    net.eval()
+    model(X), model(X)
+    (*named, counted) = warnings()
+    assert len(named) == 3 and "6 other modules are not what they were" in counted
+
+
+SETTINGS = {
+    "autocast": (lambda: torch.autocast("cpu", torch.bfloat16), "autocast of the CPU was off .* is BFloat16 now"),
+    "default dtype": (
+        lambda: changed(torch.set_default_dtype, torch.float64, torch.float32),
+        r"torch.get_default_dtype\(\) was float .* is double now",
+    ),
+    "deterministic": (
+        lambda: changed(torch.use_deterministic_algorithms, True, False),
+        r"torch.are_deterministic_algorithms_enabled\(\) was false .* is true now",
+    ),
+    "precision of products": (
+        lambda: changed(functools.partial(setattr, torch.backends.mkldnn.matmul, "fp32_precision"), "bf16", "none"),
+        "torch.backends.mkldnn.matmul.fp32_precision was .* now",
+    ),
+    "mkldnn": (
+        lambda: torch.backends.mkldnn.flags(enabled=False),
+        "torch.backends.mkldnn.enabled was true .* false now",
+    ),
+}
+
+
+@contextlib.contextmanager
+def changed(setting, value, before):
+    setting(value)
+    try:
+        yield
+    finally:
+        setting(before)
+
+
+@pytest.mark.parametrize("setting, found", SETTINGS.values(), ids=SETTINGS.keys())
+def test_settings_of_torch_that_change(setting, found, warnings):
+    model = poptorch.inferenceModel(Net())
+    model(X)
+    with setting():
+        model(X)
+        assert any(re.search(found, line) for line in warnings())
+        model(X)
+        assert not warnings()
+
+
+class Keeps(torch.nn.Module):
+    def forward(self, x):
+        self.maps = {"attention": x.softmax(-1)}
+        return x * 2
+
+
+@pytest.mark.parametrize("package", [abele, poptorch], ids=["abele", "poptorch"])
+def test_what_forward_leaves_in_attributes_is_named_once(package, warnings):
+    model = package.inferenceModel(torch.nn.Sequential(Keeps()))
+    model(X)
+    (line,) = warnings()
+    assert "the program keeps a tensor that forward makes at test_changes.py:" in line
+    model(X)
+    assert not warnings()
+
+
+def test_classes_of_code_without_a_name():
+    names = {"torch": torch}
+    exec("class Twice(torch.nn.Module):\n    def forward(self, x):\n        return x * 2", names)
+    assert torch.equal(poptorch.inferenceModel(names["Twice"]())(torch.ones(2)), torch.full((2,), 2.0))
