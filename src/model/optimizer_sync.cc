@@ -28,6 +28,17 @@ void OptimizerSync::set(std::shared_ptr<OptimizerSource> source, const Compiled&
   if (state() && !state()->isOfTorch()) downloadIfStale(compiled);
   source_ = std::move(source);
   if (is_stale && state()) state()->noteStale(/*is_void=*/false);
+  warnOfFresh(compiled);
+}
+
+void OptimizerSync::warnOfFresh(const Compiled& compiled) {
+  const bool is_fresh = state() && state()->isOfTorch() && !state()->isThere();
+  if (!is_fresh || updates_ == 0 || has_fresh_ || compiled.session.ownState().empty()) return;
+  has_fresh_ = true;
+  log::warn(
+      "setOptimizer() was given an optimizer that has made no step, and the devices go on with the state (momentum, "
+      "step counts) that they have: set numbers in param_groups of the optimizer before, or destroy() the model to "
+      "begin with a new state");
 }
 
 void OptimizerSync::send(const Compiled& compiled) {

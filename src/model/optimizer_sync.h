@@ -59,11 +59,14 @@ class OptimizerSync {
 
  private:
   HostState* state() const { return source_ ? source_->state() : nullptr; }
+  /// Eager's optimizer would begin without a state: says so once.
+  void warnOfFresh(const Compiled& compiled);
 
   std::shared_ptr<OptimizerSource> source_;
   std::optional<OptimizerConstants> constants_;  // of the program
   std::optional<OptimizerFields> sent_;          // that the devices have
   bool has_unsent_ = false;                      // and it was said that they lack some
+  bool has_fresh_ = false;                       // and it was said that another optimizer has no state
   int64_t updates_ = 0;
 };
 

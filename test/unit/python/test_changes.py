@@ -136,6 +136,28 @@ def test_modules_that_all_change_are_counted(warnings):
     assert len(named) == 3 and "6 other modules are not what they were" in counted
 
 
+def test_an_optimizer_that_has_no_state_yet(warnings):
+    net = Net()
+    model = abele.trainingModel(net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
+    model.setOptimizer(torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
+    model(X)
+    assert not warnings()
+    for _ in range(2):
+        model.setOptimizer(torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9))
+        model(X)
+    (line,) = warnings()
+    assert "setOptimizer() was given an optimizer that has made no step" in line
+
+
+def test_an_optimizer_without_state_follows_another(warnings):
+    net = Net()
+    model = abele.trainingModel(net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1))
+    model(X)
+    model.setOptimizer(torch.optim.SGD(net.parameters(), lr=0.05))
+    model(X)
+    assert not warnings()
+
+
 SETTINGS = {
     "autocast": (lambda: torch.autocast("cpu", torch.bfloat16), "autocast of the CPU was off .* is BFloat16 now"),
     "default dtype": (
