@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -37,6 +38,35 @@ bool isSameKind(const Type& compiled, const at::Tensor& tensor) {
   for (int64_t d = 0; d < tensor.dim(); ++d)
     if (tensor.size(d) > 1 && tensor.stride(d) != compiled.strides[static_cast<size_t>(d)]) return false;
   return true;
+}
+
+constexpr size_t kRecompileLimit = 64;  // programs of a model, before it says so
+
+/// Names what makes a model compile again and again: the tensor of the arguments that has had the most types.
+template <class Programs>
+void warnAtRecompileLimit(const Programs& programs) {
+  if (programs.size() != kRecompileLimit + 1) return;
+  std::vector<std::set<std::string>> types(programs.back()->inputs.size());
+  std::set<std::string> forms;
+  for (const auto& program : programs) {
+    forms.insert(program->form);
+    for (size_t i = 0; i < std::min(types.size(), program->inputs.size()); ++i)
+      types[i].insert(program->inputs[i].str());
+  }
+  const std::string &first = programs.front()->form, &last = programs.back()->form;
+  const auto most = std::ranges::max_element(types, {}, [](const auto& of_one) { return of_one.size(); });
+  std::string what;
+  if (most != types.end() && most->size() >= forms.size()) {
+    const auto index = static_cast<size_t>(most - types.begin());
+    const std::vector<std::string> names = isForm(last) ? tensorNames(last) : std::vector<std::string>();
+    what = cat("argument ", index < names.size() ? names[index] : cat(index), " has had ", most->size(),
+               " types and shapes, the last one ", programs.back()->inputs[index].str());
+  } else if (isForm(first) && isForm(last)) {
+    what = cat("the arguments were ", formInWords(first), ", and are ", formInWords(last));
+  }
+  note(log::Level::kWarn, cat("recompile limit: the model has ", programs.size(),
+                              " programs, one for each kind of arguments, which all keep memory and threads: ", what,
+                              "; pad it to a few sizes, pass numbers as tensors, or destroy() the model now and then"));
 }
 
 void noteFloat64(const Session& session) {
@@ -282,6 +312,7 @@ void Model::add(const std::vector<at::Tensor>& inputs, const std::string& form) 
   if (!is_first) log::info("program ", programs_.size() + 1, " of the model, for other inputs than before");
   use(next);
   programs_.push_back(next);
+  warnAtRecompileLimit(programs_);
   is_compiled_ = true;
   if (!is_first) return;
   optimizer_.upload(compiledProgram());  // that it had when the module was wrapped

@@ -219,3 +219,22 @@ def test_classes_of_code_without_a_name():
     names = {"torch": torch}
     exec("class Twice(torch.nn.Module):\n    def forward(self, x):\n        return x * 2", names)
     assert torch.equal(poptorch.inferenceModel(names["Twice"]())(torch.ones(2)), torch.full((2,), 2.0))
+
+
+def test_the_argument_that_changes_from_call_to_call(warnings):
+    options = abele.Options()
+    options._Popart.set("abele.checkCapture", False)
+    model = abele.inferenceModel(Doubles(), options)
+    for size in range(1, 65):
+        model(torch.ones(2), torch.ones(size))
+    assert not warnings()
+    for size in range(65, 68):
+        model(torch.ones(2), torch.ones(size))
+    (line,) = warnings()
+    assert "recompile limit: the model has 65 programs" in line
+    assert "argument 1 has had 65 types and shapes, the last one f32[65]" in line
+
+
+class Doubles(torch.nn.Module):
+    def forward(self, x, y):
+        return x * 2, y * 2
