@@ -160,12 +160,17 @@ import torch, {package} as package
 torch.set_num_threads(1)
 stop = threading.Event()
 
+def capture():
+    layers = [torch.nn.Linear(16, 16) for _ in range(20)]
+    made = package.inferenceModel(torch.nn.Sequential(*layers), package.Options().showCompilationProgressBar(False))
+    made.compile(torch.randn(4, 16))
+    made.destroy()
+
 def captures():
     while not stop.is_set():
-        layers = [torch.nn.Linear(16, 16) for _ in range(20)]
-        made = package.inferenceModel(torch.nn.Sequential(*layers), package.Options().showCompilationProgressBar(False))
-        made.compile(torch.randn(4, 16))
-        made.destroy()
+        capture()
+
+capture()  # Python's locks of modules that a thread imports stay locked in a child
 
 def operators():
     value = torch.randn(4, 4)
@@ -176,11 +181,14 @@ threads = [threading.Thread(target=function) for function in (captures, operator
 for thread in threads:
     thread.start()
 hang = 0
-for _ in range(100):
+for count in range(100):
     child = os.fork()
     if child == 0:
-        signal.alarm(20)
-        torch.ones(3) + 1
+        signal.alarm(60)
+        torch.ones(3) + torch.rand(3)
+        if count % 4 == 0:  # a program of its own, with devices
+            made = package.inferenceModel(torch.nn.Linear(3, 2), package.Options().showCompilationProgressBar(False))
+            made(torch.ones(1, 3))
         os._exit(0)
     hang += os.waitpid(child, 0)[1] != 0
 stop.set()
