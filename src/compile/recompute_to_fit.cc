@@ -70,7 +70,7 @@ class Chooser {
   // Values of one task die with it, also where they have a place in a frame.
   void findLocals() {
     in_one_task_.assign(graph_.values.size(), false);
-    for (const plan::Buffer& buffer : plan::analyseLiveness(graph_, plan_options_).buffers) {
+    for (const plan::Buffer& buffer : plan::analyseLiveness(graph_, plan_options_, plan_.schedule).buffers) {
       const bool is_local = std::all_of(buffer.touches.begin(), buffer.touches.end(), [&](const plan::Touch& t) {
         return buffer.input < 0 && !buffer.is_received && t.task == buffer.touches.front().task;
       });

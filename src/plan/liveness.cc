@@ -24,13 +24,23 @@ std::string describe(const ir::Node& node) {
 
 class Analysis {
  public:
-  Analysis(const ir::Graph& graph, const PlanOptions& options)
+  Analysis(const ir::Graph& graph, const PlanOptions& options, const Schedule& schedule)
       : graph_(graph),
         sequential_(options.schedule == ScheduleKind::kSharded),
         sums_of_one_(options.accumulation == 1),
         touches_(graph.values.size()),
         made_by_(graph.values.size(), -1),
-        input_of_(graph.values.size(), -1) {}
+        input_of_(graph.values.size(), -1),
+        in_order_(graph.stages.size(), true) {
+    std::vector<int32_t> last(graph.stages.size(), 0);  // micro-batch, by stage
+    for (const auto& actions : schedule.workers)
+      for (const Action& a : actions) {
+        if (a.direction == Direction::kUpdate) continue;
+        const auto stage = static_cast<size_t>(a.stage);
+        if (a.micro_batch < last[stage]) in_order_[stage] = false;
+        last[stage] = a.micro_batch;
+      }
+  }
 
   Liveness run() {
     collectTouches();
@@ -173,8 +183,16 @@ class Analysis {
     return node.direction == Direction::kUpdate || hasTrait(node.op, kSums);
   }
 
-  // An external updated in every micro-batch (running statistics) may be written in place when only one task ever looks
-  // at it: any other would see it of a later micro-batch.
+  // Tasks of one stage follow each other in the order of their directions.
+  static std::pair<Direction, int32_t> timeOf(const Touch& t) { return {t.task.direction, t.position}; }
+  std::pair<Direction, int32_t> timeOf(int32_t position) const { return {graph_.nodes[position].direction, position}; }
+  // Is no other micro-batch at work in between?
+  bool followEachOther(const Task& a, const Task& b) const {
+    return a == b || (a.stage == b.stage && in_order_[a.stage]);
+  }
+
+  // An external updated in every micro-batch (running statistics) may be written in place when nobody looks at it who
+  // may be at another micro-batch.
   void chooseExternalUpdates() {
     updated_in_place_.assign(graph_.values.size(), false);
     std::map<ValueId, std::pair<int32_t, ValueId>> writer;  // after -> node position, before
@@ -194,7 +212,7 @@ class Analysis {
       for (auto it = writer.find(v); fits && it != writer.end(); it = writer.find(v)) {
         const auto [position, before] = it->second;
         chain.push_back(v);
-        fits = allIn(task, v) && allIn(task, before) && lastTouch(before) <= position;
+        fits = allIn(task, v) && allIn(task, before) && lastTouch(before) <= timeOf(position);
         v = before;
       }
       if (fits && input_of_[v] >= 0 && graph_.inputs[input_of_[v]].kind != ir::InputKind::kArgument &&
@@ -205,12 +223,13 @@ class Analysis {
 
   bool allIn(const Task& task, ValueId base) const {
     return std::all_of(touches_[base].begin(), touches_[base].end(),
-                       [&](const Touch& t) { return t.task == task || t.task.direction == Direction::kUpdate; });
+                       [&](const Touch& t) { return isUpdate(t) || followEachOther(t.task, task); });
   }
-  int32_t lastTouch(ValueId base) const {
-    int32_t last = kTaskStart;
+  static bool isUpdate(const Touch& t) { return t.task.direction == Direction::kUpdate; }
+  std::pair<Direction, int32_t> lastTouch(ValueId base) const {
+    std::pair<Direction, int32_t> last = {Direction::kForward, kTaskStart};
     for (const Touch& t : touches_[base])
-      if (t.task.direction != Direction::kUpdate) last = std::max(last, t.position);
+      if (!isUpdate(t)) last = std::max(last, timeOf(t));
     return last;
   }
 
@@ -235,31 +254,34 @@ class Analysis {
     }
   }
 
-  // What is written in every micro-batch must belong to one task: others may be at another micro-batch. Where micro-
-  // batches come one by one, tasks before the one that copies the new contents back may read the old ones.
+  // What is written in every micro-batch must belong to tasks that are at the same micro-batch. Tasks before the one
+  // that copies the new contents back may read the old ones then.
   void checkExternals() const {
     for (const Buffer& buffer : result_.buffers) {
       if (buffer.input < 0 || buffer.is_sum_of_one) continue;
       for (size_t m = 1; m < buffer.members.size(); ++m) {
         const int32_t position = made_by_[buffer.members[m]];
         const ir::Node& writer = graph_.nodes[position];
-        requireAlone(buffer, writer, /*may_read_before=*/false);
+        requireAlone(buffer, writer, [&](const Task& task) { return followEachOther(task, taskOf(writer)); });
         for (const Touch& t : touches_[buffer.members[m - 1]])
-          if (t.task == taskOf(writer) && t.position > position)
+          if (t.task.direction != Direction::kUpdate && timeOf(t) > timeOf(position))
             reject(buffer.members.front(), graph_.nodes[t.position], writer);
       }
     }
-    for (const ir::Output& out : result_.copied_back)
-      requireAlone(result_.buffers[bufferOfExternal(out.target)], graph_.nodes[made_by_[graph_.baseOf(out.value)]],
-                   sequential_);
+    for (const ir::Output& out : result_.copied_back) {
+      const ir::Node& writer = graph_.nodes[made_by_[graph_.baseOf(out.value)]];
+      requireAlone(result_.buffers[bufferOfExternal(out.target)], writer, [&](const Task& task) {
+        return precedes(task, taskOf(writer)) && (sequential_ || followEachOther(task, taskOf(writer)));
+      });
+    }
   }
 
-  void requireAlone(const Buffer& buffer, const ir::Node& writer, bool may_read_before) const {
+  template <class Allows>
+  void requireAlone(const Buffer& buffer, const ir::Node& writer, const Allows& allows) const {
     const Task task = taskOf(writer);
     if (task.direction == Direction::kUpdate) return;
     for (const Touch& t : buffer.touches) {
-      if (t.task == task || t.task.direction == Direction::kUpdate) continue;
-      if (may_read_before && precedes(t.task, task)) continue;
+      if (t.task == task || isUpdate(t) || allows(t.task)) continue;
       reject(buffer.members.front(), t.position >= 0 && t.position != kTaskEnd ? graph_.nodes[t.position] : writer,
              writer);
     }
@@ -271,8 +293,9 @@ class Analysis {
         {.what = cat(describe(graph_, external), " is updated in every micro-batch while another task reads it"),
          .at = describe(reader),
          .found = cat("updated in stage ", writer.stage, " by ", describe(writer), ", read in stage ", reader.stage),
-         .expected = "one stage reads and updates it in its forward",
-         .remedy = "put all uses of this buffer into one block"});
+         .expected = "one stage reads and updates it, in its forward or where it ends each micro-batch before the next",
+         .remedy = cat("put all uses of this buffer into one block; if backward writes it, use ",
+                       inLanguage("ShardedExecution", "the sharded schedule"))});
   }
 
   const ir::Graph& graph_;
@@ -283,6 +306,7 @@ class Analysis {
   std::vector<int32_t> input_of_;            // by value
   std::vector<ValueId> value_of_;            // by external: its input, or kNone
   std::vector<bool> updated_in_place_;       // by base value
+  std::vector<bool> in_order_;               // by stage: it ends a micro-batch before it begins the next
   Liveness result_;
 };
 
@@ -292,8 +316,8 @@ bool isTransfer(const ir::Node& node) { return ownOp(node.op) == OwnOp::kTransfe
 
 bool isReceive(const ir::Node& node) { return isTransfer(node) && node.writes.empty(); }
 
-Liveness analyseLiveness(const ir::Graph& graph, const PlanOptions& options) {
-  Liveness liveness = Analysis(graph, options).run();
+Liveness analyseLiveness(const ir::Graph& graph, const PlanOptions& options, const Schedule& schedule) {
+  Liveness liveness = Analysis(graph, options, schedule).run();
   // A buffer holds its members and every view of them.
   for (size_t v = 0; v < graph.values.size(); ++v) {
     const int32_t index = liveness.buffer_of[graph.values[v].base];

@@ -55,6 +55,6 @@ struct PlannedStages {
 PlannedStages planStages(const ir::Graph& graph, const PlanOptions& options, RingRule rule);
 
 /// Throws E0403 when an external cannot be updated without breaking another reader.
-Liveness analyseLiveness(const ir::Graph& graph, const PlanOptions& options);
+Liveness analyseLiveness(const ir::Graph& graph, const PlanOptions& options, const Schedule& schedule);
 
 }  // namespace abele::plan

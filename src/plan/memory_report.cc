@@ -151,7 +151,7 @@ class Reporter {
   Reporter(const ir::Graph& graph, const Plan& plan)
       : graph_(graph),
         plan_(plan),
-        liveness_(analyseLiveness(graph, plan.options)),
+        liveness_(analyseLiveness(graph, plan.options, plan.schedule)),
         position_(ir::positionsById(graph)),
         layers_(graph) {
     for (size_t b = 0; b < liveness_.buffers.size(); ++b) sort(b);

@@ -36,7 +36,7 @@ class Planner {
     assignWorkers();
     checkFlow();
     makeSchedule();
-    liveness_ = analyseLiveness(graph_, options_);
+    liveness_ = analyseLiveness(graph_, options_, plan_.schedule);
     checkWrittenParameters();
     chooseHomes();
     splitRings();

@@ -166,7 +166,7 @@ TEST(MakePlan, RefusesABufferThatStagesShareInAPipeline) {
   EXPECT_EQ(codeOf(graph, {.schedule = ScheduleKind::kSharded}), "none");
 }
 
-TEST(MakePlan, RefusesAParameterWrittenByForwardUnderAccumulation) {
+TEST(MakePlan, RefusesAParameterWrittenByForwardWhileMicroBatchesOverlap) {
   const ir::Graph graph = ir::parse(R"(
 graph @main {training} {
   stage 0 "s0" {device=0}
@@ -182,8 +182,9 @@ graph @main {training} {
   output update(1) %4
 }
 )");
-  EXPECT_EQ(codeOf(graph, {.schedule = ScheduleKind::k1F1B, .accumulation = 2}), "E0403");
-  EXPECT_EQ(codeOf(graph, {.schedule = ScheduleKind::k1F1B, .accumulation = 1}), "none");
+  EXPECT_EQ(codeOf(graph, {.schedule = ScheduleKind::kGPipe, .accumulation = 2}), "E0403");
+  for (const int64_t accumulation : {1, 2})
+    EXPECT_EQ(codeOf(graph, {.schedule = ScheduleKind::k1F1B, .accumulation = accumulation}), "none");
 }
 
 TEST(MakePlan, MakesTheOnlyGradientOfAnUpdateInTheAccumulator) {
