@@ -33,11 +33,12 @@ struct Compiled : MadeProgram {
   Home home;
   caffe2::TypeMeta default_type = c10::get_default_dtype();  // when compiling or loading began
   std::vector<capture::ModelTensor> model;
-  int32_t loss_gradient = -1;         // the constant that backward starts from, as an external; -1: none
-  at::Tensor unscaled_loss_gradient;  // its value without loss scaling
-  std::vector<Slices> slices;         // by external index
-  std::vector<at::Tensor*> model_of;  // by external index: the model's tensor, null for externals of our own
-  WeightWatch weight_watch;           // of model_of
+  int32_t loss_gradient = -1;           // the constant that backward starts from, as an external; -1: none
+  at::Tensor unscaled_loss_gradient;    // its value without loss scaling
+  std::vector<Slices> slices;           // by external index
+  std::vector<at::Tensor*> model_of;    // by external index: the model's tensor, null for externals of our own
+  std::vector<size_t> written_buffers;  // externals that micro-batches write
+  WeightWatch weight_watch;             // of model_of
   MetaTensors meta;
   MeasuredPlacement placement;  // empty: the number of devices was not measured
   /// The model was made on the meta device, and processes hold its stages: each has the tensors of its own ones alone.
@@ -176,6 +177,8 @@ int threadsPerDevice(const ProgramOptions& options, int64_t num_workers);
 void load(Compiled& compiled, const ProgramOptions& options, const at::Generator& generator);
 /// Throws E0704 for a tensor that differs from the compiled one, and leaves the devices as they were.
 void uploadModel(Compiled& compiled);
+/// One of the model's tensors. The devices work in its memory from then on, where they may.
+void uploadTensor(Compiled& compiled, size_t external);
 /// Where a shared parameter was given other memory, the devices work in that from now on: the module's tensors are what
 /// the program means. Throws E0704 where that differs from the compiled one; without requires_fit it is left alone.
 void followModel(Compiled& compiled, bool requires_fit);

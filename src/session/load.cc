@@ -129,17 +129,16 @@ bool isToBeUploaded(const Compiled& compiled, size_t external) {
   return host && compiled.executable.externals[external].slot >= 0 && !host->is_meta();
 }
 
+}  // namespace
+
 void uploadTensor(Compiled& compiled, size_t external) {
   const at::Tensor& host = *compiled.model_of[external];
-  const bool is_shared = compiled.shared &&
-                         compiled.executable.externals[external].kind == exe::ExternalKind::kParameter &&
-                         compiled.slices[external].replica.empty() && compiled.shared->place(external, host);
+  const bool is_shared =
+      compiled.shared && compiled.slices[external].replica.empty() && compiled.shared->place(external, host);
   uploadSlices(compiled, external, host);
   is_shared ? compiled.weight_watch.forget(external) : compiled.weight_watch.note(external, host);
   runtime::releaseIfOffloaded(host);
 }
-
-}  // namespace
 
 void uploadModel(Compiled& compiled) {
   // Before the first of them: an error leaves the devices as they were.
@@ -258,6 +257,10 @@ void load(Compiled& compiled, const ProgramOptions& options, const at::Generator
   compiled.backend = runtime::makeBackend(is_cpu ? "cpu" : "accelerator", executable, device);
   compiled.model_of = matchModel(executable, compiled.model);
   compiled.slices = slicesOf(executable, compiled.groupings);
+  compiled.written_buffers.clear();
+  for (size_t i = 0; i < executable.externals.size(); ++i)
+    if (executable.externals[i].kind == exe::ExternalKind::kBuffer && compiled.backend->writes(static_cast<int32_t>(i)))
+      compiled.written_buffers.push_back(i);
   materializeModel(compiled, options);
   if (options.share_weights) compiled.shared.emplace(*compiled.backend, options.weights_owner);
   uploadModel(compiled);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/DefaultDtype.h>
@@ -70,6 +71,21 @@ void append(const runtime::StepReport& step, int64_t micro_batch, runtime::StepR
 std::unique_ptr<runtime::ReusedPages> pagesFor(const ProgramOptions& options, const MetaTensors& meta) {
   if (!captureDevice(options).is_cpu() || options.off_chip_memory_limit >= 0 || meta.any) return nullptr;
   return std::make_unique<runtime::ReusedPages>();
+}
+
+/// Devices have a copy of each argument, and eager would see in it what forward writes.
+void requireApart(const Compiled& compiled, const std::vector<at::Tensor>& inputs) {
+  for (const size_t i : compiled.written_buffers)
+    for (size_t j = 0; j < inputs.size(); ++j) {
+      const at::Tensor& buffer = *compiled.model_of[i];
+      if (!buffer.has_storage() || !inputs[j].is_alias_of(buffer)) continue;
+      const at::MemOverlapStatus overlap = at::get_overlap_status(buffer, inputs[j]);
+      ABELE_REQUIRE(overlap == at::MemOverlapStatus::No, E0708,
+                    {.what = cat("forward writes into buffer ", compiled.executable.externals[i].name,
+                                 ", which shares memory with tensor argument ", j),
+                     .expected = "memory of its own for the argument",
+                     .remedy = "clone() the argument before the call"});
+    }
 }
 
 }  // namespace
@@ -241,6 +257,7 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
   std::vector<at::Tensor> bound = bindable(inputs);
   followModel(compiled, /*requires_fit=*/true);
   if (compiled.shared) {
+    requireApart(compiled, bound);
     compiled.shared->follow(compiled.executable.externals);
     for (at::Tensor& input : bound)
       if (compiled.shared->isChanged(input)) input = input.clone();  // it is what it was when the call began

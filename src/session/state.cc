@@ -197,8 +197,7 @@ void Session::copyBuffersToDevice(const std::vector<std::string>& names) {
   }
   for (int32_t i : chosen) {
     if (compiled.model_of[i]->is_meta()) continue;
-    uploadSlices(compiled, static_cast<size_t>(i), *compiled.model_of[i]);
-    compiled.weight_watch.note(static_cast<size_t>(i), *compiled.model_of[i]);
+    uploadTensor(compiled, static_cast<size_t>(i));
   }
 }
 
