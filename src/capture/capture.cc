@@ -153,23 +153,17 @@ void warnOfReturnedLoss(const std::vector<at::Tensor>& results, const at::Tensor
   }
 }
 
-/// What an optimizer could train must be the model's: it would stay as it is, without a word.
-void requireOwnParameters(Recorder& recorder, const Request& request, const at::Tensor& loss) {
+/// What is not the model's has no gradient that anybody reads: it is computed with.
+void warnOfForeignParameters(Recorder& recorder, const Request& request, const at::Tensor& loss) {
   if (!loss.requires_grad()) return;
   for (const at::Tensor& leaf : leavesOf(loss)) {
     const std::optional<std::string> line = recorder.inputs().lineOfConstant(leaf);
     if (!line) continue;
     const std::string name = request.name_of ? request.name_of(leaf.storage().unsafeGetStorageImpl()) : std::string();
-    throwUser(
-        ErrorCode::E0109,
-        {.what = cat(name.empty() ? "a tensor" : name, " requires a gradient, and is no parameter of the model"),
-         .at = *line,
-         .found = typeOf(leaf).str(),
-         .expected = "only parameters of the module that the training model is made of",
-         .remedy = inLanguage("make it a torch.nn.Parameter of the model, or the module that holds it a submodule; "
-                              "where it is not trained, requires_grad_(False)",
-                              "pass a module that holds both (register_module, register_parameter); where it is "
-                              "not trained, requires_grad_(false)")});
+    log::warn(
+        name.empty() ? "a tensor" : name, " (", *line, ", ", typeOf(leaf).str(),
+        ") requires a gradient and is no parameter of the model: it is computed with as it is, and nothing trains "
+        "it; to train it, make it a parameter of the model");
   }
 }
 
@@ -178,7 +172,7 @@ void recordBackward(Recorder& recorder, const Request& request, const std::vecto
   const auto [loss, loss_value] = recorder.losses().find(recorder.graph());
   warnOfReturnedLoss(results, loss);
   recorder.graph().outputs.push_back({loss_value, ir::OutputKind::kLoss, ir::kNone});
-  requireOwnParameters(recorder, request, loss);
+  warnOfForeignParameters(recorder, request, loss);
   recorder.attribution().startBackward();
   std::vector<at::Tensor> parameters;
   std::vector<const ModelTensor*> owners;
@@ -224,6 +218,12 @@ void recordBackward(Recorder& recorder, const Request& request, const std::vecto
                    .remedy = inLanguage("use one torch.nn.Parameter in both places (a.weight = b.weight), or make one "
                                         "of a copy: torch.nn.Parameter(tensor.clone())",
                                         "register one tensor in both places, or a clone() of it")});
+    ABELE_REQUIRE(!recorder.inputs().overlapsAnotherInUse(*owners[i]->tensor), E0105,
+                  {.what = cat("parameter ", owners[i]->name,
+                               " is trained, and another tensor of the model has a part of its memory"),
+                   .found = typeOf(*owners[i]->tensor).str(),
+                   .expected = "memory of its own for each parameter, or one tensor that is the whole of the other",
+                   .remedy = "make one of them of a clone(), or compute it in forward from the other"});
     recorder.graph().outputs.push_back({values[i], ir::OutputKind::kGradient, external});
   }
 }

@@ -177,6 +177,14 @@ void Inputs::noteOutside() {
   }
 }
 
+bool Inputs::overlapsAnotherInUse(const at::Tensor& tensor) const {
+  const std::vector<Segment>* segments = table_.segmentsOf(tensor.storage().unsafeGetStorageImpl());
+  const Segment* own = table_.find(tensor).segment;
+  return segments != nullptr && std::ranges::any_of(*segments, [&](const Segment& other) {
+           return &other != own && other.external != ir::kNone && other.begin < own->end && own->begin < other.end;
+         });
+}
+
 void Inputs::recordWrites() {
   noteWrittenConstants();
   noteOutside();

@@ -39,12 +39,13 @@ class Inputs {
   /// The line that met it first, where it is a constant.
   std::optional<std::string> lineOfConstant(const at::Tensor& tensor) const;
 
+  /// Has another input of the graph bytes of the tensor that are not all of its own? Requires: the tensor is known.
+  bool overlapsAnotherInUse(const at::Tensor& tensor) const;
   /// At the end: adds the kUpdate outputs, and notes what else from outside the program has written.
   void recordWrites();
 
  private:
   using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
-
   void noteWrittenConstants();
   void noteOutside();
 
