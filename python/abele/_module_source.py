@@ -74,6 +74,8 @@ class ModuleSource:
         around: makes a context around forward and backward while they are captured, from their FunctionRules.
     """
 
+    _reshapes = False  # does somebody put buffers that have another type after a call into the module?
+
     def __init__(self, model, options, *, training, policy, around=contextlib.nullcontext):
         self._model = model
         self._options = options
@@ -138,29 +140,35 @@ class ModuleSource:
             positional, named, built = _objects.closeCall(*arguments)
             objects = None
             with built.asGiven() if has_run and built is not None else contextlib.nullcontext():
-                result = callForward(
+                result, replaced, reshaped = callForward(
                     model,
                     positional,
                     named,
                     training=self._training,
+                    policy=self._policy,
                     options=options,
                     excludes=excludes,
+                    reshapes=self._reshapes,
                 )
                 if self._policy.many_programs:
                     result, objects = _objects.openResult(result, built, isOutput)
             flat = structures.flattenTensorStructure(result)
             if objects is not None:
                 flat += objects.tensors
+            flat += reshaped
             if has_run:
                 return flat
-            has_run, returned, program.objects = True, result, objects
+            has_run, returned, program.objects, program.replaced = True, result, objects, replaced
             warnOfHostTensors(flat)
             warnOfHiddenTensors(result)
             warnOfHeldTensors((positional, named), are_opened=self._policy.many_programs)
             return flat
 
         warnOfSubclasses(structures.flattenTensorStructure(given))
-        with aroundCompile(model), aroundProgram(model, options, self._around, self._policy, training=self._training):
+        with (
+            aroundCompile(model) as requireNotReassigned,
+            aroundProgram(model, options, self._around, self._policy, training=self._training),
+        ):
             compile(
                 forward,
                 CaptureMode(),
@@ -172,6 +180,8 @@ class ModuleSource:
                 drawnSource,
                 self._training,
             )
+            requireNotReassigned()  # by backward, which may run parts of forward again
+        program.buffers = {name for name, _ in model.named_buffers()}
         program.result = structures.skeleton(returned)  # here: its tensors would be part of the program
         program.held.noteForward(given)
         if program.objects is not None:

@@ -16,6 +16,8 @@ class Program:
         self.result = result  # structure of the result, with empty tensors
         self.keys_are_sorted = keys_are_sorted  # those of dictionaries, as in C++; else their order is the call's
         self.objects = None  # Opened: what forward returned or changed of objects; None: nothing
+        self.replaced = []  # buffers that forward replaces
+        self.buffers = frozenset()  # names of all
         self.held = None  # HeldObjects: those among the arguments that are constants; None: not compiled here
 
     @classmethod
@@ -25,10 +27,19 @@ class Program:
         program.held = HeldObjects(given)
         return program
 
+    @property
+    def reshaped(self):
+        """Names of buffers that have another type after a call."""
+        return [each.path for each in self.replaced if each.is_reshaped]
+
     def hasObjects(self):
-        """Does forward take objects with tensors inside, or return such?"""
+        """Does forward take objects with tensors inside, or return such? Buffers of changing types count as such."""
         positional = self.arguments[0]
-        return self.objects is not None or bool(positional and isinstance(positional[-1], _objects.Opened))
+        return (
+            bool(self.reshaped)
+            or self.objects is not None
+            or bool(positional and isinstance(positional[-1], _objects.Opened))
+        )
 
     def description(self):
         """The arguments of another one like it, for files."""

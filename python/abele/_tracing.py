@@ -21,6 +21,7 @@ from ._logging import logger
 from ._native import core, isCapturing
 from ._overlap import checkedOverlaps
 from ._raw_reads import addReads, typedReads
+from ._replaced_buffers import BufferWatch
 from ._tensor_copies import addCopies
 from ._tensors_of_numbers import addTensorsOfNumbers
 from ._widening import addWidening
@@ -137,6 +138,10 @@ def _isHeld(tensor, model):
 _NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
 
 
+def _watchedModules(model):
+    return {path: module for path, module in model.named_modules() if not isinstance(module, _NORMS)}
+
+
 def _owned(model):
     """(module, dictionary, name) -> tensor, for every parameter and buffer."""
     found = {}
@@ -178,13 +183,16 @@ _thread = threading.local()  # captures: does this thread capture a program?
 
 @contextlib.contextmanager
 def aroundCompile(model):
-    """Around the whole compilation: hooks; weights are read as they are on the host."""
+    """Around the whole compilation: hooks; weights are read as they are on the host.
+
+    Yields: a function that puts back what was reassigned meanwhile, and raises E0108.
+    """
     with withHooks():
         before = _owned(model)
         try:
             # The checks of anomaly mode read values, which would become part of the program.
             with wrapping.withoutPull(), torch.autograd.set_detect_anomaly(False):
-                yield
+                yield lambda: _requireNotReassigned(model, before)
         except Exception:
             with contextlib.suppress(Exception):
                 _requireNotReassigned(model, before)
@@ -277,10 +285,17 @@ def aroundProgram(model, options, around, policy, *, training):
         yield
 
 
-def callForward(model, positional, named, *, options, excludes, training):
-    """Runs forward as captured code. Returns what it returned."""
+def callForward(model, positional, named, *, policy, options, excludes, training, reshapes=False):
+    """Runs forward as captured code.
+
+    Args:
+        reshapes: may forward replace buffers by tensors of other types?
+    Returns: what it returned, _Replaced of buffers that it replaced, and the tensors of those with another type.
+    """
     before = _owned(model)
+    watch = BufferWatch(_watchedModules(model) if policy.many_programs else {})
     with contextlib.ExitStack() as stack:
+        stack.enter_context(watch)
         stack.enter_context(typedReads(excludes))
         stack.enter_context(torch.set_grad_enabled(training))
         if options.module_namescope_enabled:
@@ -289,7 +304,7 @@ def callForward(model, positional, named, *, options, excludes, training):
             result = model(*positional, **named)
             check(result)
     _requireNotReassigned(model, before)
-    return result
+    return result, *watch.record(options, reshapes=reshapes)
 
 
 def getIpuTensorId(t):

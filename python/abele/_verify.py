@@ -171,10 +171,11 @@ def _verified(executor, batches):
     def captured(micro_batch):
         positional, named, built = argumentsOf(micro_batch)
         with aroundProgram(model, options, executor._around, executor._policy, training=training):
-            result = callForward(
+            result, _, _ = callForward(
                 model,
                 positional,
                 named,
+                policy=executor._policy,
                 options=options,
                 excludes=excludes,
                 training=training,

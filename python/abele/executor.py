@@ -24,6 +24,7 @@ from ._module_source import ModuleSource
 from ._native import core
 from ._one_at_a_time import oneAtATime
 from ._progress import ProgressBar
+from ._replaced_buffers import ReplacedBuffers
 from ._replica_grouping import Groupings, ParameterProxy, groupWrapped
 from ._support import requireOwnGaps, requireShapes
 from ._version import POPTORCH_VERSION
@@ -66,6 +67,8 @@ class _Source(ModuleSource):
         super().__init__(model, executor._options, **how)
         self._executor = weakref.ref(executor)
 
+    _reshapes = True
+
     def options(self, given):
         executor = self._executor()
         native = super().options(given)
@@ -99,7 +102,9 @@ class _Source(ModuleSource):
         bar = ProgressBar() if self._options.show_compilation_progress_bar else None
         try:
             with self._executor()._channel.tracepoint("modelCompilation"):
-                return super().capture(given, compile, bar)
+                program = super().capture(given, compile, bar)
+            self._executor()._replaced.note(program)
+            return program
         except Exception as error:
             builtin = AT_COMPILE.get(getattr(error, "code", ""))
             if builtin is not None:
@@ -149,6 +154,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         self._native = core().Model(_Source(self, self._model), training, connection, policy)
         self._lock = self._native.turns
         self._groupings = Groupings()
+        self._replaced = ReplacedBuffers()
         self._has_model = False  # it is the one that trains the model
         self._rng_cache = None
         self._optimizer = None
@@ -177,13 +183,17 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
             Executor._calls_watch.called(self, args, kwargs)
         self._native.requireDevice()
         given, originals, tensors, opened = self._prepare(args, kwargs)
+        self._followBuffers()
         form = self._formOf(given, self._program)
         if not self._native.isReady(tensors, form):
             self._native.choose(tensors, form, given)
             self._native.refresh()
         self._native.warnOfChanges()
         with self._channel.tracepoint("modelExecution"):
-            result = self._program.resultOf(self._native.step(originals, tensors), opened)
+            outputs = self._native.step(originals, tensors)
+            if self._program.replaced:
+                outputs = self._takeBuffers(outputs)
+            result = self._program.resultOf(outputs, opened)
             if self._host_updates is not None:
                 self._updateOnHost()
         self._rng_cache = None
@@ -198,6 +208,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         if self.isCompiled() and not self._policy.many_programs:
             logger.warning("compile() has no effect: the model is compiled already")
             return
+        self._followBuffers()
         self._native.choose(tensors, self._formOf(given, self._program), given)
 
     def _prepare(self, args, kwargs):
@@ -216,8 +227,22 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
     def _formOf(self, given, program):
         """What tells arguments of one program from those of another. program: the current one, or None."""
         if self._policy.many_programs:
-            return formOf(given)
+            return formOf(given) + self._replaced.form()
         return "" if program is not None and program.keys_are_sorted else orderOf(given)
+
+    def _followBuffers(self):
+        written = self._replaced.follow()
+        session = self._native.session() if written else None
+        if session is not None:
+            session.copyBuffersToDevice([path for path in written if path in self._program.buffers])
+
+    def _takeBuffers(self, outputs):
+        outputs, is_new = self._replaced.take(self._program, outputs)
+        if is_new and self._training:
+            wrapping.wrapTensors(self._user_model, self)
+        if is_new:
+            self._native.noteTensors()
+        return outputs
 
     # Views -----------------------------------------------------------------------------------------------------------
     @property

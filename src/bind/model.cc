@@ -141,11 +141,13 @@ class PythonModule : public host::ModuleSource {
     };
     py::object structure =
         source_->attr("capture")(call->given, py::cpp_function(body, py::return_value_policy::reference));
+    auto reshaped = structure.attr("reshaped").cast<std::vector<std::string>>();
     return {.result_form = {},
             .structure = kept(std::move(structure)),
             .constants = std::move(constants),
             .written = std::move(written),
-            .frozen = std::move(frozen)};
+            .frozen = std::move(frozen),
+            .reshaped = std::move(reshaped)};
   }
   void claim(const std::vector<host::NamedTensor>& /*tensors*/) override {
     const WithGil gil;
@@ -362,6 +364,7 @@ void registerModel(py::module_& module) {
              const PythonNotes notes;
              self.call([&] { self.warnOfChanges(); });
            })
+      .def("noteTensors", called<&PythonModel::noteTensors>())
       .def(
           "warnOnce",
           [](PythonModel& self, const std::string& text) {

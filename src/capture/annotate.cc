@@ -67,6 +67,10 @@ int64_t valueId(const at::Tensor& tensor) {
   return recorder && recorder->values().knows(tensor) ? recorder->valueOf(tensor) : -1;
 }
 
+void replaceBuffer(const at::Tensor& buffer, const at::Tensor& value) {
+  if (Recorder* recorder = currentRecorder()) recorder->replaceBuffer(buffer, value);
+}
+
 void keepValue(const at::Tensor& tensor) {
   Recorder* recorder = currentRecorder();
   if (recorder && recorder->values().knows(tensor)) recorder->keep(tensor);

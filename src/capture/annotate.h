@@ -65,6 +65,10 @@ struct BodyDraws {
 /// An operator that runs bodies of its own says it while the program is being captured, when it has drawn.
 void tellDraws(const BodyDraws& draws);
 
+/// Forward has put `value` in the place of a buffer of the model: the buffer holds it from the next micro-batch on.
+/// Requires: a capture; both have one shape and type. Throws E0108 for a buffer whose memory is another tensor's, too.
+void replaceBuffer(const at::Tensor& buffer, const at::Tensor& value);
+
 /// Backward shall keep this value of forward rather than make it again, where it would.
 void keepValue(const at::Tensor& tensor);
 /// False outside a capture.

@@ -177,6 +177,40 @@ void Inputs::noteOutside() {
   }
 }
 
+// The memory keeps what it holds: backward may still read it.
+void Inputs::replace(const at::Tensor& buffer, ir::ValueId value, const Where& where) {
+  const Place place = table_.find(buffer);
+  Segment& segment = *place.segment;
+  ir::Graph& graph = writer_.graph();
+  const ir::ValueId before = segment.base;
+  const Type type = graph.values[before].type;
+  const ModelTensor* own = bufferOf(buffer);
+  ABELE_REQUIRE(
+      own != nullptr && place.offset == 0 && type == typeOf(buffer), E0108,
+      {.what = cat("forward replaced ", own ? own->name : "a buffer", ", whose memory is another tensor's, too"),
+       .at = where.source,
+       .found = typeOf(buffer).str(),
+       .expected = "memory of its own, without gaps",
+       .remedy = "register a clone() of the tensor as the buffer"});
+  const ir::ValueId after = writer_.addValue(type, graph.nextNodeId(), /*varies=*/true);
+  ir::Node& node = writer_.addNode("aten::copy_", where);
+  node.args = {Arg::id(before), Arg::id(value), Arg::boolean(false)};
+  node.results = {{ir::kNone}};
+  node.writes = {{.arg = 0, .view = type, .before = before, .after = after}};
+  segment.written = true;
+  replaced_.insert_or_assign(segment.external, Replaced{before, after});
+}
+
+ir::ValueId Inputs::lastValueOf(const Segment& segment) const {
+  const auto replaced = replaced_.find(segment.external);
+  if (replaced == replaced_.end()) return segment.base;
+  ABELE_REQUIRE(segment.base == replaced->second.before, E0108,
+                {.what = cat("backward writes into ", writer_.graph().externals[segment.external].name,
+                             ", which forward replaced"),
+                 .expected = "writes into the tensor that forward put in its place"});
+  return replaced->second.after;
+}
+
 bool Inputs::overlapsAnotherInUse(const at::Tensor& tensor) const {
   const std::vector<Segment>* segments = table_.segmentsOf(tensor.storage().unsafeGetStorageImpl());
   const Segment* own = table_.find(tensor).segment;
@@ -195,7 +229,7 @@ void Inputs::recordWrites() {
     const Place place = table_.find(*tensor.tensor);
     if (!place || !place.segment->written || is_done[place.segment->external]) continue;
     is_done[place.segment->external] = true;
-    graph.outputs.push_back({place.segment->base, ir::OutputKind::kUpdate, place.segment->external});
+    graph.outputs.push_back({lastValueOf(*place.segment), ir::OutputKind::kUpdate, place.segment->external});
   }
   for (size_t i = 0; i < arguments_.size(); ++i) {
     const Place place = table_.find(arguments_[i]);

@@ -2,6 +2,7 @@
 // constants.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -39,6 +40,8 @@ class Inputs {
   /// The line that met it first, where it is a constant.
   std::optional<std::string> lineOfConstant(const at::Tensor& tensor) const;
 
+  /// As of annotate.h, where forward has made the value. Requires: the buffer has a base value.
+  void replace(const at::Tensor& buffer, ir::ValueId value, const Where& where);
   /// Has another input of the graph bytes of the tensor that are not all of its own? Requires: the tensor is known.
   bool overlapsAnotherInUse(const at::Tensor& tensor) const;
   /// At the end: adds the kUpdate outputs, and notes what else from outside the program has written.
@@ -46,6 +49,11 @@ class Inputs {
 
  private:
   using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
+  struct Replaced {
+    ir::ValueId before = ir::kNone, after = ir::kNone;
+  };
+
+  ir::ValueId lastValueOf(const Segment& segment) const;
   void noteWrittenConstants();
   void noteOutside();
 
@@ -55,6 +63,7 @@ class Inputs {
   GraphWriter& writer_;
   Values* outer_;
   std::vector<at::Tensor> arguments_;
+  std::map<int32_t, Replaced> replaced_;                    // by external
   std::vector<std::pair<WeakStorage, int32_t>> constants_;  // memory from outside, and its external
   std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, int32_t>> outside_;  // the tensors that met it first
 };

@@ -135,6 +135,21 @@ ir::ValueId Recorder::valueOf(const at::Tensor& tensor) {
   return values_.lookUp(tensor);
 }
 
+void Recorder::replaceBuffer(const at::Tensor& buffer, const at::Tensor& value) {
+  if (failure_) return;
+  const ir::ValueId now = valueOf(value);
+  Where where = position_.where;
+  if (const ir::Node* maker = writer_.makerOf(now)) {
+    where.block = maker->block;
+    where.scope = maker->scope;
+    where.source = maker->source;
+  } else if (where.block == ir::kNone && !graph().blocks.empty()) {
+    where.block = 0;
+  }
+  values_.placeOf(buffer);
+  inputs_.replace(buffer, now, where);
+}
+
 int32_t Recorder::externalOf(const ModelTensor& tensor) {
   position_.op_name = tensor.name;
   return values_.placeOf(*tensor.tensor).segment->external;

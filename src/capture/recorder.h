@@ -47,6 +47,8 @@ class Recorder final : public OperatorObserver {
   ir::ValueId valueOf(const at::Tensor& tensor);
   /// Index in Graph::externals of a model tensor; adds it when nothing has read it so far.
   int32_t externalOf(const ModelTensor& tensor);
+  /// As of annotate.h.
+  void replaceBuffer(const at::Tensor& buffer, const at::Tensor& value);
   /// Keeps the value that a tensor holds now for Recording::kept.
   void keep(const at::Tensor& tensor) { recording_.kept.push_back(recording_.graph.baseOf(valueOf(tensor))); }
   /// summed_rows: as of Losses::mark.

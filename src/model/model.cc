@@ -391,6 +391,10 @@ void Model::warnOfChanges() {
   for (const std::string& text : frozen->changes(source_->tensors(), source_->modules())) warnOnce(text);
 }
 
+void Model::noteTensors() {
+  if (program_ && program_->captured.frozen) program_->captured.frozen->noteUpload(source_->tensors());
+}
+
 std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs, const std::string& form) {
   requireDevice();
   requireDense(inputs);

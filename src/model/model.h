@@ -203,6 +203,8 @@ class Model {
 
   /// Before a call: warns of changes that have no effect on the compiled program.
   void warnOfChanges();
+  /// The front end has put tensors of other shapes into the module: warnOfChanges() names none of them.
+  void noteTensors();
   /// A warning that later ones with the same text do not repeat.
   void warnOnce(const std::string& text);
 

@@ -1,0 +1,219 @@
+"""Buffers that forward replaces (`self.state = new`), as running states and spiking neurons do: an update, as in eager
+PyTorch.
+
+A buffer that keeps its type is one that the program writes. One of another type comes back as a result of the program,
+which goes into the module after each call; if forward reads it, the next call has a program of its own.
+"""
+
+import sys
+
+import torch
+
+from . import wrapping
+from ._errors import userError
+from ._native import core
+from .enums import OutputMode
+
+_REGISTERS = torch.nn.Module.register_buffer.__code__
+
+
+class _Watched(dict):
+    """The buffers of a module while forward is captured."""
+
+    def __init__(self, buffers):
+        super().__init__(buffers)
+        self.set, self.read = set(), set()  # names; read before they were set
+
+    def _note(self, *names):
+        self.read.update(name for name in names if name not in self.set)
+
+    def __getitem__(self, name):
+        asks = sys._getframe(2).f_code is _REGISTERS  # by hasattr(), before it sets the buffer
+        if not asks:
+            self._note(name)
+        return super().__getitem__(name)
+
+    def __setitem__(self, name, value):
+        self.set.add(name)
+        super().__setitem__(name, value)
+
+    def get(self, name, default=None):
+        self._note(name)
+        return super().get(name, default)
+
+    def items(self):
+        self._note(*self)
+        return super().items()
+
+    def values(self):
+        self._note(*self)
+        return super().values()
+
+
+def _typeOf(buffer):
+    with wrapping.withoutPull():
+        return "None" if buffer is None else f"{buffer.dtype}{list(buffer.shape)}"
+
+
+class _Replaced:
+    """One of them. Of another type than before: what it is after a micro-batch, and whether forward has read it."""
+
+    def __init__(self, module, path, name, after, *, is_reshaped, is_read):
+        self._buffers = module.__dict__["_buffers"]
+        self.name, self.path = name, path
+        self.tensor = self._buffers[name]  # that programs know
+        self.is_reshaped, self.is_read = is_reshaped, is_read
+        self.shape = None if after is None else tuple(after.shape)
+
+    @property
+    def now(self):
+        """What the module has."""
+        return self._buffers.get(self.name)
+
+    def put(self, tensor):
+        """The module has this from now on."""
+        self._buffers[self.name] = self.tensor = tensor
+
+
+class BufferWatch:
+    """A context around forward. Afterwards the module has the buffers that it had before.
+
+    Args:
+        modules: path -> module, of those whose buffers forward may replace.
+    """
+
+    def __init__(self, modules):
+        self._modules = {path: module for path, module in modules.items() if module.__dict__.get("_buffers")}
+        self._watched = {}
+
+    def __enter__(self):
+        for path, module in self._modules.items():
+            self._watched[path] = module.__dict__["_buffers"], _Watched(module.__dict__["_buffers"])
+            module.__dict__["_buffers"] = self._watched[path][1]
+        return self
+
+    def __exit__(self, *_):
+        for path, module in self._modules.items():
+            original, watched = self._watched[path]
+            module.__dict__["_buffers"] = original
+            for name in [name for name in original if name not in watched]:
+                del original[name]
+            for name, value in dict.items(watched):
+                original.setdefault(name, value)
+
+    def record(self, options, *, reshapes):
+        """Makes updates of what forward replaced.
+
+        Args:
+            reshapes: may buffers have another type afterwards?
+        Returns: (_Replaced of each, the tensors of those that have another type).
+        Raises:
+            poptorch.Error: E0108 for buffers with two names, and for those of another type than the next micro-batch
+                of the call would need.
+        """
+        replaced, reshaped = [], []
+        for path, module in self._modules.items():
+            original, watched = self._watched[path]
+            for name, before in original.items():
+                after = dict.get(watched, name)
+                if after is before:
+                    continue
+                full = f"{path}.{name}" if path else name
+                self._requireOneName(full, before)
+                is_reshaped = _typeOf(before) != _typeOf(after)
+                if is_reshaped:
+                    _requireOneMicroBatch(full, before, after, name in watched.read, options, reshapes)
+                    reshaped += [] if after is None else [after.detach()]
+                else:
+                    core().replaceBuffer(before, after)
+                replaced.append(
+                    _Replaced(module, full, name, after, is_reshaped=is_reshaped, is_read=name in watched.read)
+                )
+        return replaced, reshaped
+
+    def _requireOneName(self, full, buffer):
+        count = sum(each is buffer for original, _ in self._watched.values() for each in original.values())
+        if buffer is not None and count > 1:
+            raise userError(
+                "E0108",
+                f"forward replaced {full}, which is a buffer under other names, too",
+                expected="one name for a buffer that is replaced",
+                remedy="update it in place: copy_(new_value)",
+            )
+
+
+def _requireOneMicroBatch(full, before, after, is_read, options, reshapes):
+    count = options.device_iterations * options.Training.gradient_accumulation * options.replication_factor
+    is_summed = options.output_mode == OutputMode.Sum
+    if reshapes and (count == 1 or not (is_read or is_summed)):
+        return
+    raise userError(
+        "E0108",
+        f"forward replaced {full} by a tensor of another type, which the next micro-batch of the call would read",
+        found=f"{_typeOf(before)} becomes {_typeOf(after)}, in a call of {count} micro-batches",
+        expected="one type, or one micro-batch a call",
+        remedy="give the buffer its final shape before the first call, by a native call of the module say",
+    )
+
+
+class ReplacedBuffers:
+    """Those of an executor's module, between its calls. Threads: one caller at a time."""
+
+    def __init__(self):
+        self._known = {}  # by path
+        self._typed = set()  # paths of those whose type tells programs apart
+
+    def note(self, program):
+        """A program was compiled."""
+        for each in program.replaced:
+            self._known[each.path] = each
+            if each.is_reshaped and each.is_read:
+                self._typed.add(each.path)
+
+    def follow(self):
+        """Takes over what others have put into the module since. Returns: paths of buffers with new contents."""
+        written = []
+        for path, each in self._known.items():
+            now = each.now
+            if now is each.tensor:
+                continue
+            if now is None or _typeOf(now) != _typeOf(each.tensor):
+                each.tensor = now
+                self._typed.add(path)
+                continue
+            _copy(now, each.tensor)
+            each.put(each.tensor)
+            written.append(path)
+        return written
+
+    def form(self):
+        """What tells calls by the types of these buffers."""
+        return "".join(f"; {path}: {_typeOf(self._known[path].tensor)}" for path in sorted(self._typed))
+
+    def take(self, program, outputs):
+        """Puts the last outputs of a step into the module. Returns: (the others, is a tensor of the module new?)."""
+        reshaped = [self._known[each.path] for each in program.replaced if each.is_reshaped]
+        shapes = [each.shape for each in program.replaced if each.is_reshaped]
+        count = sum(shape is not None for shape in shapes)
+        outputs, values = outputs[: len(outputs) - count], iter(outputs[len(outputs) - count :])
+        is_new = False
+        for each, shape in zip(reshaped, shapes, strict=True):
+            value = None if shape is None else _lastOf(next(values), shape)
+            if value is not None and _typeOf(value) == _typeOf(each.tensor):
+                _copy(value, each.tensor)
+            else:
+                each.put(None if value is None else value.clone())
+                is_new = True
+        return outputs, is_new
+
+
+def _copy(source, target):
+    with wrapping.withoutPull(), torch.no_grad():
+        target.copy_(source)
+
+
+def _lastOf(value, shape):
+    """Of the last micro-batch."""
+    if tuple(value.shape) == shape:
+        return value
+    return value[-shape[0] :] if shape else value[-1]

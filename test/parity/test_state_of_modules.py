@@ -1,0 +1,319 @@
+"""State of modules, as eager PyTorch keeps it: buffers that the program writes between calls, that forward replaces and
+that backward writes; tensors that are nobody's."""
+
+import copy
+import typing
+
+import abele
+import poptorch
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ROWS, WIDTH = 3, 4
+
+
+def options(accumulation=1, strategy=None):
+    opts = abele.Options()
+    opts.Training.gradientAccumulation(accumulation)
+    opts.outputMode(poptorch.OutputMode.All)
+    if strategy is not None:
+        opts.setExecutionStrategy(strategy)
+    return opts
+
+
+def optimizer_of(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+def train(make, *, steps=4, accumulation=1, strategy=None, rows=lambda step: ROWS, between=lambda step, model: None):
+    """Trains one module by Abele and its copy in eager PyTorch: outputs, parameters and buffers must be the same."""
+    torch.manual_seed(0)
+    model = make()
+    twin = copy.deepcopy(model)
+    ours, theirs = optimizer_of(model), optimizer_of(twin)
+    executor = abele.trainingModel(model, options(accumulation, strategy), ours)
+    generator = torch.Generator().manual_seed(1)
+    for step in range(steps):
+        count = rows(step)
+        x, y = (torch.randn(count * accumulation, WIDTH, generator=generator) for _ in range(2))
+        theirs.zero_grad()
+        expected = []
+        for k in range(accumulation):
+            part = slice(k * count, (k + 1) * count)
+            z, loss = twin(x[part], y[part])
+            (loss / accumulation).backward()
+            expected.append(z.detach())
+        theirs.step()
+        assert torch.equal(executor(x, y)[0], torch.cat(expected)), f"step {step}"
+        between(step, model)
+        between(step, twin)
+    executor.copyWeightsToHost()
+    for (name, mine), yours in zip(model.state_dict().items(), twin.state_dict().values(), strict=True):
+        assert torch.equal(mine, yours), name
+    return executor
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(WIDTH, WIDTH)
+        self.register_buffer("scale", torch.ones(()))
+        self.register_buffer("state", torch.zeros(WIDTH))
+
+    def forward(self, x, y):
+        z = self.middle(self.fc(x))
+        return z, F.mse_loss(z, y)
+
+    def middle(self, x):
+        return x * self.scale
+
+
+# --- written between calls --------------------------------------------------------------------------------------------
+def test_buffers_that_the_program_writes_between_calls():
+    def warm(step, model):
+        model.scale.fill_(step + 2.0)
+
+    train(Net, between=warm)
+
+
+class Observed(Net):
+    """Writes one buffer and reads the other."""
+
+    def middle(self, x):
+        self.state.add_(x.detach().mean(0))
+        return x * self.scale + self.state
+
+
+def test_a_buffer_that_both_write():
+    def halve(step, model):
+        model.scale.mul_(0.5)
+        model.state.mul_(0.5)
+
+    train(Observed, between=halve, accumulation=3)
+
+
+def test_written_buffers_of_an_inference_model():
+    model = Observed().eval()
+    twin = copy.deepcopy(model)
+    executor = abele.inferenceModel(model)
+    x, y = torch.randn(ROWS, WIDTH), torch.randn(ROWS, WIDTH)
+    for value in (2.0, 3.0):
+        with torch.no_grad():
+            assert torch.equal(executor(x, y)[0], twin(x, y)[0])
+        for each in (model, twin):
+            each.scale.fill_(value)
+            each.state.zero_()
+
+
+def test_an_argument_that_lies_in_a_written_buffer_is_refused():
+    model = Observed()
+    executor = abele.trainingModel(model, options(), optimizer_of(model))
+    executor(torch.randn(1, WIDTH), torch.randn(1, WIDTH))
+    with pytest.raises(abele.Error, match="E0708 .*forward writes into buffer state"):
+        executor(model.state.view(1, WIDTH), torch.randn(1, WIDTH))
+
+
+# --- replaced by forward ----------------------------------------------------------------------------------------------
+class Running(Net):
+    """Reads the state before it replaces it; backward needs the old one."""
+
+    def __init__(self):
+        super().__init__()
+        self.decay = nn.Parameter(torch.full((WIDTH,), 0.9))
+
+    def middle(self, x):
+        z = x + self.decay * self.state
+        self.state = 0.9 * self.state + x.detach().mean(0)
+        return z + self.state
+
+
+class Reset(Net):
+    """Begins anew in each call, with the shape of the input."""
+
+    def middle(self, x):
+        self.state = torch.zeros_like(x)
+        for _ in range(3):
+            self.state = 0.9 * self.state + x
+        return self.state
+
+
+class Neuron(Net):
+    """Keeps its membrane's potential, which has the input's shape from the first call on."""
+
+    def middle(self, x):
+        if self.state.shape != x.shape:
+            self.state = torch.zeros_like(x)
+        self.state = 0.9 * self.state.detach() + x
+        spikes = (self.state > 0.3).float()
+        self.state = self.state - spikes * 0.3
+        return spikes + self.state
+
+
+class Filled(Net):
+    """A buffer that is None until the first call."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("cache", None, persistent=False)
+
+    def middle(self, x):
+        self.cache = x.detach().sum(0) if self.cache is None else self.cache + x.detach().sum(0)
+        return x + self.cache
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize("make", [Running, Reset])
+def test_buffers_that_forward_replaces(make, accumulation):
+    train(make, accumulation=accumulation)
+
+
+@pytest.mark.parametrize("make", [Reset, Neuron, Filled])
+def test_replaced_buffers_of_other_shapes(make):
+    train(make, rows=lambda step: 2 if step == 2 else ROWS, steps=5)
+
+
+@pytest.mark.parametrize("make", [Running, Neuron])
+def test_replaced_buffers_that_the_program_replaces_too(make):
+    def reset(step, model):
+        model.state = torch.full_like(model.state, 0.25)
+
+    train(make, between=reset)
+
+
+@pytest.mark.parametrize("make", [Running, Neuron])
+def test_replaced_buffers_of_inference_models(make):
+    model = make()
+    twin = copy.deepcopy(model)
+    executor = abele.inferenceModel(model)
+    for _ in range(4):
+        x, y = torch.randn(ROWS, WIDTH), torch.randn(ROWS, WIDTH)
+        with torch.no_grad():
+            assert torch.equal(executor(x, y)[0], twin(x, y)[0])
+    assert torch.equal(executor.model.state, twin.state)
+
+
+class Cut(Net):
+    """State and what reads it in the second stage."""
+
+    def forward(self, x, y):
+        poptorch.Block.start("first", ipu_id=0)
+        x = self.fc(x)
+        poptorch.Block.start("second", ipu_id=1)
+        self.state = 0.9 * self.state + x.detach().mean(0)
+        z = x * self.state
+        return z, F.mse_loss(z, y)
+
+
+def test_a_replaced_buffer_in_a_pipeline():
+    train(Cut, accumulation=4)
+
+
+def test_a_shape_that_the_next_micro_batch_would_read_is_refused():
+    model = Neuron()
+    executor = abele.trainingModel(model, options(accumulation=2), optimizer_of(model))
+    with pytest.raises(abele.Error, match=r"E0108 .*state.*another type") as raised:
+        executor(torch.randn(4, WIDTH), torch.randn(4, WIDTH))
+    assert "[4] becomes" in str(raised.value) and model.state.shape == (WIDTH,)
+
+
+class Tied(Net):
+    def __init__(self):
+        super().__init__()
+        self.other = nn.Module()
+        self.other.register_buffer("same", self.state)
+
+    def middle(self, x):
+        self.state = self.state + 1
+        return x + self.state + self.other.same
+
+
+def test_a_replaced_buffer_with_two_names_is_refused():
+    model = Tied()
+    with pytest.raises(abele.Error, match="E0108 .*under other names"):
+        abele.trainingModel(model, options(), optimizer_of(model))(torch.randn(2, WIDTH), torch.randn(2, WIDTH))
+
+
+@pytest.mark.parametrize("make", [Running, Reset])
+def test_poptorch_refuses_replaced_buffers(make):
+    model = make()
+    with pytest.raises(poptorch.Error, match="E0108 .*forward replaced state"):
+        poptorch.trainingModel(model, optimizer=optimizer_of(model))(torch.randn(2, WIDTH), torch.randn(2, WIDTH))
+
+
+# --- written while forward runs again ---------------------------------------------------------------------------------
+class Normalised(Net):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(WIDTH)
+
+    def middle(self, x):
+        return checkpoint(self.norm, x, use_reentrant=False)
+
+
+class Listened(Net):
+    """A hook of backward writes what forward reads."""
+
+    def middle(self, x):
+        z = x * (1 + self.state)
+
+        def listen(gradient):
+            self.state.add_(gradient.detach().abs().sum(0))
+
+        z.register_hook(listen)
+        return z
+
+
+STRATEGIES = {
+    "one stage": lambda: None,
+    "1f1b": lambda: poptorch.PipelinedExecution().schedule("1f1b"),
+    "sharded": poptorch.ShardedExecution,
+}
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("make", [Normalised, Listened])
+def test_buffers_that_backward_writes(make, strategy, accumulation):
+    train(make, accumulation=accumulation, strategy=STRATEGIES[strategy]())
+
+
+def test_what_other_micro_batches_would_see_is_refused():
+    model = Normalised()
+    strategy = poptorch.PipelinedExecution().schedule("gpipe")
+    with pytest.raises(abele.Error, match="E0403 .*running_mean"):
+        abele.trainingModel(model, options(2, strategy), optimizer_of(model))(
+            torch.randn(4, WIDTH), torch.randn(4, WIDTH)
+        )
+
+
+# --- nobody's tensors -------------------------------------------------------------------------------------------------
+class Constants(typing.NamedTuple):
+    leak: torch.Tensor
+
+
+class Learned(Net):
+    def __init__(self):
+        super().__init__()
+        self.constants = Constants(nn.Parameter(torch.tensor(0.5)))
+
+    def middle(self, x):
+        return x * self.constants.leak
+
+
+def test_a_tensor_that_requires_a_gradient_and_is_no_parameter_is_computed_with(capfd):
+    train(Learned)
+    assert "constants[0]" in capfd.readouterr().err
+
+
+def test_parameters_that_overlap_in_part_are_refused():
+    memory = torch.randn(3 * WIDTH)
+    model = Net()
+    model.left, model.right = nn.Parameter(memory[: 2 * WIDTH]), nn.Parameter(memory[WIDTH:])
+    model.middle = lambda x: x + model.left.view(2, WIDTH)[0] * model.right.view(2, WIDTH)[1]
+    with pytest.raises(abele.Error, match="E0105 .*part of its memory"):
+        abele.trainingModel(model, options(), optimizer_of(model))(torch.randn(2, WIDTH), torch.randn(2, WIDTH))
