@@ -16,7 +16,9 @@ class WeightSync:
     def copyWeightsToHost(self):
         """Copies parameters and buffers from the device into the model's tensors, and the state of a plain torch
         optimizer into the optimizer, so that its state_dict() is complete."""
+        self._followBuffers()
         self._native.download(with_state=not self._reads_weights_only)
+        self._wrapReplaced()
 
     def copyWeightsToHostIfNeeded(self):
         """Copies the weights to the host if the device has newer ones. Returns: True if it copied."""
@@ -53,10 +55,15 @@ class WeightSync:
     @oneAtATime
     def copyWeightsToDevice(self):
         """Copies the model's parameters and buffers to the device. Device progress that was not read is lost."""
+        self._followBuffers()
         self._native.upload()
-        if self._training:
+        self._wrapReplaced()
+
+    def _wrapReplaced(self):
+        """Tensors that were put in place of others ask for the newest weights, too."""
+        if self._training and self._has_model:
             with wrapping.withoutPull():
-                wrapping.wrapTensors(self._model, self)  # those that were put in place of others
+                wrapping.wrapTensors(self._model, self)
 
     @oneAtATime
     def copyNamedBuffersToDevice(self):

@@ -108,7 +108,8 @@ class ModuleSource:
 
     def typeText(self, tensor):
         """Type and shape, for messages."""
-        return typeText(tensor)
+        with wrapping.withoutPull():
+            return typeText(tensor)
 
     def trainers(self):
         """Native models that train some of the tensors."""

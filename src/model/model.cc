@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <set>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -73,6 +75,17 @@ void noteFloat64(const Session& session) {
   const auto is_wide = [](const exe::Slot& slot) { return slot.type.dtype == DType::kFloat64; };
   if (std::ranges::any_of(session.executable().slots, is_wide))
     note(log::Level::kWarn, "forward computes in float64: its results are narrowed to float32");
+}
+
+/// By name, the types of the model's tensors that the program uses.
+std::unordered_map<std::string_view, const Type*> compiledTypes(const Session& session) {
+  const exe::Executable& executable = session.executable();
+  std::unordered_map<std::string_view, const Type*> types;
+  for (const exe::External& external : executable.externals) {
+    const bool is_model = external.kind == exe::ExternalKind::kParameter || external.kind == exe::ExternalKind::kBuffer;
+    if (is_model && external.slot >= 0) types.emplace(external.name, &executable.slots[external.slot].type);
+  }
+  return types;
 }
 
 constexpr const char* kNeedsModule =
@@ -220,11 +233,12 @@ std::shared_ptr<Model::ModelProgram> Model::compileProgram(const std::vector<at:
   next->session = std::make_unique<Session>(options);  // refuses options before anything is claimed
   const std::vector<Turns::Turn> turns = claimModule(source_->tensors());
   next->tensors = source_->tensors();
+  noteFormer(next->tensors);
   next->captured = source_->capture(form, next->tensors, [&](Program& program) -> Session& {
     program.model = modelOf(next->tensors);
     program.meta = metaOf(next->tensors);
     program.poll = poll_;
-    next->session->compile(program, inputs, optimizer_.spec(next->tensors));
+    next->session->compile(program, inputs, optimizer_.spec(withFormer(next->tensors)));
     if (!options.profile.path.empty()) next->profile.emplace(options.profile, *next->session);
     return *next->session;
   });
@@ -265,7 +279,7 @@ bool Model::use(const std::shared_ptr<ModelProgram>& next) {
     if (rules_.training) {
       if (stale_) download();
       next->session->takeStoredState(program_->session->storedState());
-      next->session->setOptimizer(optimizer_.spec(next->tensors));
+      next->session->setOptimizer(optimizer_.spec(withFormer(next->tensors)));
     } else if (!isBehind()) {
       copyWrittenToHost(*program_->session);
     }
@@ -429,6 +443,7 @@ Session& Model::adopt(Adopted adopted) {
   for (const WrittenArgument& each : adopted.program.written)
     next->captured.written.push_back(static_cast<size_t>(each.argument));
   next->tensors = std::move(adopted.tensors);
+  noteFormer(next->tensors);
   next->session = std::make_unique<Session>(options);
   const std::vector<Turns::Turn> turns = claimModule(next->tensors);
   next->session->load(std::move(adopted.program), modelOf(next->tensors), poll_, metaOf(next->tensors));
@@ -488,40 +503,59 @@ void Model::takeAwaited(Session& session) {
 }
 
 // --- weights ---------------------------------------------------------------------------------------------------------
-std::vector<std::pair<const NamedTensor*, at::Tensor>> Model::replaced(const ModelProgram& program) {
-  std::vector<std::pair<const NamedTensor*, at::Tensor>> found;
+void Model::followNames(ModelProgram& program, bool keeps_values) {
+  std::vector<std::pair<NamedTensor*, at::Tensor>> replaced;
   size_t at = 0;  // where the next one is, unless the module has others than it had
-  for (const NamedTensor& now : source_->tensors()) {
-    requireMemory(now.tensor, now.name);
-    const auto begin = program.tensors.begin() + static_cast<ptrdiff_t>(std::min(at, program.tensors.size()));
-    auto own = begin != program.tensors.end() && begin->name == now.name
-                   ? begin
-                   : std::ranges::find(program.tensors, now.name, &NamedTensor::name);
-    if (own == program.tensors.end()) continue;
-    at = static_cast<size_t>(own - program.tensors.begin()) + 1;
-    if (!own->tensor.is_same(now.tensor)) found.emplace_back(&*own, now.tensor);
+  const std::vector<NamedTensor> now = source_->tensors();
+  const auto types = compiledTypes(*program.session);
+  for (NamedTensor& own : program.tensors) {
+    auto next = at < now.size() && now[at].name == own.name ? now.begin() + static_cast<ptrdiff_t>(at)
+                                                            : std::ranges::find(now, own.name, &NamedTensor::name);
+    const bool is_gone = next == now.end();
+    if (!is_gone) at = static_cast<size_t>(next - now.begin()) + 1;
+    const auto compiled = types.find(own.name);
+    if (compiled == types.end() || (is_gone && program.is_final)) continue;
+    if (!is_gone) requireMemory(next->tensor, own.name);
+    const bool has_dtype = !is_gone && static_cast<DType>(next->tensor.scalar_type()) == compiled->second->dtype;
+    if (has_dtype && own.tensor.is_same(next->tensor)) continue;
+    const bool fits = has_dtype && own.tensor.sizes() == next->tensor.sizes();
+    if (!fits && std::ranges::count(program.captured.reshaped, own.name) > 0) continue;
+    ABELE_REQUIRE(fits, E0704,
+                  {.what = cat(own.name, " differs from the tensor that the model was compiled with"),
+                   .found = is_gone ? "no tensor of this name" : source_->typeText(next->tensor),
+                   .expected = has_dtype || is_gone ? source_->typeText(own.tensor) : compiled->second->str(),
+                   .remedy = "call destroy() before the next call, so that the model is compiled again"});
+    replaced.emplace_back(&own, next->tensor);
   }
-  return found;
+  const at::NoGradGuard no_grad;
+  for (const auto& [own, tensor] : replaced) {
+    // What devices share is here; what they have copies of comes in place of this.
+    if (keeps_values && !tensor.is_meta() && !own->tensor.is_meta()) tensor.detach().copy_(own->tensor.detach());
+    own->tensor = tensor;
+  }
+}
+
+std::vector<NamedTensor> Model::withFormer(const std::vector<NamedTensor>& tensors) const {
+  std::vector<NamedTensor> all = former_;
+  all.insert(all.end(), tensors.begin(), tensors.end());
+  return all;
+}
+
+void Model::noteFormer(const std::vector<NamedTensor>& tensors) {
+  for (const NamedTensor& each : tensors) {
+    const auto isKnown = [&](const NamedTensor& known) { return known.tensor.is_same(each.tensor); };
+    if (each.is_parameter && std::ranges::none_of(former_, isKnown)) former_.push_back({each.name, each.tensor, true});
+  }
 }
 
 void Model::download(ModelProgram& program) {
-  const auto others = replaced(program);
+  followNames(program, /*keeps_values=*/true);
   // What only another training changes is newer on the host than here.
   sharesWithTrainings() ? copyWrittenToHost(*program.session) : program.session->copyWeightsToHost();
-  const at::NoGradGuard no_grad;
-  for (const auto& [own, now] : others) now.detach().copy_(own->tensor.detach());
 }
 
 void Model::upload(ModelProgram& program) {
-  const at::NoGradGuard no_grad;
-  for (const auto& [own, now] : replaced(program)) {
-    ABELE_REQUIRE(own->tensor.sizes() == now.sizes() && own->tensor.scalar_type() == now.scalar_type(), E0704,
-                  {.what = cat(own->name, " differs from the tensor that the model was compiled with"),
-                   .found = source_->typeText(now),
-                   .expected = source_->typeText(own->tensor),
-                   .remedy = "call destroy() before the next call, so that the model is compiled again"});
-    own->tensor.detach().copy_(now.detach());
-  }
+  followNames(program, /*keeps_values=*/false);
   program.session->copyWeightsToDevice();
   if (program.captured.frozen) program.captured.frozen->noteUpload(source_->tensors());
 }
@@ -597,7 +631,13 @@ Turns::Turn Model::turnOf(Sharing& other) const {
 }
 
 void Model::pullBeforeTheEnd() {
-  if (program_ && !program_->session->isOfParent()) pullIfStale();
+  if (!program_ || program_->session->isOfParent()) return;
+  try {
+    pullIfStale();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::E0704) throw;  // the module has lost tensors, and so has their values
+    log::warn("weights of a training model were not copied back: ", error.what());
+  }
 }
 
 }  // namespace abele::host

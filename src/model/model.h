@@ -297,8 +297,12 @@ class Model {
   /// was compiled with: their values are what counts.
   void download(ModelProgram& program);
   void upload(ModelProgram& program);
-  /// (what the program knows, what the module has in its place by now)
-  std::vector<std::pair<const NamedTensor*, at::Tensor>> replaced(const ModelProgram& program);
+  /// The tensors that the module has by now under the names of the program's become the program's. keeps_values: with
+  /// what the devices have. Throws E0704 for a name that is gone or has another shape; then nothing has changed.
+  void followNames(ModelProgram& program, bool keeps_values);
+  /// Tensors of the module, as an optimizer may know them: behind parameters that had their names before.
+  std::vector<NamedTensor> withFormer(const std::vector<NamedTensor>& tensors) const;
+  void noteFormer(const std::vector<NamedTensor>& tensors);
 
   const std::unique_ptr<ModuleSource> source_;
   const Rules rules_;
@@ -307,6 +311,7 @@ class Model {
   OptimizerSync optimizer_;
   std::vector<std::shared_ptr<ModelProgram>> programs_;
   std::shared_ptr<ModelProgram> program_;  // of the last call
+  std::vector<NamedTensor> former_;        // parameters that programs were compiled with
   std::optional<TrainedState> awaited_;    // of a checkpoint, for the first program
   std::shared_ptr<TraceFile> trace_;       // null: nobody asked for one
   int64_t traced_calls_left_ = 0;
