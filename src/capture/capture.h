@@ -129,6 +129,9 @@ struct Recording {
   /// The line of the last operator whose result the program still holds though it does not return it; "" where there is
   /// none. Only of contents that may differ between micro-batches. Empty in a nested capture.
   std::string held_result;
+  /// The first operator that draws after torch's default generator was seeded, or given a state from elsewhere: the
+  /// program, or another thread, did so. "": none does. Empty on accelerators, where it is E0106 at once.
+  std::string seeded_at;
   std::vector<ir::ValueId> kept;  // base values that keepValue() named
   std::vector<bool> varies = {};  // by base value: may it differ between micro-batches?
   /// The contents of values that may not, where an operator reads them.

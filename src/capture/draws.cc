@@ -75,6 +75,16 @@ std::optional<BodyDraws>& told() {
 
 void tellDraws(const BodyDraws& draws) { told() = draws; }
 
+Message seededText(const std::string& at) {
+  return {.what = "a random operator outside the model's random stream",
+          .at = at,
+          .found = "a generator that was seeded or replaced inside forward",
+          .remedy = cat("seed before the call (",
+                        inLanguage("poptorch.Options().randomSeed, torch.manual_seed",
+                                   "abele::Options::randomSeed, torch::manual_seed"),
+                        "), not in forward")};
+}
+
 bool Draws::mayDraw(const c10::OperatorHandle& op) {
   return op.hasTag(at::Tag::nondeterministic_seeded) || generatorArgument(op) >= 0;
 }
@@ -104,7 +114,8 @@ bool Draws::isDefault(const at::Generator& generator) const {
 
 /// Moves the stream back where the program has put the default generator back.
 void Draws::followDefault() {
-  if (!mark_ || mark_->follow() || std::exchange(has_warned_, true)) return;
+  if (!mark_ || mark_->follow() || !seeded_at_.empty()) return;
+  seeded_at_ = position_.str();
   log::warn(
       "torch's default generator was seeded, or given a state from elsewhere, while forward was captured: if forward "
       "did so, it has no effect, for it draws from the stream of the device: use ",
@@ -237,9 +248,15 @@ bool Draws::tryOut(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   return true;
 }
 
-void Draws::finish(Recording& recording) const {
+void Draws::finish(Recording& recording) {
   ir::Graph& graph = recording.graph;
-  const RandomStream::Place& total = stream_.total();
+  const bool draws = recorded_.draws != 0 || recorded_.normals.count != 0;
+  if (draws) followDefault();
+  recording.seeded_at = seeded_at_;
+  // Where the next micro-batch goes on: before the last draw, where the program has put the stream back.
+  const std::optional<RandomStream::Place> end = stream_.placeNow();
+  requirePlace(end || !draws);
+  const RandomStream::Place total = end.value_or(RandomStream::Place());
   graph.random_draws = total.draws;
   graph.normals = {.count = total.normals, .spare = total.spare};
   for (const Own& own : own_) {
@@ -266,14 +283,7 @@ void Draws::finish(Recording& recording) const {
 }
 
 void Draws::requirePlace(bool holds) const {
-  ABELE_REQUIRE(holds, E0106,
-                {.what = "a random operator outside the model's random stream",
-                 .at = position_.str(),
-                 .found = "a generator that was seeded or replaced inside forward",
-                 .remedy = cat("seed before the call (",
-                               inLanguage("poptorch.Options().randomSeed, torch.manual_seed",
-                                          "abele::Options::randomSeed, torch::manual_seed"),
-                               "), not in forward")});
+  if (!holds) throwUser(ErrorCode::E0106, seededText(position_.str()));
 }
 
 void Draws::requireAgain(bool holds) const {

@@ -18,6 +18,9 @@
 namespace abele::capture {
 
 /// Threads: one at a time, as Recorder.
+/// The text of an error: an operator at this place draws after the program has seeded or replaced the generator.
+Message seededText(const std::string& at);
+
 class Draws {
  public:
   /// decompose: records what an operator calls instead of it. The request outlives it.
@@ -37,7 +40,7 @@ class Draws {
   /// Runs an operator that another one calls while that one is tried out; false: none is.
   bool tryOut(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   /// Says in the finished recording what a micro-batch draws. Throws E0106.
-  void finish(Recording& recording) const;
+  void finish(Recording& recording);
 
  private:
   /// A generator of the program's own. Nodes name it by its number: its place here and one.
@@ -68,7 +71,7 @@ class Draws {
   const RunOperator decompose_;
   BodyDraws recorded_;  // of the nodes so far
   bool is_trying_ = false;
-  bool has_warned_ = false;  // that a seed has no effect
+  std::string seeded_at_;  // the first operator that draws after a seed, which has no effect
 };
 
 }  // namespace abele::capture

@@ -165,7 +165,6 @@ void RandomStream::advance(const BodyDraws& drawn) {
   end.draws += drawn.draws;
   end.normals += drawn.normals.count;
   places_[hashOf(generator_)] = end;
-  if (end.draws >= total_.draws && end.normals >= total_.normals) total_ = end;
 }
 
 }  // namespace abele::capture

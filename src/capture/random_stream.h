@@ -85,8 +85,6 @@ class RandomStream {
   std::optional<Place> placeNow() const;
   /// The operator drew this many.
   void advance(const BodyDraws& drawn);
-  /// Of the micro-batch.
-  const Place& total() const { return total_; }
 
  private:
   at::Generator copyNow() const;
@@ -98,7 +96,6 @@ class RandomStream {
   at::Generator before_;
   std::unordered_map<uint64_t, Place> places_;  // by the hash of a state of the generator
   std::optional<Place> place_ = Place();
-  Place total_;
 };
 
 }  // namespace abele::capture

@@ -12,6 +12,8 @@
 
 #include "base/arg_text.h"
 #include "base/cat.h"
+#include "base/error.h"
+#include "capture/draws.h"
 #include "capture/type_bridge.h"
 
 namespace abele::capture {
@@ -203,6 +205,11 @@ std::string textOf(const at::Tensor& flat) {
 
 std::optional<Parting> compare(const Recording& first, const Recording& second) {
   return Comparison(first, second).run();
+}
+
+void requireUnseeded(const Recording& first, const Recording& second) {
+  if (!first.seeded_at.empty() && first.seeded_at == second.seeded_at)
+    throwUser(ErrorCode::E0106, seededText(first.seeded_at));
 }
 
 ContentsPrint printOf(const at::Tensor& given) {

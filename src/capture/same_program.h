@@ -19,6 +19,10 @@ struct Parting {
 /// Request::prints_contents.
 std::optional<Parting> compare(const Recording& first, const Recording& second);
 
+/// Throws E0106 where forward seeds torch's default generator in both and draws after it. Another thread, which may seed
+/// it as well, does not do so twice at that place.
+void requireUnseeded(const Recording& first, const Recording& second);
+
 /// The type and the elements, in their order.
 ContentsPrint printOf(const at::Tensor& tensor);
 

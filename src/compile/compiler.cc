@@ -105,10 +105,12 @@ bool requireSameAgain(const CompileRequest& request, at::Generator& generator, c
   const std::string drawn = request.program.draws ? request.program.draws() : std::string();
   const CaptureCheck check = request.options.checks_capture;
   if (drawn.empty() && check == CaptureCheck::kOff) return false;
-  const std::optional<capture::Parting> parting = [&] {
+  const capture::Recording again = [&] {
     const log::Silence silence;  // the first one has warned
-    return capture::compare(first, record(request.program, request.options, request.inputs, generator));
+    return record(request.program, request.options, request.inputs, generator);
   }();
+  if (check == CaptureCheck::kRequires) capture::requireUnseeded(first, again);
+  const std::optional<capture::Parting> parting = capture::compare(first, again);
   if (!parting && !drawn.empty())
     log::warn("numbers were drawn from ", drawn,
               " while forward was captured, and a second call gave the same program: if forward drew them, what they "

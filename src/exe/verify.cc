@@ -203,25 +203,23 @@ class Verifier {
       checkWritten(slot, i, where);
     }
     require(i.source >= -1 && i.source < size(exe_.sources), where, ": source ", i.source);
+    const auto isCount = [](int64_t number) { return number >= 0 && number <= kMaxDraws; };
     if (ownGenerator(i.args) > 0) {
-      const auto isCount = [](int64_t number) { return number >= 0 && number <= kMaxDraws; };
       require(
           isCount(i.random_draws) && isCount(i.random_offset) && isCount(i.normals.count) && isCount(i.normals.before),
           where, ": draws of a generator of the program's own at no place");
       return;
     }
     const Normals& own = i.normals;
-    require(own.count >= 0 && own.count <= exe_.normals.count && own.before >= 0 &&
-                own.before <= exe_.normals.count - own.count,
-            where, ": ", own.count, " normal numbers behind ", own.before);
+    require(isCount(own.count) && isCount(own.before), where, ": ", own.count, " normal numbers behind ", own.before);
     const bool is_known = own.before > 0 ? own.spare >= 0 && own.spare <= i.random_offset
                                          : own.spare <= 0 && own.spare >= -exe_.random_draws;
     require(own.count == 0 ? own.spare == 0 : is_known && i.random_draws >= 0, where, ": a spare of draw ", own.spare);
     require(i.random_draws >= 0 || !i.isRandom(), where, ": random without a place");
     if (i.random_draws < 0) return;
-    require(i.random_offset >= 0 && i.random_draws <= exe_.random_draws &&
-                i.random_offset <= exe_.random_draws - i.random_draws,
-            where, ": ", i.random_draws, " random draws from ", i.random_offset);
+    // A program may put the stream back: it may lie behind where the next micro-batch goes on.
+    require(isCount(i.random_draws) && isCount(i.random_offset), where, ": ", i.random_draws, " random draws from ",
+            i.random_offset);
   }
 
   // Slots, in ascending order.

@@ -214,20 +214,18 @@ void checkDirections(Check& c) {
 }
 
 void checkRandom(Check& c) {
-  const Normals& all = c.graph.normals;
   for (const Node& node : c.graph.nodes) {
+    const Normals& own = node.normals;
     if (ownGenerator(node.args) > 0) {
-      if (node.random_draws < 0 || node.random_offset < 0 || node.normals.count < 0 || node.normals.before < 0)
+      if (node.random_draws < 0 || node.random_offset < 0 || own.count < 0 || own.before < 0)
         c.found(nodeText(node), " draws of a generator of the program's own at no place");
       continue;
     }
-    if (node.random_draws >= 0 &&
-        (node.random_offset < 0 || node.random_offset + node.random_draws > c.graph.random_draws))
-      c.found(nodeText(node), " draws ", node.random_draws, " numbers at ", node.random_offset, " of ",
-              c.graph.random_draws);
-    const Normals& own = node.normals;
-    if (own.count < 0 || own.before < 0 || own.before + own.count > all.count)
-      c.found(nodeText(node), " draws ", own.count, " normal numbers behind ", own.before, " of ", all.count);
+    // A program may put the stream back: what one draws may lie behind where the next micro-batch goes on.
+    if (node.random_draws >= 0 && node.random_offset < 0)
+      c.found(nodeText(node), " draws ", node.random_draws, " numbers at ", node.random_offset);
+    if (own.count < 0 || own.before < 0)
+      c.found(nodeText(node), " draws ", own.count, " normal numbers behind ", own.before);
     if (own.count > 0 && (own.spare > std::max<int64_t>(node.random_offset, 0) || own.spare < -c.graph.random_draws))
       c.found(nodeText(node), " draws normal numbers at ", node.random_offset, " and finds a spare of ", own.spare);
   }

@@ -77,9 +77,10 @@ TEST(Verify, DirectionsGoOneWay) {
             "node 0 aten::a has direction bwd in a graph for inference\n");
 }
 
-TEST(Verify, RandomDrawsLieInside) {
-  EXPECT_EQ(findings("%0: f32[] = aten.rand() {draws=4, offset=8}\n", Form::kCaptured, "graph @g {draws=8} {\n"),
-            "node 0 aten::rand draws 4 numbers at 8 of 8\n");
+TEST(Verify, RandomDrawsHaveAPlace) {
+  EXPECT_EQ(findings("%0: f32[] = aten.rand() {draws=4, offset=-1}\n", Form::kCaptured, "graph @g {draws=8} {\n"),
+            "node 0 aten::rand draws 4 numbers at -1\n");
+  EXPECT_EQ(findings("%0: f32[] = aten.rand() {draws=4, offset=8}\n", Form::kCaptured, "graph @g {draws=8} {\n"), "");
 }
 
 TEST(Verify, FormsAddRules) {

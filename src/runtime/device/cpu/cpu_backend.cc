@@ -87,7 +87,7 @@ class CpuBackendImpl final : public CpuBackend {
     const c10::InferenceMode no_autograd;
     gradients_.large = gradients_.all = 0;
     gradients_.overflowed = false;
-    if (executable_.isRandom())
+    if (is_random_)
       for (RandomStream& stream : streams_) stream.begin(start_);
     for (Own& own : own_) beginOwn(own);
     for (Saved& saved : restored_) copyInto(saved.copy, slots_.tensor(saved.slot, 0));
@@ -293,6 +293,7 @@ class CpuBackendImpl final : public CpuBackend {
     releasePages(page, begin + executable_.slots[slot].type.extentBytes() - page);
   }
   const exe::Instruction* findVarying() const;
+  bool drawsAny() const;
   [[noreturn]] void refuseVarying(const exe::Instruction& instruction) const;
   void fillInitial();
   void findRestored();
@@ -315,13 +316,21 @@ class CpuBackendImpl final : public CpuBackend {
   Agreement agreement_;           // with other processes
   StepAgreement step_agreement_;  // with those that hold other stages
   StepProfile profile_;
-  at::Generator start_;                                 // where the next step's micro-batch 0 starts
+  at::Generator start_;  // where the next step's micro-batch 0 starts
+  const bool is_random_ = drawsAny();
   std::vector<Saved> restored_;                         // what a failed step has to give back
   std::vector<std::vector<at::Tensor>> bound_outputs_;  // of this step, where other processes get them
   std::vector<at::Tensor> bound_inputs_;                // keeps the caller's memory (or dense copies of it) alive
 };
 
 /// An operator whose operands' values say how much it draws.
+// A program may draw and put the stream back.
+bool CpuBackendImpl::drawsAny() const {
+  return std::ranges::any_of(executable_.segments, [](const exe::Segment& segment) {
+    return std::ranges::any_of(segment.instructions, &exe::Instruction::isRandom);
+  });
+}
+
 const exe::Instruction* CpuBackendImpl::findVarying() const {
   for (const exe::Segment& segment : executable_.segments)
     for (const exe::Instruction& instruction : segment.instructions)
