@@ -55,14 +55,29 @@ def _withoutValues(original):
     return text
 
 
-def _refuseFunctions(operator, *args, **kwargs):
+_AS_OPERATORS = ("flex_attention",)  # whose functions torch calls in eager, with operators of tensors
+
+
+def _callFunctions(operator, *args, **kwargs):
     """torch.cond, while_loop and their kin do not reach the dispatcher as operators of tensors do."""
+    if operator.name() in _AS_OPERATORS:
+        return operator.dispatch(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
     raise userError(
         "E0106",
         f"torch's operator {operator} takes functions, and cannot be captured",
         expected="operators that take tensors and numbers",
         remedy="poptorch.cond, poptorch.for_loop (inference), or compute both ways and choose with torch.where",
     )
+
+
+class _OrCaptures:
+    """A flag of torch that is also set on a thread that captures."""
+
+    def __init__(self, original):
+        self._original = original
+
+    def __bool__(self):
+        return bool(self._original) or isCapturing()
 
 
 @contextlib.contextmanager
@@ -255,7 +270,7 @@ def _rulesFor(model, options, policy, training):
         addLosses(rules)
     _addValueSteering(rules, model)
     rules.add(torch.Tensor.__repr__, _withoutValues)
-    rules.addOfKind(torch._ops.HigherOrderOperator, _refuseFunctions)
+    rules.addOfKind(torch._ops.HigherOrderOperator, _callFunctions)
     return rules
 
 
@@ -280,6 +295,8 @@ def aroundProgram(model, options, around, policy, *, training):
             stack.enter_context(exchanged(torch.compiler, "is_compiling", _asCompiler))
         if not training and any(isinstance(module, _FAST_IN_INFERENCE) for module in model.modules()):
             stack.enter_context(exchanged(overrides, "has_torch_function", _asWithoutRules))
+        if flex := sys.modules.get("torch.nn.attention.flex_attention"):  # it compiles what it calls, but for debugging
+            stack.enter_context(exchanged(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", _OrCaptures))
         stack.enter_context(rules)
         stack.enter_context(notedDraws())
         yield

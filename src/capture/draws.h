@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "capture/boxed_call.h"
 #include "capture/capture.h"
 #include "capture/default_mark.h"
@@ -17,10 +19,10 @@
 
 namespace abele::capture {
 
-/// Threads: one at a time, as Recorder.
 /// The text of an error: an operator at this place draws after the program has seeded or replaced the generator.
 Message seededText(const std::string& at);
 
+/// Threads: one at a time, as Recorder.
 class Draws {
  public:
   /// decompose: records what an operator calls instead of it. The request outlives it.
