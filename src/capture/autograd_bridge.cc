@@ -200,6 +200,11 @@ void freeSaved(const at::Tensor& result, uint64_t first) {
     if (node->thread_id() == thread && node->sequence_nr() >= first) node->release_variables();
 }
 
+std::string currentFunctionName() {
+  const auto node = torch::autograd::get_current_node();
+  return node ? node->name() : std::string();
+}
+
 int64_t currentFunctionSequence() {
   const auto node = torch::autograd::get_current_node();
   // Gradient accumulators carry the largest number and belong to no operator of forward.

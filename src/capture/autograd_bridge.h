@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -36,5 +37,7 @@ void freeSaved(const at::Tensor& result, uint64_t first);
 
 /// Sequence number of the autograd function that runs now on this thread; -1 outside of one.
 int64_t currentFunctionSequence();
+/// Its name, as "MulBackward0"; "" outside of one.
+std::string currentFunctionName();
 
 }  // namespace abele::capture

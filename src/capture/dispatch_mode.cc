@@ -13,6 +13,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/dispatch/ObservedOperators.h>
 #include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
 #include <c10/core/SafePyObject.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -204,6 +205,7 @@ bool isSeen(const Entry& entry, const at::RecordFunction& function, const c10::O
 }
 
 bool isShownFormula(const char* running) {
+  if (std::string_view(running).starts_with("ProdBackward") && !c10::GradMode::is_enabled()) return false;
   static constexpr const char* table[] = {
 #define ABELE_SHOWN_FORMULA(name) name,
 #include "capture/shown_formulas.def"

@@ -36,7 +36,7 @@ Recorder::Recorder(const Request& request)
       draws_(request, &position_, &nodes_, [this](const auto& op, auto* stack) { decompose(op, stack); }),
       reads_(request, &position_, &table_, &writer_, &values_, &inputs_, &locks_,
              [this](const auto& op, auto* stack) { record(op, stack); }),
-      rewrites_(request.training, request.strides_groups, &position_, &values_, &lazy_copies_,
+      rewrites_(request.training, request.strides_groups, &position_, &values_, &locks_, &lazy_copies_,
                 [this](const auto& op, auto* stack) { record(op, stack); }) {
   recording_.graph.training = request.training;
   for (size_t i = 0; i < request.model.size(); ++i) {
@@ -87,6 +87,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (Rewrites::isOnMetaDevice(op, *stack)) return op.callBoxed(stack);
   // Torch decomposes composite operators before the mode sees them, except where no tensor asks for autograd.
   if (isComposite(op)) return decompose(op, stack);
+  if (rewrites_.answerProdGradient(stack)) return;
   reads_.beforeOperator(stack);
   if (Reads::isRead(position_.op_name)) return reads_.answer(op, stack);
   if (rewrites_.recordAnother(op, stack)) return;

@@ -5,11 +5,13 @@
 #include <unordered_map>
 #include <vector>
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/max.h>
 #include <c10/core/GradMode.h>
 
 #include "base/error.h"
 #include "capture/arguments.h"
+#include "capture/autograd_bridge.h"
 #include "capture/linear_layers.h"
 
 namespace abele::capture {
@@ -125,8 +127,9 @@ bool Rewrites::isOnMetaDevice(const c10::OperatorHandle& op, const torch::jit::S
 // --- another operator in its place -----------------------------------------------------------------------------------
 
 bool Rewrites::recordAnother(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  return recordLazyView(stack) || recordInFloat32(op, stack) || recordWithWiderStatistics(op, stack) ||
-         recordWithStridedGroups(op, stack) || recordWithFixedShapes(stack) || recordWithGradMode(stack);
+  return recordLazyView(stack) || recordProdGradient(op, stack) || recordInFloat32(op, stack) ||
+         recordWithWiderStatistics(op, stack) || recordWithStridedGroups(op, stack) || recordWithFixedShapes(stack) ||
+         recordWithGradMode(stack);
 }
 
 // What eager would see through the view when either side is written later is refused then.
@@ -135,6 +138,36 @@ bool Rewrites::recordLazyView(torch::jit::Stack* stack) {
   const at::Tensor source = stack->back().toTensor();
   record_(materialised(position_.op_name), stack);
   lazy_copies_.add(source, stack->back().toTensor());
+  return true;
+}
+
+namespace {
+
+bool isInProdGradient() { return !c10::GradMode::is_enabled() && currentFunctionName().starts_with("ProdBackward"); }
+
+}  // namespace
+
+bool Rewrites::answerProdGradient(torch::jit::Stack* stack) const {
+  const bool finds = position_.op_name == "aten::nonzero", reads = position_.op_name == "aten::_local_scalar_dense";
+  if ((!finds && !reads) || !isInProdGradient()) return false;
+  const at::Tensor zeros = stack->back().toTensor();
+  stack->back() = finds ? c10::IValue(at::empty({0, zeros.dim()}, zeros.options().dtype(at::kLong))) : c10::IValue(0);
+  return true;
+}
+
+// grad * (product / factors).conj(), where no factor is zero.
+bool Rewrites::recordProdGradient(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const bool divides = position_.op_name == "aten::div.Tensor", ends = position_.op_name == "aten::mul.Tensor";
+  if ((!divides && !(ends && product_.defined())) || !isInProdGradient()) return false;
+  if (divides) {
+    product_ = argumentAt(op, *stack, 0).toTensor();
+    factors_ = argumentAt(op, *stack, 1).toTensor();
+    return false;
+  }
+  stack->back() = std::exchange(factors_, {});
+  stack->emplace_back(std::exchange(product_, {}));
+  const Locks::Unlocked unlocked(locks_, *stack, 3);
+  record_(c10::Dispatcher::singleton().findSchemaOrThrow("abele_torch::prod_backward", ""), stack);
   return true;
 }
 

@@ -9,6 +9,7 @@
 
 #include "capture/boxed_call.h"
 #include "capture/lazy_copies.h"
+#include "capture/locks.h"
 #include "capture/values.h"
 
 namespace abele::capture {
@@ -18,12 +19,13 @@ class Rewrites {
  public:
   /// record: records one more operator, as if the program had called it.
   /// strides_groups: as Request::strides_groups.
-  Rewrites(bool training, bool strides_groups, Position* position, const Values* values, LazyCopies* lazy_copies,
-           RunOperator record)
+  Rewrites(bool training, bool strides_groups, Position* position, const Values* values, Locks* locks,
+           LazyCopies* lazy_copies, RunOperator record)
       : training_(training),
         strides_groups_(strides_groups),
         position_(*position),
         values_(*values),
+        locks_(*locks),
         lazy_copies_(*lazy_copies),
         record_(std::move(record)) {}
 
@@ -32,6 +34,9 @@ class Rewrites {
   /// Does the operator take or make a tensor without memory? Forward-mode derivatives ask such tensors for shapes, and
   /// no value comes out of them.
   static bool isOnMetaDevice(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  /// Answers what the gradient of prod asks about zeros in its input: there are none. What it computes then is recorded
+  /// as one operator, which asks the values of each micro-batch. Returns whether it did.
+  bool answerProdGradient(torch::jit::Stack* stack) const;
   /// Records another operator in the place of one that is not recorded itself. Returns whether it did.
   bool recordAnother(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   /// Throws E0101 for an operator whose result has another shape for other values. keeps: may the program keep the
@@ -43,6 +48,7 @@ class Rewrites {
 
  private:
   bool recordLazyView(torch::jit::Stack* stack);
+  bool recordProdGradient(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   bool recordWithFixedShapes(torch::jit::Stack* stack);
   bool recordWithGradMode(torch::jit::Stack* stack);
   bool recordInFloat32(const c10::OperatorHandle& op, torch::jit::Stack* stack);
@@ -60,8 +66,10 @@ class Rewrites {
   const bool training_;
   const bool strides_groups_;
   bool permutes_groups_ = false;  // the operator that is recorded has its channels permuted already
+  at::Tensor product_, factors_;  // of the gradient of prod that is being recorded
   Position& position_;
   const Values& values_;
+  Locks& locks_;
   LazyCopies& lazy_copies_;
   const RunOperator record_;
   // Results that were cast back, and what they were before; the casts' memory is their own.

@@ -4,10 +4,19 @@
 #include <tuple>
 #include <vector>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_ctc_loss.h>
 #include <ATen/ops/_ctc_loss_backward.h>
 #include <ATen/ops/bincount.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cumprod.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/flip.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
@@ -54,6 +63,39 @@ at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& wei
   return counts;
 }
 
+// As torch computes the gradient of prod where a factor may be zero.
+at::Tensor gradientBesideZeros(const at::Tensor& grad, const at::Tensor& factors, int64_t dim) {
+  const int64_t size = factors.size(dim);
+  std::vector<int64_t> first = factors.sizes().vec();
+  first[static_cast<size_t>(dim)] = 1;
+  const at::Tensor ones = at::ones(first, grad.options());
+  const at::Tensor before = at::cat({ones, factors.narrow(dim, 0, size - 1)}, dim).cumprod(dim);
+  const at::Tensor behind = at::cat({ones, factors.narrow(dim, 1, size - 1).flip(dim)}, dim).cumprod(dim).flip(dim);
+  return grad * (before * behind).conj();
+}
+
+/// Along one dimension, which product has kept, or (product without dimensions) of all elements.
+at::Tensor gradientWithZeros(const at::Tensor& grad, const at::Tensor& factors, const at::Tensor& product) {
+  if (product.dim() == 0) return gradientBesideZeros(grad, factors.contiguous().view(-1), 0).view_as(factors);
+  for (int64_t dim = 0; dim < factors.dim(); ++dim)
+    if (product.size(dim) != factors.size(dim)) return gradientBesideZeros(grad, factors, dim);
+  return grad;  // of one factor each
+}
+
+// The gradient of prod: torch asks how many factors are zero, and chooses its formula.
+at::Tensor prodBackward(const at::Tensor& grad, const at::Tensor& factors, const at::Tensor& product) {
+  const at::Tensor result = grad * (product / factors).conj();
+  const int64_t zeros = (factors == 0).sum().item<int64_t>();
+  if (zeros == 0) return result;
+  if (product.dim() == 0 && zeros > 1) return result.zero_();
+  return result.copy_(gradientWithZeros(grad, factors, product));
+}
+
+// Nobody waits for a device to ask.
+at::Tensor prodBackwardOfDevice(const at::Tensor& grad, const at::Tensor& factors, const at::Tensor& product) {
+  return at::empty_like(factors).copy_(gradientWithZeros(grad, factors, product));
+}
+
 torch::Library makeShapesLibrary() {
   torch::Library library(torch::Library::FRAGMENT, "abele_torch", std::nullopt, __FILE__, __LINE__);
   library.def(
@@ -62,6 +104,9 @@ torch::Library makeShapesLibrary() {
   library.def(
       "ctc_loss_backward(Tensor grad, Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, "
       "Tensor neg_log_likelihood, Tensor log_alpha, int blank, bool zero_infinity) -> Tensor");
+  library.def("prod_backward(Tensor grad, Tensor self, Tensor result) -> Tensor");
+  library.impl("prod_backward", c10::DispatchKey::CPU, TORCH_FN(prodBackward));
+  library.impl("prod_backward", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(prodBackwardOfDevice));
   library.def("bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor");
   library.impl("bincount", c10::DispatchKey::CPU, TORCH_FN(bincount));
   library.impl("ctc_loss", c10::DispatchKey::CPU, TORCH_FN(ctcLoss));

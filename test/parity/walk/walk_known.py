@@ -1,15 +1,9 @@
 """What the parity walk may find besides equal results, with reasons. A case that is here without need fails no test."""
 
-_PROD = (
-    "the gradient of prod: eager looks for zeros in the input and chooses its formula by their number; a compiled "
-    "program takes the formula that is right for any number of zeros, which rounds differently"
-)
 # Results equal eager's up to rounding.
 CLOSE = {
     "op linalg.lstsq": "the driver gelsy starts from uninitialised pivots: eager PyTorch does not repeat its own bits",
     "op linalg.lstsq grad_oriented": "as linalg.lstsq",
-    "op prod": _PROD,
-    "op masked.prod": _PROD,
 }
 
 _FORMULA = "a formula of autograd that looks at values (shown_formulas.def)"
