@@ -247,13 +247,14 @@ _FAST_IN_INFERENCE = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLa
 
 
 def _asWithoutRules(original):
-    """torch.overrides.has_torch_function(): torch's layers leave their faster ways where a mode is active."""
+    """torch.overrides.has_torch_function(): torch's layers leave their faster ways where a mode is active, or where a
+    tensor has a class of its own, as weights of a model in training do."""
 
     def asked(args):
         if not isCapturing():
             return original(args)
         with overrides._pop_mode_temporarily():
-            return original(args)
+            return original([each for each in args if not wrapping.isWrapped(each)])
 
     return asked
 

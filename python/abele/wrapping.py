@@ -88,6 +88,11 @@ def _linkOf(thing):
     return thing.__dict__.get(_LINK)
 
 
+def isWrapped(tensor):
+    """Whether a tensor is a parameter or buffer of a model that is wrapped for training."""
+    return isinstance(tensor, _WrappedTensor)
+
+
 def executorOf(thing):
     """The live executor that a wrapped module or tensor belongs to, or None."""
     link = _linkOf(thing)

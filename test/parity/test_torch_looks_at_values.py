@@ -47,6 +47,47 @@ def test_a_mask_that_is_causal_at_the_first_call_only():
             assert torch.allclose(executor(x, mask), model(x, mask), atol=1e-6)
 
 
+class Predicts(torch.nn.Module):
+    def __init__(self, part):
+        super().__init__()
+        torch.manual_seed(0)
+        self.part = part()
+
+    def forward(self, x):
+        if isinstance(self.part, torch.nn.MultiheadAttention):
+            return self.part(x, x, x, need_weights=False)[0]
+        return self.part(x)
+
+
+PARTS = {
+    "encoder": encoder,
+    "layer": lambda: torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0),
+    "attention": lambda: torch.nn.MultiheadAttention(8, 2, batch_first=True),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_model_in_training_predicts_by_the_faster_way_too(part):
+    """Torch takes it unless a tensor overrides its functions, as the weights of such a model seem to."""
+    model, reference = Predicts(PARTS[part]), Predicts(PARTS[part])
+    trained = poptorch.trainingModel(WithLoss(model))
+    executor = poptorch.inferenceModel(model.eval())
+    with torch.no_grad():
+        for _ in range(4):
+            x = torch.randn(3, 4, 8)
+            assert torch.equal(executor(x), reference.eval()(x))
+    trained.destroy()
+
+
+class WithLoss(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        return poptorch.identity_loss(self.model(x).square().mean(), "none")
+
+
 def test_padding_masks(caplog):
     model = encoder().eval()
     reference = encoder(enable_nested_tensor=False).eval()
