@@ -71,7 +71,8 @@ struct Parameters {
   }
   template <class Fn, class Tensors>
   static Flat callWithList(Fn& forward, const Tensors& tensors) {
-    std::vector<at::Tensor> own(tensors.begin(), tensors.end());  // forward may take it as one that it changes
+    // A copy: forward may change it. Its type follows from the arguments, because at::Tensor is incomplete here.
+    std::vector own(tensors.begin(), tensors.end());
     return callWithOwn<P...>(forward, own);
   }
 
