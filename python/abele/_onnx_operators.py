@@ -14,6 +14,7 @@ import torch.nn.functional as F
 
 from ._errors import userError
 from ._native import core
+from ._tracing import capturedOptions
 
 
 def _one(function):
@@ -161,6 +162,46 @@ _GRAPHCORE = {
     "Scale": lambda x, *, scale: x * scale,
     "Swish": _one(F.silu),
 }
+
+
+def _fromAll(rows):
+    """Sends row r to replica r, and returns the rows received. Gradients go back the same way."""
+    return torch.ops.abele_op.all_to_all(rows) if len(rows) > 1 else rows.clone()
+
+
+def _numReplicas():
+    options = capturedOptions()
+    if options.Distributed.numProcesses > 1:
+        raise userError(
+            "E0711",
+            "an exchange of values between replicas of several processes",
+            remedy="keep all replicas in one process",
+        )
+    return options.replication_factor
+
+
+def _sum(rows):
+    """In the order of the replicas, as their gradients are added up."""
+    return functools.reduce(torch.add, rows.unbind())
+
+
+def _allGather(x):
+    return _fromAll(x.expand(_numReplicas(), *x.shape))
+
+
+def _reduceScatter(x):
+    """The replica's part of the sum's elements; zeros fill the last part."""
+    count = _numReplicas()
+    size = math.ceil(x.numel() / count)
+    return _sum(_fromAll(F.pad(x.reshape(-1), (0, count * size - x.numel())).view(count, size)))
+
+
+_GRAPHCORE |= {
+    "ReplicatedAllGather": _allGather,
+    "ReplicatedAllReduce": lambda x: _sum(_allGather(x)),
+    "ReplicatedReduceScatter": _reduceScatter,
+}
+_RESHAPED = ("ReplicatedAllGather", "ReplicatedReduceScatter")  # to the shape of the example
 DOMAINS = {"ai.onnx": _ONNX, "ai.graphcore": _GRAPHCORE}
 _INTEGERS = (torch.int32, torch.int64)  # which of them a result has, the example says
 
@@ -180,6 +221,8 @@ def run(inputs, name, domain, version, examples, attributes):
     except TypeError as error:
         raise userError("E0708", f"{what}: {error}", expected=f"inputs and attributes as in {signature}") from None
     result = function(*inputs, **given)
+    if name in _RESHAPED and len(examples) == 1 and examples[0].numel() == result.numel():
+        result = result.reshape(examples[0].shape)
     return [_fitting(what, result.clone() if any(result is each for each in inputs) else result, examples)]
 
 

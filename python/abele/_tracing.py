@@ -193,7 +193,7 @@ def withHooks():
         _hooks.callPostCompileHooks()
 
 
-_thread = threading.local()  # captures: does this thread capture a program?
+_thread = threading.local()  # captures: options of the program that this thread captures
 
 
 @contextlib.contextmanager
@@ -214,16 +214,21 @@ def aroundCompile(model):
             raise
 
 
+def capturedOptions():
+    """Options of the program that this thread captures. None: outside of a capture."""
+    return getattr(_thread, "captures", None)
+
+
 @contextlib.contextmanager
-def _onlyCapture():
+def _onlyCapture(options):
     """What surrounds forward is there once, also while a function of poptorch.CPU runs on the host."""
-    if getattr(_thread, "captures", False):
+    if capturedOptions() is not None:
         raise userError(
             "E0107",
             "a capture was started inside another one",
             remedy="compile the inner model before the outer one, or call it as a plain module",
         )
-    with replaced("captures", True, _thread):
+    with replaced("captures", options, _thread):
         yield
 
 
@@ -237,7 +242,7 @@ def _asCompiler(original):
     """torch.compiler.is_compiling() is true for all code but torch's own, which chooses its operators by it."""
 
     def asked():
-        captures = getattr(_thread, "captures", False)  # this thread: others run eager code meanwhile
+        captures = capturedOptions() is not None  # this thread: others run eager code meanwhile
         return original() or (captures and not _isOfTorch(sys._getframe(1)))
 
     return asked
@@ -289,7 +294,7 @@ def aroundProgram(model, options, around, policy, *, training):
         poptorch.Error: E0107 where a program is being captured by this thread.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_onlyCapture())
+        stack.enter_context(_onlyCapture(options))
         rules = _rulesFor(model, options, policy, training)
         stack.enter_context(around(rules))
         if options._Popart.options.get("abele.isCompiling"):

@@ -282,6 +282,8 @@ void NodeRecorder::addNode(Call& call, std::vector<std::vector<ir::ValueId>> res
   node.time_ns = call.time_ns;
   // The batch sizes follow from the lengths alone, which are constant (raw_reads.def).
   if (node.op == "aten::_pack_padded_sequence") writer_.setVaries(node.results[1][0], false);
+  // Rows of a constant: each replica has others.
+  if (node.op == "abele_op::all_to_all") writer_.setVaries(node.results[0][0], true);
 }
 
 void NodeRecorder::resolveResize(PendingWrite& pending, Call& call) {

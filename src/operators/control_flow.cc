@@ -50,6 +50,10 @@ void requireBody(const Body& body, const char* of) {
 Captured captured(const Body& body, const Tensors& inputs, void* mode_object) {
   capture::BodyCapture found = capture::captureBody(body, inputs, mode_object);
   for (ir::Node& node : found.graph.nodes) {
+    ABELE_REQUIRE(node.op != "abele_op::all_to_all", E0711,
+                  {.what = "an exchange of values between replicas in the body of a loop or condition",
+                   .at = node.source,
+                   .remedy = "exchange them before or after it"});
     // The node that runs the body has its place, and the same body gives the same text wherever it stands.
     node.source.clear();
     node.scope.clear();

@@ -17,6 +17,7 @@ TORCH_LIBRARY(abele_op, m) {
   m.def("add_scaled_(Tensor(a!) self, Tensor other, Tensor scale) -> ()");
   m.def("require_equal(Tensor x, Tensor y, bool answer) -> ()");
   m.def("require_same(Tensor x, Tensor expected, str reader) -> ()");
+  m.def("all_to_all(Tensor x) -> Tensor");
   m.def("masked_gradient(Tensor grad, Tensor mask, int dim, int[] sizes) -> Tensor");
   m.def("log_softmax_(Tensor(a!) x, int dim) -> ()");
   m.def(
@@ -59,6 +60,7 @@ TORCH_LIBRARY_IMPL(abele_op, CPU, m) {
   m.impl("add_scaled_", addScaledKernel);
   m.impl("require_equal", requireEqualKernel);
   m.impl("require_same", requireSameKernel);
+  m.impl("all_to_all", allToAllKernel);
   m.impl("masked_gradient", maskedGradientKernel);
   m.impl("log_softmax_", logSoftmaxOnCpu);
   m.impl("gelu", geluKernel);
@@ -85,6 +87,7 @@ TORCH_LIBRARY_IMPL(abele_op, CompositeExplicitAutograd, m) {
 
 TORCH_LIBRARY_IMPL(abele_op, Autograd, m) {
   m.impl("print_tensor", printDifferentiably);
+  m.impl("all_to_all", allToAllDifferentiably);
   m.impl("custom_op", customDifferentiably);
 }
 

@@ -29,6 +29,8 @@ at::Tensor nearestKernel(const at::Tensor& x_NF, const at::Tensor& y_MF, const a
 std::tuple<at::Tensor, at::Tensor, at::Tensor> beamSearchKernel(const at::Tensor& probs_TNC,
                                                                 const at::Tensor& lengths_N, int64_t blank,
                                                                 int64_t beam_width, int64_t top_paths);
+at::Tensor allToAllKernel(const at::Tensor& x);
+at::Tensor allToAllDifferentiably(const at::Tensor& x);
 at::Tensor maskedGradientKernel(const at::Tensor& grad, const at::Tensor& mask, int64_t dim, at::IntArrayRef sizes);
 // In place: log-probabilities over those of x, the gradient of the logits over the log-probabilities. ...OnCpu: without
 // memory of their size.

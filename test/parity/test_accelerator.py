@@ -441,6 +441,17 @@ def test_what_accelerators_cannot_do_yet_is_refused(what, device):
         executor(*model.batch(3 * MICRO_BATCH))
 
 
+def test_replicas_that_exchange_values_are_refused():
+    class Total(torch.nn.Module):
+        def forward(self, x):
+            return poptorch.custom_op([x], "ReplicatedAllReduce", "ai.graphcore", 1, [x])[0]
+
+    opts = poptorch.Options().replicationFactor(2)
+    opts._Popart.set("abele.deviceType", "simulated")
+    with pytest.raises(poptorch.Error, match="E0711.*exchange of values between replicas"):
+        poptorch.inferenceModel(Total(), opts)(torch.ones(4))
+
+
 class WithRecurrentKernel(networks.Network):
     """A recurrent layer as an accelerator's library has it: one operator, and one for its gradient."""
 

@@ -109,6 +109,9 @@ GRAPHCORE = {
     "GeluErf": ([X], F.gelu(X)),
     "Log1p": ([POSITIVE], POSITIVE.log1p()),
     "Remainder": ([X, Y], X.remainder(Y)),
+    "ReplicatedAllGather": ([X], X.view(1, 4, 6)),
+    "ReplicatedAllReduce": ([X], X),
+    "ReplicatedReduceScatter": ([X], X.view(24)),
     "Reverse": ([X], X.flip([1]), {"dimensions": [1]}),
     "Round": ([X], X.round()),
     "Scale": ([X], X * 0.25, {"scale": 0.25}),
@@ -181,7 +184,7 @@ def test_what_they_refuse():
     for name, domain, text in (
         ("LeakyRellu", "ai.onnx", "LeakyRelu"),
         ("Einsum", "ai.onnx", "Abs, Acos(.|\n)*Xor"),
-        ("AllToAllPooled", "ai.graphcore", "Atan2, BitwiseAnd(.|\n)*Swish"),
+        ("AllToAllPooled", "ai.graphcore", "ReplicatedAllGather, ReplicatedAllReduce, ReplicatedReduceScatter"),
     ):
         with pytest.raises(poptorch.Error, match=f"E0106(.|\n)*{domain}::{name}(.|\n)*{text}"):
             run([X], name, X, domain=domain)
@@ -202,3 +205,127 @@ def test_the_guide_lists_them():
     text = " ".join(GUIDE.read_text().split())
     for domain, operators in DOMAINS.items():
         assert f"The domain `{domain}` has: {', '.join(sorted(operators))}." in text
+
+
+# Replicas ------------------------------------------------------------------------------------------------------------
+
+
+class Meeting(torch.nn.Module):
+    """Uses what the other replicas have, with gradients through it."""
+
+    def __init__(self, replicas, last_device=0):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor([1.0, -2.0, 3.0, 1.0]))
+        self.replicas = replicas
+        self.last_device = last_device
+
+    def exchange(self, name, x, example):
+        return poptorch.custom_op([x], name, "ai.graphcore", 1, [example])[0]
+
+    def forward(self, x):
+        poptorch.Block.start("first", ipu_id=0)
+        y = (x * self.weight).sum(0)
+        gathered = self.exchange("ReplicatedAllGather", y, torch.zeros(self.replicas, 4))
+        poptorch.Block.start("last", ipu_id=self.last_device)
+        total = self.exchange("ReplicatedAllReduce", y, y)
+        part = self.exchange("ReplicatedReduceScatter", gathered, gathered[0])
+        loss = (gathered.square() * torch.arange(4.0)).sum() + (total * y).sum() + part.square().sum()
+        return gathered, total, part, poptorch.identity_loss(loss, "sum")
+
+
+def meetEagerly(weight, xs):
+    """The results of all replicas, with their own copies of the weight."""
+    weights = [weight.clone().requires_grad_() for _ in xs]
+    ys = [(x * w).sum(0) for x, w in zip(xs, weights, strict=True)]
+    gathered, total = torch.stack(ys), sum(ys[1:], ys[0])
+    parts = (gathered * len(xs)).view(len(xs), -1)
+    results, losses = [], []
+    for y, part in zip(ys, parts, strict=True):
+        losses.append((gathered.square() * torch.arange(4.0)).sum() + (total * y).sum() + part.square().sum())
+        results.append((gathered, total, part))
+    (sum(losses) / len(xs)).backward()
+    return results, losses, sum(w.grad for w in weights)
+
+
+@pytest.mark.spec("annotations/9", names=["poptorch.custom_op"])
+@pytest.mark.parametrize("replicas", [2, 4])
+@pytest.mark.parametrize(("last_device", "accumulation"), [(0, 1), (0, 3), (1, 3), (1, 4)])
+def test_replicas_meet(replicas, last_device, accumulation):
+    model = Meeting(replicas, last_device)
+    weight = model.weight.detach().clone()
+    options = poptorch.Options().replicationFactor(replicas).outputMode(poptorch.OutputMode.All)
+    options.Training.gradientAccumulation(accumulation)
+    executor = poptorch.trainingModel(model, options, torch.optim.SGD(model.parameters(), lr=2**-10))
+    for step in range(2):  # whole numbers, so that no order of sums matters
+        x = torch.arange(8.0 * replicas * accumulation).view(-1, 4) % 7 - 3 + step
+        gathered, total, part, loss = executor(x)
+        gradient = torch.zeros(4)
+        for k, rows in enumerate(x.split(2 * replicas)):
+            results, losses, grad = meetEagerly(weight, rows.split(2))
+            gradient += grad
+            for r, (each, wanted) in enumerate(zip(results, losses, strict=True)):
+                i = k * replicas + r
+                assert torch.equal(gathered.view(-1, replicas, 4)[i], each[0])
+                assert torch.equal(total.view(-1, 4)[i], each[1])
+                assert torch.equal(part.view(-1, 4)[i], each[2])
+                assert torch.equal(loss[i], wanted)
+        weight -= 2**-10 * gradient / accumulation
+        executor.copyWeightsToHost()
+        torch.testing.assert_close(model.weight.detach(), weight)
+        weight = model.weight.detach().clone()
+
+
+@pytest.mark.spec("annotations/9")
+def test_zeros_fill_the_last_part():
+    class Parts(torch.nn.Module):
+        def forward(self, x):
+            return poptorch.custom_op([x], "ReplicatedReduceScatter", "ai.graphcore", 1, [torch.zeros(2)])[0]
+
+    executor = poptorch.inferenceModel(Parts(), poptorch.Options().replicationFactor(2))
+    assert executor(torch.arange(6.0)).tolist() == [3.0, 5.0, 7.0, 0.0]
+
+
+@pytest.mark.spec("annotations/9")
+def test_where_replicas_cannot_meet():
+    def total(x):
+        return poptorch.custom_op([x], "ReplicatedAllReduce", "ai.graphcore", 1, [x])[0]
+
+    class InLoop(torch.nn.Module):
+        def forward(self, x):
+            return poptorch.for_loop(2, lambda y: [total(y)], [x])[0]
+
+    class ReadsPart(torch.nn.Module):
+        def forward(self, x):
+            constant = torch.arange(4.0)
+            part = poptorch.custom_op([constant], "ReplicatedReduceScatter", "ai.graphcore", 1, [constant[:2]])[0]
+            return x * part[0].item()  # each replica would read another number
+
+    options = poptorch.Options().replicationFactor(2)
+    with pytest.raises(poptorch.Error, match=r"E0711(.|\n)*body of a loop"):
+        poptorch.inferenceModel(InLoop(), options)(torch.ones(4))
+    with pytest.raises(poptorch.Error, match="E0101"):
+        poptorch.inferenceModel(ReadsPart(), options)(torch.ones(4))
+
+
+@pytest.mark.spec("annotations/9")
+def test_a_replica_that_fails_wakes_those_that_wait():
+    class Failing(torch.nn.Module):
+        def forward(self, x, table):
+            y = table[x]  # an index out of range is found where it is computed
+            return poptorch.custom_op([y], "ReplicatedAllReduce", "ai.graphcore", 1, [y])[0]
+
+    options = poptorch.Options().replicationFactor(2)
+    executor = poptorch.inferenceModel(Failing(), options)
+    table = torch.tensor([[1.0, 2.0], [1.0, 2.0]]).view(4)
+    assert executor(torch.tensor([0, 1]), table).tolist() == [3, 3]
+    with pytest.raises(poptorch.Error, match="index|range"):
+        executor(torch.tensor([0, 9]), table)
+    assert executor(torch.tensor([1, 1]), table).tolist() == [4, 4]
+
+
+@pytest.mark.spec("annotations/9")
+def test_replicas_of_several_processes_do_not_meet():
+    options = poptorch.Options().replicationFactor(2)
+    options.Distributed.configureProcessId(0, 2)
+    with pytest.raises(poptorch.Error, match="E0711(.|\n)*several processes"):
+        poptorch.inferenceModel(Meeting(2), options)(torch.ones(4, 4))

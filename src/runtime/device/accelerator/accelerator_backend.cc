@@ -28,6 +28,7 @@
 #include "runtime/device/accelerator/places.h"
 #include "runtime/device/accelerator/staging.h"
 #include "runtime/device/aten/own_call.h"
+#include "runtime/device/aten/replica_exchange.h"
 #include "runtime/device/checks.h"
 #include "runtime/device/processes/agreement.h"
 #include "runtime/device/processes/joint_call.h"
@@ -109,6 +110,7 @@ void checkSupported(const exe::Executable& executable, const DeviceOptions& opti
   refuse(
       executable.training && executable.processes > 1 && std::ranges::any_of(executable.groups, &exe::Group::off_chip),
       "memory off chip in a training of replicas in several processes");
+  refuse(ReplicaExchange::isNeeded(executable), "an exchange of values between replicas in forward");
   requireShown(executable);
 }
 

@@ -46,6 +46,7 @@ class CpuBackendImpl final : public CpuBackend {
         rounding_{.seed = options.rounding_seed},
         agreement_(executable, options.stage_process, [this](int32_t slot) { return slots_.tensor(slot, 0); }),
         step_agreement_(executable, options),
+        exchange_(executable),
         start_(at::detail::createCPUGenerator()) {
     checkOptions(options);
     const size_t num_workers = executable.workers.size();
@@ -65,12 +66,12 @@ class CpuBackendImpl final : public CpuBackend {
       sources.push_back({&own.streams[worker], own.what.draws * restarts, own.what.normals.count * restarts});
     }
     return std::make_unique<CpuDevice>(executable_, worker, slots_, hypers_, streams_[worker], options_, gradients_,
-                                       rounding_, agreement_, shared_, profile_, std::move(sources));
+                                       rounding_, agreement_, shared_, exchange_, profile_, std::move(sources));
   }
 
   bool canWorkOnThisThread(int32_t /*worker*/) const override {
-    // A caller that waits for other processes could not be interrupted.
-    return !options_.peers && at::get_num_threads() == options_.threads_per_device;
+    // A caller that waits for other processes or replicas could not be interrupted.
+    return !options_.peers && !exchange_.hasWaits() && at::get_num_threads() == options_.threads_per_device;
   }
 
   bool movesOffChipMemory() const override { return fileBytes() > 0; }
@@ -78,11 +79,13 @@ class CpuBackendImpl final : public CpuBackend {
   void release(const exe::FrameUse& use) override { slots_.region(use.group)->release(use.frame); }
 
   void interrupt() override {
+    exchange_.interrupt();
     if (options_.peers) options_.peers->interrupt();
   }
 
   void begin(int64_t /*step*/) override {
     profile_.begin();
+    exchange_.begin();
     if (options_.peers) options_.peers->begin();
     const c10::InferenceMode no_autograd;
     gradients_.large = gradients_.all = 0;
@@ -315,6 +318,7 @@ class CpuBackendImpl final : public CpuBackend {
   RoundingPosition rounding_;     // of the next step, or the one that runs
   Agreement agreement_;           // with other processes
   StepAgreement step_agreement_;  // with those that hold other stages
+  ReplicaExchange exchange_;
   StepProfile profile_;
   at::Generator start_;  // where the next step's micro-batch 0 starts
   const bool is_random_ = drawsAny();

@@ -21,7 +21,8 @@ namespace abele::runtime {
 CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,
                      std::vector<Hyper>& hypers, RandomStream& random, const DeviceOptions& options,
                      GradientCount& gradients, const RoundingPosition& rounding, Agreement& agreement,
-                     const StageShares& shared, const StepProfile& profile, std::vector<WorkerCalls::OwnSource> own)
+                     const StageShares& shared, ReplicaExchange& exchange, const StepProfile& profile,
+                     std::vector<WorkerCalls::OwnSource> own)
     : executable_(executable),
       options_(options),
       is_link_(executable.workers[worker].isLink()),
@@ -30,6 +31,8 @@ CpuDevice::CpuDevice(const exe::Executable& executable, int32_t worker, const Sl
       rounding_(rounding),
       agreement_(agreement),
       shared_(shared),
+      exchange_(exchange),
+      worker_(worker),
       calls_(executable, worker, slots, random, profile, options.watch,
              [&](const exe::Instruction& instruction, exe::Direction direction) {
                return makeCall(instruction, direction, slots, hypers);
@@ -50,6 +53,8 @@ std::unique_ptr<Call> CpuDevice::makeCall(const exe::Instruction& instruction, e
     ABELE_CHECK(shared_.ofReplica(), instruction.op, " without other processes");
     return makeMessageCall(instruction, slots, *shared_.ofReplica());
   }
+  if (exchange_.hasWaits() && ReplicaExchange::isExchange(instruction))
+    return exchange_.makeCall(instruction, slots, worker_);
   std::unique_ptr<Call> call;
   if (options_.stochastic_rounding)
     call = is_ours ? makeRoundedOwnCall(instruction, slots, hypers, gradients_)

@@ -9,6 +9,7 @@
 #include "runtime/device/aten/arena.h"
 #include "runtime/device/aten/gradient_count.h"
 #include "runtime/device/aten/operator_call.h"
+#include "runtime/device/aten/replica_exchange.h"
 #include "runtime/device/aten/worker_calls.h"
 #include "runtime/device/backend.h"
 #include "runtime/device/cpu/random_stream.h"
@@ -25,7 +26,7 @@ class CpuDevice final : public Device {
   CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots, std::vector<Hyper>& hypers,
             RandomStream& random, const DeviceOptions& options, GradientCount& gradients,
             const RoundingPosition& rounding, Agreement& agreement, const StageShares& shared,
-            const StepProfile& profile, std::vector<WorkerCalls::OwnSource> own);
+            ReplicaExchange& exchange, const StepProfile& profile, std::vector<WorkerCalls::OwnSource> own);
   void attach() override;
   void run(const ActionContext& context) override;
 
@@ -42,6 +43,8 @@ class CpuDevice final : public Device {
   std::optional<RoundingPlaces> rounding_places_;  // absent: nothing is rounded at random
   Agreement& agreement_;
   const StageShares& shared_;
+  ReplicaExchange& exchange_;
+  int32_t worker_;
   WorkerCalls calls_;  // last: made with the others
 };
 
