@@ -1,4 +1,4 @@
-// For every layer: one argument of an operator call, without LibTorch. Mirrors what a boxed ATen call can hold.
+// One argument of an operator call, without LibTorch: it mirrors what a boxed ATen call can hold. Every layer uses it.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace abele {
 
-/// One positional argument. Ids name ir values (in a Graph) or slots (in an Executable); -1 is an absent tensor.
-/// Enum-like ATen arguments (dtype, layout, memory format) are kInt, as in a boxed call.
+/// One positional argument. Ids name ir values in a Graph and slots in an Executable; -1 is an absent tensor. Enum-like
+/// ATen arguments (dtype, layout, memory format) are kInt, as in a boxed call.
 struct Arg {
   enum class Kind : uint8_t {
     kNone,
@@ -21,8 +21,8 @@ struct Arg {
     kDoubleList,      // doubles
     kBoolList,        // ints
     kStringList,      // strings
-    kDevice,          // s, e.g. "cpu"
-    kGenerator,       // the random stream of the stage; carries nothing
+    kDevice,          // s, for example "cpu"
+    kGenerator,       // the random stream of the stage; it has no value of its own
     kId,              // i: one tensor
     kIdList,          // ints: Tensor[]
     kOptionalIdList,  // ints: Tensor?[]

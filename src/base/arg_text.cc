@@ -20,7 +20,7 @@ std::string joined(const List& list, Fn&& text) {
   return out;
 }
 
-// Lists say their kind by their elements; empty ones by a word.
+// The elements of a list show its kind; an empty list has the word `empty` instead.
 template <class List, class Fn>
 std::string listText(const List& list, const char* empty, Fn&& text) {
   return list.empty() ? std::string(empty) : cat("[", joined(list, text), "]");
@@ -87,7 +87,7 @@ class ArgParser {
     return is_integer ? Arg::integer(whole) : Arg::real(number);
   }
 
-  // Arguments that start with a word of their own.
+  // Reads an argument whose kind is named by its first word.
   Arg parseMarked(Cursor& c, Arg::Kind kind) {
     c.word("an argument");
     Arg a;
@@ -127,14 +127,14 @@ class ArgParser {
         a.i = c.index(kMaxId);
         c.expect(')');
         break;
-      default:  // an empty list of a kind
+      default:  // a word for an empty list of some kind
         c.expect('[');
         c.expect(']');
     }
     return a;
   }
 
-  // After the bracket. The first element tells the kind; [] is a list of integers.
+  // Reads a list after its opening bracket. The first element gives the kind; [] is a list of integers.
   Arg parseListArg(Cursor& c) {
     Arg list = Arg::intList({});
     if (c.accept(']')) return list;
@@ -178,7 +178,7 @@ class ArgParser {
   const std::function<void(int64_t)>& named_;
 };
 
-// Sizes and places in bytes must not overflow anywhere later.
+// Keeps later arithmetic on sizes and byte offsets from overflowing.
 void requireAddressable(const Type& type, std::string_view name) {
   constexpr double kLimit = 1e15;
   double numel = 1, extent = 1;

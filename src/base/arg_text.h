@@ -1,5 +1,5 @@
-// For printers and parsers of every level: arguments, types, strings and numbers as the text forms write them
-// (docs/ir.md). Ids have the prefix of what they name: % a value, $ a slot.
+// Arguments, types, strings and numbers as the text forms write them (docs/ir.md). Printers and parsers of every level
+// use it. An id has a prefix for what it names: % for a value, $ for a slot.
 #pragma once
 
 #include <functional>
@@ -12,20 +12,20 @@
 
 namespace abele::text {
 
-/// Ids index tables, so that an absurd one must not allocate them.
+/// Ids index tables, so an absurd id must not make the tables huge.
 inline constexpr int64_t kMaxId = 10'000'000;
 
-/// In quotes, with escapes for quotes, backslashes and control characters. Cursor::string reads it.
+/// The text in quotes, with escapes for quotes, backslashes and control characters. Cursor::string reads it.
 std::string quoted(std::string_view text);
 /// The shortest text that reads back as the same number, marked as a double.
 std::string doubleText(double number);
 std::string argText(const Arg& arg, char prefix);
 
-/// The three below throw Mistake. named: called with each id that is read.
+/// The three functions below throw Mistake. `named` is called with each id that is read.
 Arg parseArg(Cursor& c, char prefix, const std::function<void(int64_t)>& named);
-/// f32[4,8], f32[4,8]{1,4} or none; sizes and places in bytes do not overflow.
+/// Reads f32[4,8], f32[4,8]{1,4} or none. Its sizes and byte offsets do not overflow.
 Type parseType(Cursor& c);
-/// Numbers up to the closing bracket; the opening one has been read.
+/// Reads numbers up to the closing bracket; the opening one has been read already.
 std::vector<int64_t> parseIntegers(Cursor& c, char close);
 
 }  // namespace abele::text

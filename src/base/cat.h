@@ -1,4 +1,4 @@
-// For every layer: cat(a, b, ...) joins values into one string.
+// cat(a, b, ...) joins values into one string. Every layer uses it.
 #pragma once
 
 #include <charconv>

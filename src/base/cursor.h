@@ -1,4 +1,5 @@
-// For parsers of the text forms of graph, plan and executable: lines, tokens, and mistakes that are told all at once.
+// Tokens, lines and mistakes for parsers of the text forms of graph, plan and executable. A parser reports all
+// mistakes of a text together.
 #pragma once
 
 #include <charconv>
@@ -13,14 +14,14 @@
 
 namespace abele::text {
 
-/// Letters, digits and underscores, not starting with a digit.
+/// Whether the text is letters, digits and underscores, and does not start with a digit.
 inline bool isWord(std::string_view text) {
   if (text.empty() || (text[0] >= '0' && text[0] <= '9')) return false;
   for (char c : text)
     if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_')) return false;
   return true;
 }
-/// Words joined by single dots.
+/// Whether the text is words joined by single dots.
 inline bool isDottedWord(std::string_view text) {
   while (true) {
     size_t dot = text.find('.');
@@ -30,7 +31,7 @@ inline bool isDottedWord(std::string_view text) {
   }
 }
 
-/// Why a line cannot be read; forEachLine adds the line.
+/// Why a line cannot be read; forEachLine adds the number of the line.
 struct Mistake {
   std::string text;
 };
@@ -59,7 +60,7 @@ class Cursor {
     ++at_;
     return true;
   }
-  /// Without skipping blanks.
+  /// Accepts c only if it follows directly, without blanks.
   bool acceptAdjacent(char c) {
     if (at_ == line_.size() || line_[at_] != c) return false;
     ++at_;
@@ -74,7 +75,7 @@ class Cursor {
     at_ += 2;
     return true;
   }
-  /// "key="; nothing is read where it is not there.
+  /// Accepts "key="; reads nothing if the text does not follow.
   bool acceptKey(std::string_view key) {
     skipBlanks();
     const bool is_there = line_.substr(at_, key.size()) == key && line_.substr(at_ + key.size(), 1) == "=";
@@ -84,7 +85,7 @@ class Cursor {
   void expectKey(std::string_view key) {
     if (!acceptKey(key)) fail("expected ", key, "= ", here());
   }
-  /// These characters in this order.
+  /// Accepts these characters in this order.
   bool acceptText(std::string_view text) {
     skipBlanks();
     if (line_.substr(at_, text.size()) != text) return false;
@@ -94,7 +95,7 @@ class Cursor {
   void expectText(std::string_view text) {
     if (!acceptText(text)) fail("expected '", text, "' ", here());
   }
-  /// The characters up to the next blank or one of these; may be none.
+  /// The characters up to the next blank or one of `stops`; possibly empty.
   std::string_view until(std::string_view stops) {
     size_t start = (skipBlanks(), at_);
     while (at_ < line_.size() && line_[at_] != ' ' && line_[at_] != '\t' && line_[at_] != '\r' &&
@@ -105,7 +106,7 @@ class Cursor {
   void expectEnd() {
     if (!atEnd()) fail("unexpected text ", here());
   }
-  /// The next word, or nothing.
+  /// The next word, which stays unread; empty if no word follows.
   std::string_view peekWord() {
     skipBlanks();
     size_t end = at_;
@@ -123,7 +124,7 @@ class Cursor {
     at_ += found.size();
     return found;
   }
-  /// Words joined by dots.
+  /// Reads words joined by dots.
   std::string_view dottedWord(const char* what) {
     size_t start = (skipBlanks(), at_);
     while (at_ < line_.size() && (isWordChar(line_[at_]) || line_[at_] == '.')) ++at_;
@@ -143,14 +144,14 @@ class Cursor {
     at_ = static_cast<size_t>(end - line_.data());
     return number;
   }
-  /// An integer from 0 to limit.
+  /// Reads an integer from 0 to limit.
   int32_t index(int64_t limit = std::numeric_limits<int32_t>::max()) {
     std::string where = here();
     int64_t number = integer();
     if (number < 0 || number > limit) fail("index ", number, " out of range ", where);
     return static_cast<int32_t>(number);
   }
-  /// A number; *is_integer tells which of the two was read.
+  /// Reads a number; *is_integer says whether it was an integer.
   double number(int64_t* integer_out, bool* is_integer) {
     size_t start = (skipBlanks(), at_);
     while (at_ < line_.size() && (isWordChar(line_[at_]) || line_[at_] == '.' || isSign(start))) ++at_;
@@ -228,11 +229,11 @@ inline std::string_view withoutComment(std::string_view line) {
   return line;
 }
 
-/// Line and what is wrong there.
+/// The line of each mistake, and what is wrong there.
 using Mistakes = std::vector<std::pair<int, std::string>>;
 
-/// Calls parse(Cursor&) for every line; `line` counts them from 1. A line with a mistake is noted and skipped, so that
-/// all mistakes are told at once.
+/// Calls parse(Cursor&) for every line; `line` counts them from 1. A line with a mistake is noted and skipped, so the
+/// reader of a message sees all mistakes together.
 template <class Parse>
 void forEachLine(std::string_view text, int& line, Mistakes& mistakes, Parse&& parse) {
   while (!text.empty()) {
@@ -248,8 +249,8 @@ void forEachLine(std::string_view text, int& line, Mistakes& mistakes, Parse&& p
   }
 }
 
-/// Throws UserError with all mistakes in the order of their lines; does nothing where there are none.
-/// of_what: "a graph". expected: "the text form of docs/ir.md".
+/// Throws UserError with all mistakes in the order of their lines; does nothing without mistakes. of_what: "a graph".
+/// expected: "the text form of docs/ir.md".
 void refuseMistakes(Mistakes mistakes, ErrorCode code, std::string_view of_what, std::string expected);
 
 }  // namespace abele::text

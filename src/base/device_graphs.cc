@@ -11,7 +11,7 @@ struct Makers {
   std::map<std::string, DeviceGraphMaker> of_kind;
 };
 
-// Outlives whoever lent them.
+// Never destroyed: the modules that lend makers may end later than static objects.
 Makers& makers() {
   static auto* const all = new Makers;
   return *all;

@@ -1,5 +1,5 @@
-// Graphs of devices that come from outside: torch's C++ classes have them for all kinds of devices since 2.13 only, its
-// Python modules before.
+// Recorded graphs of device work whose implementation Python lends us. Torch's C++ classes support all kinds of devices
+// only since 2.13; its Python modules did so earlier.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace abele {
 
-/// What a thread enqueues on its current stream between begin() and end(), to be enqueued again by one call.
+/// The work that a thread enqueues on its current stream between begin() and end(). replay() enqueues it again.
 /// Threads: one at a time.
 class DeviceGraph {
  public:
-  /// A pool of the device's allocator, as c10::MempoolId_t; {0, 0}: none.
+  /// A pool of the device's allocator, as c10::MempoolId_t; {0, 0} means no pool.
   using Pool = std::pair<unsigned long long, unsigned long long>;
 
   virtual ~DeviceGraph() = default;
-  /// pool: of the memory that kernels allocate; none: a new one. Other threads go on with the device meanwhile.
+  /// pool: where kernels allocate their memory; {0, 0} makes a new pool. Other threads may use the device meanwhile.
   virtual void begin(Pool pool) = 0;
   virtual void end() = 0;
   virtual void replay() = 0;
@@ -27,10 +27,11 @@ class DeviceGraph {
 
 using DeviceGraphMaker = std::function<std::unique_ptr<DeviceGraph>()>;
 
-/// kind: torch's name of the device, "cuda". They are taken instead of torch's own; empty: torch's again.
+/// Uses graphs of this maker instead of torch's own. An empty maker goes back to torch's own. kind: torch's name of the
+/// device, "cuda".
 /// Threads: safe.
 void lendDeviceGraphs(const std::string& kind, DeviceGraphMaker maker);
-/// Empty: nobody lent one.   Threads: safe.
+/// The maker of this kind; empty if none was lent.   Threads: safe.
 DeviceGraphMaker lentDeviceGraphs(const std::string& kind);
 
 }  // namespace abele

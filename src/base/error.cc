@@ -19,7 +19,7 @@ constexpr ErrorRow kErrors[] = {
 #undef ABELE_ERROR
 };
 
-// "  found     text", further lines of the text under its first character.
+// Appends "  found     text". Further lines of the text start under its first character.
 void appendField(std::string& out, std::string_view label, std::string_view text) {
   if (text.empty()) return;
   constexpr size_t kColumn = 12;
@@ -66,7 +66,7 @@ void Error::render() {
   appendField(text_, "expected", message_.expected);
   appendField(text_, "try", message_.remedy);
   appendField(text_, "in", context_);
-  text_ = toUtf8(text_);  // names of files are bytes
+  text_ = toUtf8(text_);  // file names are bytes, not always UTF-8
 }
 
 void throwUser(ErrorCode code, Message message) { throw UserError(code, std::move(message)); }

@@ -1,4 +1,4 @@
-// For every layer: how the typed errors of abele/error.h are thrown, with the user's own names and a remedy.
+// How to throw the typed errors of abele/error.h, with the user's own names and a remedy. Every layer uses it.
 // Codes: abele/errors.def. Form: docs/errors.md.
 #pragma once
 
@@ -9,10 +9,11 @@
 
 namespace abele {
 
-/// The language of the program: messages say what to write in it. Python's module sets kPython when it is loaded.
+/// The language of the user's program: messages use it for code that the user should write. Python's module sets
+/// kPython when it is loaded.
 enum class Language { kCpp, kPython };
 void setLanguage(Language language);
-/// Of two phrases that of the program's language.
+/// Returns the phrase for the language of the user's program.
 const char* inLanguage(const char* python, const char* cpp);
 std::string inLanguage(std::string python, std::string cpp);
 
@@ -22,8 +23,8 @@ std::string inLanguage(std::string python, std::string cpp);
 
 }  // namespace abele
 
-/// Checks what comes from outside.
-/// ABELE_REQUIRE(n >= 1, E0703, {.what = cat("gradient accumulation is ", n), .remedy = "..."})
+/// Checks input from outside. ABELE_REQUIRE(n >= 1, E0703, {.what = cat("gradient accumulation is ", n), .remedy =
+/// "..."})
 #define ABELE_REQUIRE(condition, code, ...)                                                       \
   do {                                                                                            \
     if (!(condition)) ::abele::throwUser(::abele::ErrorCode::code, ::abele::Message __VA_ARGS__); \

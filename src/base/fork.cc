@@ -12,7 +12,7 @@ std::atomic<int64_t> generation{0};
 }  // namespace
 
 int64_t forkGeneration() {
-  // Whoever remembers a number asked for it before the fork: by then the handler is there.
+  // forkGeneration() registers the handler, so it runs in every fork after the first number was read.
   [[maybe_unused]] static const int registered = ::pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1); });
   return generation.load(std::memory_order_relaxed);
 }

@@ -1,17 +1,17 @@
-// Which process this is. A child that fork() made has its parent's memory and none of its threads.
+// Detects a fork. A child made by fork() has its parent's memory and none of its threads.
 #pragma once
 
 #include <cstdint>
 
 namespace abele {
 
-/// How many forks lie between this process and the one that first asked. Threads: safe.
+/// The number of forks between the process that called this first and this one.   Threads: safe.
 int64_t forkGeneration();
 
-/// Remembers the process that made it: what lives by threads is dead in a child.
+/// Remembers the process that made the object: an object that needs its threads is useless in a forked child.
 class Home {
  public:
-  /// Is this still the process that made the object?
+  /// True if this is still the process that made the object.
   bool isHere() const { return generation_ == forkGeneration(); }
 
  private:

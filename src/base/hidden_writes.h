@@ -1,4 +1,4 @@
-// Operators of ATen that write into operands although their schema does not say so: the rows of hidden_writes.def.
+// ATen's operators that write into operands although their schema does not say so: the rows of hidden_writes.def.
 #pragma once
 
 #include <string>
@@ -11,7 +11,8 @@ struct HiddenWrites {
   std::vector<int> args;  // indices of the written arguments
 };
 
-/// Null: its schema says everything. op: name and overload, "aten::native_batch_norm.out".
+/// The row of an operator; null if its schema shows all its writes. op: name and overload,
+/// "aten::native_batch_norm.out".
 const HiddenWrites* hiddenWrites(const std::string& op);
 
 }  // namespace abele

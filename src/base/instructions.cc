@@ -7,7 +7,7 @@
 namespace abele {
 namespace {
 
-// The words of instructions.def.
+// Functions that instructions.def uses in its columns.
 template <class... Operands>
 std::vector<Operand> operands(Operands... all) {
   return {all...};
@@ -17,7 +17,8 @@ Operand writes(const char* name, OperandKind kind) { return {name, kind, /*is_wr
 Operand mayRead(const char* name, OperandKind kind) { return {name, kind, /*is_written=*/false, /*may_lack=*/true}; }
 Operand mayWrite(const char* name, OperandKind kind) { return {name, kind, /*is_written=*/true, /*may_lack=*/true}; }
 
-// Parameter, gradient sum, states, group, flag, and the clipping factor where the program clips.
+// The operands of an update, in order: parameter, gradient sum, states, group, flag, and the clipping factor if the
+// program clips.
 std::vector<Operand> updateOperands(const OptimizerRow& optimizer) {
   using enum OperandKind;
   std::vector<Operand> all = {writes("param", kTensor), reads("accumulator", kLike)};

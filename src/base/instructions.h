@@ -1,6 +1,6 @@
-// Instructions of our own ("abele::..."): instructions.def, and the updates of optimizers.def, as data. In base/
-// because passes write them into graphs, exe/ verifies them in files and runtime/ runs them, and these share no other
-// layer. All other instructions are operators of ATen or of libraries, by their names.
+// Instructions of our own ("abele::...") as data: the rows of instructions.def, and the updates of optimizers.def.
+// Passes write them into graphs, exe/ verifies them in files and runtime/ runs them. base/ is the only layer that these
+// three share. All other instructions are operators of ATen or of libraries, under their own names.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace abele {
 
 enum class OwnOp : uint8_t {
-  kNone,  // an operator of somebody else, or no known one
+  kNone,  // an operator of ATen or of a library, or an unknown name
 #define ABELE_INSTRUCTION(op, ...) op,
 #include "base/instructions.def"
 #undef ABELE_INSTRUCTION
@@ -21,18 +21,18 @@ enum class OwnOp : uint8_t {
 };
 
 enum class OperandKind : uint8_t {
-  kTensor,          // any sizes
-  kMatrix,          // two sizes
-  kLike,            // the sizes of the first operand
-  kSame,            // and its element type
-  kLikeOrNone,      // the same, or no tensor
+  kTensor,          // a tensor of any sizes
+  kMatrix,          // a tensor with two dimensions
+  kLike,            // a tensor with the sizes of the first operand
+  kSame,            // a tensor with the sizes and the element type of the first operand
+  kLikeOrNone,      // like kLike, or no tensor
   kTensors,         // a list of tensors
   kScalar,          // f32[]
-  kScalarOrNone,    // the same, or no tensor
-  kParameterGroup,  // a number: the hyper-parameters of this group
+  kScalarOrNone,    // f32[], or no tensor
+  kParameterGroup,  // the index of the parameter group whose hyper-parameters it reads
   kReal,
   kFlag,
-  kIndex,  // a whole number from 0 on
+  kIndex,  // a whole number that is not negative
   kWhole,  // a whole number
 };
 
@@ -45,11 +45,12 @@ struct Operand {
 
 /// Bits of OwnOpRow::traits.
 enum OwnOpTrait : uint8_t {
-  kMovesBits = 1,    // no arithmetic: what it writes is neither rounded nor counted nor checked
-  kJoint = 2,        // of several processes
-  kGivesScalar = 4,  // has one result, f32[]
-  kMessage = 8,      // between the processes that hold the stages of one replica
-  kSums = 16,  // adds the gradient of a micro-batch to its first operand, the sum, which the first of a group begins
+  kMovesBits = 1,    // a copy without arithmetic: its result is not rounded, counted or checked
+  kJoint = 2,        // several processes run it together
+  kGivesScalar = 4,  // its only result is f32[]
+  kMessage = 8,      // a message between the processes that hold the stages of one replica
+  kSums = 16,        // adds the gradient of a micro-batch to its first operand, a sum; the first micro-batch of a group
+                     // overwrites the sum
 };
 
 struct OwnOpRow {
@@ -58,22 +59,22 @@ struct OwnOpRow {
   int traits;
   std::vector<Operand> operands;
   const char* summary;
-  /// Position of the operand that names the parameter group; -1: no update.
+  /// Position of the operand that names the parameter group; -1 if this is not an update.
   int groupOperand() const;
 };
 /// In the order of the enumerators, without kNone.
 const std::vector<OwnOpRow>& allOwnOps();
 /// Null for instructions that have no row.
 const OwnOpRow* ownOpRow(std::string_view name);
-/// Requires: not kNone.
+/// The name of an instruction.   Requires: op is not kNone.
 const char* ownOpName(OwnOp op);
 
-/// Is the name one of ours, known or not?
+/// Whether the name is one of ours, known or unknown.
 inline bool isOwn(std::string_view name) { return name.starts_with("abele::"); }
-/// kNone for other names.
+/// The instruction with this name; kNone for names that are not ours.
 OwnOp ownOp(std::string_view name);
 bool hasTrait(std::string_view name, OwnOpTrait trait);
-/// The update of an optimizer; kNone for none.
+/// The instruction that updates weights with this optimizer; kNone for OptimizerKind::kNone.
 OwnOp updateOf(OptimizerKind kind);
 
 }  // namespace abele

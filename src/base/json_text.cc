@@ -16,7 +16,8 @@ using Json = JsonText::Json;
 
 constexpr int kDeepest = 32;
 
-// Hands the text over letter by letter and remembers how far the parser is, which tells its callback nothing of it.
+// Gives the text to the parser one character at a time and remembers how far the parser has read, because the parser's
+// callback does not learn it.
 class Letters {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -43,7 +44,7 @@ class Letters {
   const char** reached_;
 };
 
-/// "[json.exception...] parse error at line 1, column 2: why" -> "why", without a token of megabytes.
+/// Turns "[json.exception...] parse error at line 1, column 2: why" into "why", and cuts off tokens of megabytes.
 std::string reasonOf(const std::string& what) {
   constexpr size_t kMost = 200;
   const size_t column = what.find(", column ");
@@ -52,7 +53,8 @@ std::string reasonOf(const std::string& what) {
   return reason.size() <= kMost ? reason : cat(reason.substr(0, kMost), "...");
 }
 
-/// Counts the values in front of one, in the order of the text, and makes its path. Is it in here?
+/// Finds a value in the parsed text. Counts the values that precede it and builds its path. Returns true if `value` is
+/// inside `whole`.
 bool findIn(const Json& whole, const Json& value, size_t& before, std::string& path) {
   if (&whole == &value) return true;
   ++before;
@@ -72,13 +74,13 @@ JsonText::JsonText(const std::string& text) {
   using Event = Json::parse_event_t;
   const char *reached = text.data(), *counted = reached;
   int64_t line = 1;
-  const auto here = [&] {  // the last letter may already be behind the token
+  const auto here = [&] {  // the parser may have read one character past the token
     const char* const end = std::max(counted, reached == text.data() ? reached : reached - 1);
     line += std::count(counted, end, '\n');
     counted = end;
     return line;
   };
-  std::array<std::unordered_set<std::string>, kDeepest + 1> names;  // in the open object, by depth
+  std::array<std::unordered_set<std::string>, kDeepest + 1> names;  // names seen in each open object, by depth
   const auto look = [&](int depth, Event event, const Json& value) {
     const bool begins = event == Event::object_start || event == Event::array_start;
     if (begins && depth == kDeepest) throw JsonFault{here(), cat("more than ", kDeepest, " levels")};
@@ -88,7 +90,7 @@ JsonText::JsonText(const std::string& text) {
     if (begins || event == Event::value) lines_.push_back(here());
     return true;
   };
-  // The parser takes a zero for the end of the text.
+  // The parser stops at a zero byte as at the end of the text, so the error is reported here.
   if (const size_t zero = text.find('\0'); zero != std::string::npos) {
     reached += zero + 1;
     throw JsonFault{here(), "a character of value 0"};

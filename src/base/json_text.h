@@ -1,5 +1,5 @@
-// JSON of files that anybody may have written: bounded, no name twice in an object, and errors that say where. Text
-// that is nested without end would exhaust memory and stack; of two values of one name readers take one or the other.
+// JSON from untrusted files: limited depth, no repeated name in an object, and errors with a line and a path. Endless
+// nesting would exhaust memory and stack. Of two values under one name, readers disagree on which one counts.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct JsonFault {
   std::string found;
 };
 
-/// The value of a text, which knows where its parts were.
+/// The value of a text. It knows where each part of it stood in the text.
 class JsonText {
  public:
   using Json = nlohmann::ordered_json;
@@ -28,15 +28,15 @@ class JsonText {
 
   const Json& root() const { return root_; }
   Json& root() { return root_; }
-  /// "line 3, stages[1].users" of root() or a value in it, as it was read.
+  /// "line 3, stages[1].users": where root(), or a value in it, stood in the text.
   std::string placeOf(const Json& value) const;
 
  private:
   Json root_;
-  std::vector<int64_t> lines_;  // one for each value, in the order of the text
+  std::vector<int64_t> lines_;  // line of each value, in the order of the text
 };
 
-/// The value alone; a discarded one (is_discarded()) where JsonText throws.
+/// The value without its places; a discarded value (is_discarded()) for a text that JsonText refuses.
 nlohmann::ordered_json boundedJson(const std::string& text);
 
 }  // namespace abele

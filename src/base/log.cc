@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
-// Header only, so that no library version travels with ours.
+// Header-only, so that our library needs no version of spdlog or fmt at run time.
 #define FMT_HEADER_ONLY
 #define SPDLOG_HEADER_ONLY
 #include <spdlog/logger.h>
@@ -30,8 +30,10 @@ std::atomic<int> g_level{kUnset};
 std::atomic<int> g_detail{static_cast<int>(Detail::kNone)};
 std::atomic<int64_t> g_max_repeats{-1};
 std::mutex g_repeats_mutex;
-std::unordered_map<std::string, int64_t> g_repeats;  // line -> how often it was written; guarded by g_repeats_mutex
-std::mutex g_mutex;                        // guards the making of g_logger, not its use: spdlog's sinks lock themselves
+std::unordered_map<std::string, int64_t> g_repeats;  // line -> number of times it was written; guarded by
+                                                     // g_repeats_mutex
+std::mutex g_mutex;                        // guards the creation of g_logger, not its use: spdlog's sinks lock
+                                           // themselves
 std::shared_ptr<spdlog::logger> g_logger;  // set once, before g_level leaves kUnset
 
 spdlog::level::level_enum nativeLevel(Level level) {
@@ -65,7 +67,7 @@ int currentLevel() {
   return g_level.load(std::memory_order_acquire);
 }
 
-/// False when the line was written too often; "..." is added to what is written for the last time.
+/// Returns false if the line was written too often; adds "..." to the last line that is written.
 bool mayRepeat(std::string* line) {
   const int64_t limit = g_max_repeats.load(std::memory_order_relaxed);
   if (limit < 0) return true;

@@ -1,4 +1,4 @@
-// For every layer: a line on stderr (or POPTORCH_LOG_DEST) for people who asked for it with POPTORCH_LOG_LEVEL.
+// Writes a line to stderr (or POPTORCH_LOG_DEST) for users who set POPTORCH_LOG_LEVEL. Every layer uses it.
 // Form: "[HH:MM:SS.mmm] [poptorch:cpp] [level] message". Source: spec environment.md section 2.
 #pragma once
 
@@ -12,23 +12,25 @@ namespace abele::log {
 
 enum class Level : int { kTrace = 0, kDebug = 1, kInfo = 2, kWarn = 3, kErr = 4, kOff = 6 };
 
-/// What the internal levels DEBUG_IR and TRACE_ALL (and all below them) add to their neighbours.
+/// What the internal levels DEBUG_IR and TRACE_ALL add to the level next to them. Every level below shows it too.
 enum class Detail : int { kCalls = 0, kGraphs = 1, kNone = 2 };
 
-/// TRACE, DEBUG, INFO, WARN, ERR, OFF in any case, or their numbers; the internal TRACE_ALL (TRACE, and the begin and
-/// end of every call of a session) and DEBUG_IR (DEBUG, and compiled graphs). False when the text is none of them.
+/// Reads TRACE, DEBUG, INFO, WARN, ERR or OFF in any case, or their numbers. The internal TRACE_ALL is TRACE with the
+/// begin and end of every call of a session. The internal DEBUG_IR is DEBUG with compiled graphs. Returns false for any
+/// other text.
 bool parseLevel(std::string_view text, Level* level, Detail* detail = nullptr);
 
-/// Reads POPTORCH_LOG_LEVEL (default WARN) and POPTORCH_LOG_DEST (stderr, stdout or a file, truncated). Called by the
-/// first use of any other function here, but callers who want errors early call it themselves.
-/// Throws E0702 for a level that does not exist or a file that cannot be opened.
+/// Reads POPTORCH_LOG_LEVEL (default WARN) and POPTORCH_LOG_DEST (stderr, stdout or a file, which is truncated). The
+/// first use of any other function here calls it; callers who want its errors early call it themselves. Throws E0702
+/// for an unknown level and for a file that cannot be opened.
 void configureFromEnvironment();
 
 void setLevel(Level level, Detail detail = Detail::kNone);
 Level level();
-/// True when the level shows so much detail.
+/// True when the level shows this detail.
 bool shows(Detail detail);
-/// The same line is written at most so often; the last time says so. Negative: no limit, which is the default.
+/// Limits how often the same line is written; the last copy says that it is the last. Negative means no limit, which is
+/// the default.
 void setMaxRepeats(int64_t max_lines);
 /// Threads: safe. Costs one atomic load.
 bool enabled(Level level);
@@ -60,7 +62,7 @@ void err(const Parts&... parts) {
   at(Level::kErr, parts...);
 }
 
-/// Says when a call begins and ends, at level TRACE_ALL.
+/// Logs the begin and the end of a call at level TRACE_ALL.
 class CallScope {
  public:
   explicit CallScope(const char* name) : name_(shows(Detail::kCalls) ? name : nullptr) {

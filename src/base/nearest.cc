@@ -14,7 +14,7 @@ std::string plain(std::string_view name) {
   return letters;
 }
 
-/// Letters to add, drop, replace or swap with their neighbour.
+/// The number of edits between two words: a letter added, dropped, replaced or swapped with its neighbour.
 size_t distance(const std::string& a, const std::string& b) {
   std::vector<size_t> before, last(b.size() + 1), now(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
@@ -34,7 +34,7 @@ size_t distance(const std::string& a, const std::string& b) {
 std::string nearestName(std::string_view name, const std::vector<std::string>& known) {
   const std::string letters = plain(name), written(name);
   std::string nearest;
-  // Then by what differs as it is written: a setter and its value may have the same letters.
+  // Ties are decided by the exact spelling: a setter and its value may have the same letters.
   std::pair<size_t, size_t> least{letters.size() / 3 + 1, 0};
   for (const std::string& each : known) {
     const std::string last = each.substr(each.rfind('.') + 1);

@@ -1,26 +1,27 @@
-// Normal numbers that a generator of the host draws one at a time, and the spare among them.
+// Normal numbers that a generator of the host draws one at a time, and the spare that it keeps.
 #pragma once
 
 #include <cstdint>
 
 namespace abele {
 
-/// Torch makes two normal numbers at once, of four 32-bit draws, and keeps the second one, the spare, in the generator:
-/// who asks next takes it and draws nothing. So the draws of normal numbers follow from how many came before them and
-/// from whether the generator had a spare when the step began. The numbers of draws beside (`random_draws`,
-/// `random_offset`) leave them out.
+/// Torch makes normal numbers in pairs, from four 32-bit draws. It keeps the second number of a pair, the spare, in the
+/// generator; the next caller takes the spare and draws nothing. So the draws of a normal number depend on how many
+/// came before it, and on whether the generator had a spare when the step began. `random_draws` and `random_offset` of
+/// a node do not include these draws.
 struct Normals {
-  int64_t count = 0;   // that an operator, or a micro-batch, draws
-  int64_t before = 0;  // of the micro-batch before the operator
-  /// Where the pair ends whose second number is the spare that the operator finds, or the micro-batch leaves: draws of
-  /// the micro-batch before that end; 0 or less: in the micro-batch before. Of operators with a count.
+  int64_t count = 0;   // numbers that an operator, or a micro-batch, draws
+  int64_t before = 0;  // numbers that the micro-batch draws before this operator
+  /// The spare that the operator finds, or that the micro-batch leaves, is the second number of a pair. This is the
+  /// number of draws of the micro-batch up to the end of that pair; 0 or less means that the pair is of the previous
+  /// micro-batch. Only for operators with a count.
   int64_t spare = 0;
   bool operator==(const Normals&) const = default;
 };
 
-/// 32-bit draws of so many normal numbers.
+/// The 32-bit draws that this many normal numbers take.
 inline int64_t drawsOfNormals(int64_t normals, bool from_spare) { return (normals + (from_spare ? 0 : 1)) / 2 * 4; }
-/// Does the generator have a spare after so many?
+/// True if the generator has a spare after this many normal numbers.
 inline bool leavesSpare(int64_t normals, bool from_spare) { return (normals % 2 != 0) != from_spare; }
 
 }  // namespace abele

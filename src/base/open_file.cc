@@ -14,7 +14,7 @@
 namespace abele {
 namespace {
 
-constexpr uint64_t kMostAtOnce = uint64_t{1} << 30;  // bytes: Linux reads less than twice as many by one call
+constexpr uint64_t kMostAtOnce = uint64_t{1} << 30;  // bytes in one call; Linux reads less than 2 GiB at once
 
 [[noreturn]] void refuse(const std::string& path, std::string found, std::string remedy) {
   throwUser(ErrorCode::E0712,
@@ -35,7 +35,7 @@ const char* fileKind(mode_t mode) {
 
 OpenFile::OpenFile(std::string path) : path_(std::move(path)) {
   if (path_.find('\0') != path_.npos) refuse(path_, "a zero byte, where the system would end the name", kRemedy);
-  // Nobody may be at the other end of a pipe.
+  // O_NONBLOCK, because a pipe may have no writer.
   do file_ = ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
   while (file_ < 0 && errno == EINTR);
   if (file_ < 0) refuse(path_, std::strerror(errno), kRemedy);

@@ -5,7 +5,7 @@
 namespace abele {
 namespace {
 
-// The words of optimizers.def.
+// Functions that optimizers.def uses in its columns.
 template <class... Names>
 std::vector<std::string> numbers(Names... names) {
   return {names...};

@@ -1,5 +1,5 @@
-// The optimizers: optimizers.def as data. In base/ because passes lower them, runtime runs them and the APIs name them,
-// and no two of these layers may include each other.
+// The optimizers as data: the rows of optimizers.def. Passes lower them, runtime runs them and the APIs name them. They
+// are in base/ because no two of these layers may include each other.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ enum class OptimizerKind : uint8_t {
 /// Properties of a parameter group that are fixed when the program is compiled.
 struct OptimizerGroup {
   bool momentum = false;
-  bool torch_dampening = false;  // SGD: the first step with momentum takes the whole gradient; counts those steps
+  bool torch_dampening = false;  // SGD: the first step with momentum takes the whole gradient, as in torch, so those
+                                 // steps are counted
   bool amsgrad = false;
   bool centered = false;        // RMSprop
   bool tf_variant = false;      // RMSprop: epsilon under the root, state starting at 1
@@ -26,16 +27,16 @@ struct OptimizerGroup {
 };
 using GroupProperty = bool OptimizerGroup::*;
 
-/// A tensor that is kept of each parameter from step to step.
+/// A state of each parameter: a tensor that is kept from step to step.
 struct OptimizerState {
   enum class Type : uint8_t { kFirstMoment, kSecondMoment, kStep };
   const char* name;
   const char* name_in_poptorch;  // in ipu_state
-  const char* name_in_torch;     // "": torch has none
+  const char* name_in_torch;     // "": torch does not have it
   Type type;
   GroupProperty kept_if = nullptr;        // null: always
-  GroupProperty starts_at_one = nullptr;  // else at 0
-  bool is_behind_factor = false;  // its place among the operands: behind the clipping factor, which is last else
+  GroupProperty starts_at_one = nullptr;  // null: starts at 0
+  bool is_behind_factor = false;  // its operand follows the clipping factor, which is otherwise the last operand
 
   OptimizerState onlyIf(GroupProperty property) const;
   OptimizerState fromOneIf(GroupProperty property) const;
@@ -46,13 +47,13 @@ struct OptimizerState {
 
 /// Bits of OptimizerRow::traits.
 enum OptimizerTrait : uint8_t {
-  kOfTorch = 1,   // torch.optim has it
-  kFused = 2,     // and the device torch's fused implementation
+  kOfTorch = 1,   // torch.optim has this optimizer
+  kFused = 2,     // the device has torch's fused implementation of it
   kRealOnly = 4,  // not defined for complex parameters
 };
 
 struct OptimizerFlag {
-  const char* name = nullptr;  // null: the instruction has none
+  const char* name = nullptr;  // null: the instruction has no flag
   GroupProperty property = nullptr;
 };
 
@@ -68,14 +69,14 @@ struct OptimizerRow {
 };
 /// In the order of the enumerators, without kNone.
 const std::vector<OptimizerRow>& allOptimizers();
-/// Requires: kind is not kNone.
+/// The row of an optimizer.   Requires: kind is not kNone.
 const OptimizerRow& optimizerRow(OptimizerKind kind);
-/// "sgd" -> kSgd: public names in lower case; kNone for all others.
+/// The optimizer with this public name in lower case, "sgd" -> kSgd; kNone for an unknown name.
 OptimizerKind optimizerNamed(std::string_view lower_case);
-/// These names, and then public names in lower case; for messages and help.
+/// `first`, followed by the public names in lower case; for messages and help.
 std::vector<std::string> optimizerNames(std::vector<std::string> first = {});
 
-/// What a number of a parameter group may be.
+/// The values that a number of a parameter group may have.
 enum class NumberRange : uint8_t { kAny, kNotNegative, kBelowOne };
 
 }  // namespace abele

@@ -1,4 +1,4 @@
-// Which stream of random numbers an operator draws from.
+// The stream of random numbers that an operator draws from.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@
 
 namespace abele {
 
-/// Arg::i of a generator: 0 is the device's stream, k > 0 generator k of the program's own (capture::OwnStream).
+/// Arg::i of a generator argument: 0 is the device's stream, k > 0 is generator k of the user's program
+/// (capture::OwnStream).
 inline int64_t ownGenerator(const std::vector<Arg>& args) {
   for (const Arg& arg : args)
     if (arg.kind == Arg::Kind::kGenerator) return arg.i;

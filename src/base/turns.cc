@@ -10,7 +10,7 @@
 
 namespace abele {
 
-/// A thread that waits.
+/// A waiting thread.
 struct Turns::Waiter {
   Caller* caller;
   const Turns* turns;
@@ -19,9 +19,9 @@ struct Turns::Waiter {
   std::condition_variable woken = {};
 };
 
-// Needs no destructor: the main thread's is used until static objects are gone.
+// Has no destructor to run: the main thread's object is in use until static objects are gone.
 struct Caller {
-  Turns::Waiter* first_wait = nullptr;  // of all its threads
+  Turns::Waiter* first_wait = nullptr;  // waits of all threads that work for this call
 
   void add(Turns::Waiter& waiter) { waiter.next_of_caller = std::exchange(first_wait, &waiter); }
   void remove(const Turns::Waiter& waiter) {
@@ -35,15 +35,16 @@ namespace {
 
 constexpr auto kPollPeriod = std::chrono::milliseconds(50);
 
-// One for all Turns: whether a wait can end depends on all of them. Held for a few instructions at a time.
+// One mutex for all Turns, because whether a wait can end depends on all of them. It is held for a few instructions at
+// a time.
 std::mutex& mutex() {
-  static auto* const instance = new std::mutex;  // models of static lifetime outlive it otherwise
+  static auto* const instance = new std::mutex;  // never destroyed: models of static lifetime may end later
   return *instance;
 }
 
 thread_local Caller* works_for = nullptr;
 
-// A fork leaves the mutex free in parent and child, and the child's only thread works for itself.
+// Locking around fork() leaves the mutex free in parent and child. The child's only thread works for itself.
 [[maybe_unused]] const int registered = ::pthread_atfork([] { mutex().lock(); }, [] { mutex().unlock(); },
                                                          [] {
                                                            works_for = nullptr;
@@ -143,7 +144,7 @@ bool Turns::waitsForMine(const Caller* me) const {
   return false;
 }
 
-// Ends, because nobody was ever let into a circle.
+// The recursion ends: a thread that would close a circle of waits is refused before it waits.
 void Turns::requireEnd(const Caller* me, const char* what) const {
   ABELE_REQUIRE(owner_ != me, E0608,
                 {.what = cat(what, " is called from within a call of its own"),

@@ -1,4 +1,4 @@
-// Calls of several threads on one object, one after another.
+// Makes calls of several threads on one object run one after another.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Caller;
 /// The call that this thread works for.
 Caller* currentCaller();
 
-/// While it lives, this thread works for another thread's call. Requires: that call waits for this thread.
+/// While this object lives, the thread works for another thread's call. Requires: that call waits for this thread.
 class WorksFor {
  public:
   explicit WorksFor(Caller* caller);
@@ -28,8 +28,8 @@ class WorksFor {
   Caller* outer_;
 };
 
-/// A lock that callers get in the order in which they asked. A caller that has it, and one whose wait could never end,
-/// gets E0608. In a forked child it is free, unless the thread that forked had it.   Threads: safe.
+/// A lock that callers get in the order in which they asked. A caller that already has it gets E0608, and so does one
+/// whose wait could never end. In a forked child the lock is free, unless the forking thread had it.   Threads: safe.
 class Turns {
  public:
   class Turn {
@@ -53,26 +53,26 @@ class Turns {
   Turns(const Turns&) = delete;
   Turns& operator=(const Turns&) = delete;
 
-  /// Waits until it is the caller's turn. what: for messages, "the model". poll: asked about every 50 ms of waiting;
-  /// true ends it with E0602, and what it throws passes through.
+  /// Waits until it is the caller's turn. what: for messages, "the model". poll: called about every 50 ms while
+  /// waiting; if it returns true the wait ends with E0602, and what it throws is passed on.
   [[nodiscard]] Turn take(const char* what, const std::function<bool()>& poll = {}) {
     lock(what, poll);
     return Turn(this);
   }
-  /// Does not wait. Nothing: another caller has it, or waits for it.
+  /// Does not wait: returns nothing if another caller has the lock or waits for it.
   [[nodiscard]] std::optional<Turn> takeIfFree();
-  /// The same as take() for callers that give it back themselves.
+  /// The same as take(), for callers that call unlock() themselves.
   void lock(const char* what, const std::function<bool()>& poll = {});
   void unlock() noexcept;
-  /// Does the call that this thread works for have it?
+  /// True if the call that this thread works for has the lock.
   bool isMine();
-  /// How many callers wait.
+  /// The number of waiting callers.
   int64_t numWaiting();
 
   struct Waiter;
 
  private:
-  void passOn();  // all with the mutex of turns.cc held
+  void passOn();  // all called with the mutex of turns.cc held
   void forgetTheParent();
   void requireEnd(const Caller* me, const char* what) const;
   bool waitsForMine(const Caller* me) const;

@@ -89,7 +89,7 @@ int64_t Type::extent() const {
   return last + 1;
 }
 
-// As in ATen: the stride of a dimension of size 1 does not matter, nor do strides of a tensor without elements.
+// As in ATen, the stride of a dimension of size 1 does not matter, nor do strides of a tensor without elements.
 bool Type::isContiguous() const {
   if (numel() == 0) return true;
   int64_t expected = 1;
@@ -101,7 +101,7 @@ bool Type::isContiguous() const {
   return true;
 }
 
-// Strides are left out only when they are exactly those of contiguousType, so that the text says all.
+// Strides are omitted only if they are exactly those of contiguousType, so the text loses nothing.
 std::string Type::str() const {
   std::string out(dtypeName(dtype));
   if (!defined()) return out;

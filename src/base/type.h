@@ -1,4 +1,4 @@
-// For every layer: what a tensor looks like, without LibTorch. See ir/graph.h for where it is used.
+// Element type, sizes and strides of a tensor, without LibTorch. Every layer uses it; see ir/graph.h first.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace abele {
 
-/// Element type. The numbers are c10::ScalarType's, so that a cast crosses the torch wall (checked in capture/).
+/// Element type. The numbers are those of c10::ScalarType, so a cast crosses the torch wall (checked in capture/).
 enum class DType : int8_t {
   kUInt8 = 0,
   kInt8 = 1,
@@ -23,15 +23,15 @@ enum class DType : int8_t {
   kComplex128 = 10,
   kBool = 11,
   kBFloat16 = 15,
-  kUndefined = -1,  // an absent tensor, e.g. a gradient that was not asked for
+  kUndefined = -1,  // an absent tensor, e.g. a gradient that was not requested
 };
 
-/// Bytes of one element; 0 for kUndefined. Throws E0201 for a type this build does not know.
+/// Bytes of one element; 0 for kUndefined. Throws E0201 for a type that this build does not know.
 int64_t elementBytes(DType dtype);
 bool isComplex(DType dtype);
 /// Short name as in the text form: f32, i64, bool, bf16, none.
 std::string_view dtypeName(DType dtype);
-/// Inverse of dtypeName; kUndefined for "none" and for unknown text (check *known).
+/// Inverse of dtypeName. Returns kUndefined for "none" and for unknown text; *known tells them apart.
 DType parseDType(std::string_view text, bool* known = nullptr);
 
 /// Element type, sizes and strides of a dense strided tensor. Strides count elements.
@@ -42,11 +42,11 @@ struct Type {
 
   bool defined() const { return dtype != DType::kUndefined; }
   int64_t numel() const;
-  /// Elements between the first and one past the last element touched; 0 when a size is 0.
+  /// Number of elements from the first to the last one touched, gaps included; 0 when a size is 0.
   int64_t extent() const;
   int64_t extentBytes() const { return extent() * elementBytes(dtype); }
   bool isContiguous() const;
-  /// "f32[4,8]" when contiguous, else "f32[4,8]{1,4}"; "none" when undefined.
+  /// "f32[4,8]" if contiguous, otherwise "f32[4,8]{1,4}"; "none" if undefined.
   std::string str() const;
   bool operator==(const Type&) const = default;
 };

@@ -5,7 +5,8 @@
 namespace abele {
 namespace {
 
-// Bytes of the character at the front of `text`; 0: it is none. RFC 3629: no surrogates, nothing longer than needed.
+// Bytes of the character at the front of `text`, or 0 if the bytes are not UTF-8. RFC 3629 excludes surrogates, and
+// encodings that are longer than needed.
 size_t characterBytes(std::string_view text) {
   const auto at = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = at(0);
@@ -20,7 +21,7 @@ size_t characterBytes(std::string_view text) {
   return is_wrong ? 0 : bytes;
 }
 
-// Does it steer terminals or end texts?
+// True for characters that control a terminal or end a text.
 bool isControl(char c) {
   const auto byte = static_cast<uint8_t>(c);
   return (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f;

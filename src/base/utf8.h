@@ -1,4 +1,4 @@
-// Text of messages and of JSON, whatever bytes file names and files hold.
+// Makes text for messages and JSON from file names and files with any bytes.
 #pragma once
 
 #include <string>
@@ -6,9 +6,9 @@
 
 namespace abele {
 
-/// The text, with bytes that are no UTF-8 and control characters other than tabs and ends of lines as \xNN.
+/// The text, with \xNN for bytes that are not UTF-8 and for control characters other than tabs and line ends.
 std::string toUtf8(std::string_view text);
-/// Control characters are UTF-8.
+/// True for control characters too, which are valid UTF-8.
 bool isUtf8(std::string_view text);
 
 }  // namespace abele

@@ -1,4 +1,4 @@
-// The version of the library: that of include/abele/version.h, as CMake reads it.
+// The version of the library. CMake reads it from include/abele/version.h.
 #pragma once
 
 namespace abele {

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::string_view kPrefix = ".abele-";
 constexpr std::string_view kSuffix = ".part";
-constexpr int kAttempts = 16;  // until a name is free; more than one is a coincidence of 64 bits
+constexpr int kAttempts = 16;  // until a name is free; more than one attempt is a collision of 64 random bits
 
 class Descriptor {
  public:
@@ -94,9 +94,10 @@ bool isOurs(std::string_view name) {
   return name.size() == kPrefix.size() + 16 + kSuffix.size() && name.starts_with(kPrefix) && name.ends_with(kSuffix);
 }
 
-// Its writer holds a lock on it; a lock that is free is of a process that is gone, on whatever host it was.
+// The writer of a partial file holds a lock on it. A free lock means that its process is gone, on whichever host it
+// ran.
 void removeLeftoversIn(int folder) {
-  // A descriptor of its own: reading moves the position of the one that it is a duplicate of.
+  // Opened again, not duplicated: reading a duplicate would move the position of `folder`.
   const int own = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* const entries = own < 0 ? nullptr : ::fdopendir(own);
   if (!entries) {
@@ -111,7 +112,7 @@ void removeLeftoversIn(int folder) {
   ::closedir(entries);
 }
 
-/// A file under a name of its own in a folder, removed again unless it is renamed.
+/// A file with a temporary name of its own in a folder. It is removed again unless it is renamed.
 class PartialFile {
  public:
   explicit PartialFile(int folder) : folder_(folder) {
@@ -119,7 +120,7 @@ class PartialFile {
       name_ = newName();
       file_ = Descriptor(::openat(folder_, name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
       if (!file_.isOpen() && errno != EEXIST && errno != EINTR) return;
-      // Between the two calls, another process may have taken it for a leftover.
+      // Before we hold the lock, another process may have removed the file as a leftover.
       if (file_.isOpen() && !(again([&] { return ::flock(file_.get(), LOCK_EX); }) == 0 && isThere()))
         file_ = Descriptor();
     }
@@ -152,7 +153,7 @@ class PartialFile {
   bool renamed_ = false;
 };
 
-// Does the file system of this folder know fsync of folders? Some (FUSE, SMB) do not; the rename stands all the same.
+// True if the file system does not support fsync of folders. Some (FUSE, SMB) do not; the rename is still valid.
 bool isNoFlush(int error) { return error == EINVAL || error == ENOTSUP || error == EBADF; }
 
 }  // namespace

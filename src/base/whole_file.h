@@ -1,5 +1,5 @@
-// Files that are read and written as one string: compiled programs, the cache, .poptorch files, options, reports. The
-// only code of ours that writes such files, in Python too. Torch-free.
+// Files that are read and written as one string: compiled programs, the cache, .poptorch files, options, reports. No
+// other code of ours writes such files, in Python either. Torch-free.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,24 @@
 
 namespace abele {
 
-/// Limit of readWholeFile for texts that people write.
+/// The limit of readWholeFile for texts that people write.
 constexpr int64_t kMostTextBytes = int64_t{64} << 20;
 
-/// magic: what the file must begin with, looked at before the rest is read (E0501). most_bytes: -1 for what the
-/// machine's memory can hold. A folder, pipe, socket or device is refused without waiting for it.
-/// Throws E0712 when the file cannot be read.
+/// magic: how the file must begin; it is checked before the rest is read (E0501). most_bytes: -1 means what fits into
+/// the machine's memory. Refuses a folder, pipe, socket or device without waiting for it. Throws E0712 when the file
+/// cannot be read.
 std::string readWholeFile(const std::string& path, std::string_view magic = {}, int64_t most_bytes = -1);
 
-/// Under another name first, which nobody else has, then renamed, both flushed to the disk: after a crash of the
-/// process or the machine, the old file is there or the new one, whole. Follows no symbolic link: one of this name is
-/// replaced. Removes what processes that died while writing left in this folder. Throws E0712; the old file stays then.
+/// Writes under a temporary name that no other process has, then renames. Both steps are flushed to the disk. After a
+/// crash of the process or of the machine, the old file or the new one is there, and whole. A symbolic link of this
+/// name is replaced, not followed. Also removes leftovers of processes that died while writing to this folder. Throws
+/// E0712; the old file then stays.
 void writeWholeFile(const std::string& path, std::string_view bytes);
-/// The same in parts, for files that would not be twice in memory: parts(write) calls write for each.
+/// The same in parts, for contents that do not fit into memory twice: parts(write) calls write for each part.
 using WritePart = std::function<void(std::string_view bytes)>;
 void writeWholeFile(const std::string& path, const std::function<void(const WritePart& write)>& parts);
 
-/// Removes what processes that died while writing left in a folder; nothing of processes that live. Never throws.
+/// Removes from a folder what processes left that died while writing. Files of live processes stay. Never throws.
 void removeLeftovers(const std::string& folder);
 
 }  // namespace abele
