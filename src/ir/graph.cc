@@ -40,7 +40,7 @@ bool Graph::operator==(const Graph& other) const {
   return fields(*this) == fields(other);
 }
 
-// The limit makes this constant time; nodes put into the vector by hand are seen when they are the last.
+// The stored limit makes this constant time. A node that was put into the vector by hand counts if it is the last.
 NodeId Graph::nextNodeId() const {
   return nodes.empty() ? node_id_limit : std::max(node_id_limit, nodes.back().id + 1);
 }
@@ -61,7 +61,7 @@ bool reaches(const Graph& graph, ValueId from, ValueId to) {
   for (const Node& node : graph.nodes) {
     bool reads = false;
     forEachOperand(node, [&](ValueId v) { reads = reads || reached[v]; });
-    // A write sees a region of a base and names only the base; `from` may be a view of it.
+    // A write sees a region of a base but names only the base; `from` may be a view of that base.
     for (const Write& w : node.writes) reads = reads || w.before == graph.baseOf(from);
     if (reads) forEachResult(node, [&](ValueId v) { reached[v] = true; });
   }

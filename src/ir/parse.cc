@@ -1,5 +1,4 @@
-// Reads the text form line by line: a line with a mistake is reported and skipped, so that all mistakes are told at
-// once.
+// Reads the text form line by line. A line with a mistake is reported and skipped, so one run reports all mistakes.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -18,7 +17,7 @@ using text::Cursor;
 using text::fail;
 using text::parseType;
 
-// Ids index tables, so that an absurd one must not allocate them.
+// Ids index tables, so an absurd id must not make the tables huge.
 constexpr int64_t kMaxId = text::kMaxId;
 constexpr int64_t kMaxOffset = 1'000'000'000'000'000;
 
@@ -50,7 +49,7 @@ class Parser {
     size_t limit = std::max(defined_.size(), static_cast<size_t>(num_values_));
     for (size_t id = graph_.values.size(); id < limit; ++id) graph_.addValue({}, kNone);
     if (mistakes_.empty()) {
-      // The default of the view flag needs the bases of all results, also of those on later lines.
+      // The default of the view flag depends on the bases of all results, also of those on later lines.
       for (auto [position, set] : view_flags_)
         if (!set) graph_.nodes[position].is_view = makesOnlyViews(graph_, graph_.nodes[position]);
       graph_.node_id_limit = node_id_limit_;
@@ -107,7 +106,8 @@ class Parser {
     c.expectEnd();
   }
 
-  // Calls take(key) for each, after the opening brace was read; take reads "=value" and tells whether it knows the key.
+  // Reads attributes after the opening brace and calls take(key) for each; take reads "=value" and returns whether it
+  // knows the key.
   template <class Take>
   void parseAttributes(Cursor& c, Take&& take) {
     do {
@@ -232,7 +232,7 @@ class Parser {
     while (graph_.values.size() <= static_cast<size_t>(id)) graph_.addValue({}, kNone);
     defined_.resize(graph_.values.size(), false);
     if (defined_[id]) fail("%", id, " is defined twice");
-    defined_[id] = true;  // also when the rest of the definition is wrong: its uses are not
+    defined_[id] = true;  // also when the rest of the definition is wrong, because uses of the value are correct
     Value value{.def = def, .base = id};
     if (c.peek('"')) value.name = c.string();
     c.expect(':');
@@ -390,12 +390,12 @@ class Parser {
   int line_ = 0;
   bool opened_ = false, closed_ = false;
   int32_t num_values_ = 0;
-  NodeId next_node_ = 0;  // default id: one more than the node before
+  NodeId next_node_ = 0;  // default id: one more than the previous node's
   NodeId node_id_limit_ = 0;
   std::vector<bool> defined_;                        // by value id
-  std::vector<ValueId> definitions_;                 // by nodes, in order
+  std::vector<ValueId> definitions_;                 // values in the order in which nodes define them
   std::vector<std::pair<ValueId, int>> references_;  // value, line
-  std::vector<std::pair<size_t, bool>> view_flags_;  // position of a node, was the flag written
+  std::vector<std::pair<size_t, bool>> view_flags_;  // position of a node, and whether its flag was written
   text::Mistakes mistakes_;
 };
 

@@ -73,7 +73,7 @@ void removeNodes(Graph& graph, const std::vector<bool>& remove) {
   graph.nodes.resize(kept);
 }
 
-// View nodes are met after their readers, so one walk finds chains of unread views.
+// Walking backwards meets readers before view nodes, so one walk finds whole chains of unread views.
 bool removeUnreadViews(Graph& graph) {
   std::vector<bool> is_read(graph.values.size(), false), remove(graph.nodes.size(), false);
   for (const Output& output : graph.outputs) is_read[static_cast<size_t>(output.value)] = true;

@@ -3,7 +3,7 @@
 namespace abele::ir {
 
 bool precedes(const Task& first, const Task& second) {
-  // Weight gradients follow the backward of their own stage; how far behind is up to the schedule.
+  // Weight gradients follow the backward of their own stage; the schedule decides how much later they run.
   if (second.direction == Direction::kWeightGrad && first.direction == Direction::kBackward)
     return first.stage >= second.stage;
   if (first.direction != second.direction) return first.direction < second.direction;

@@ -1,4 +1,4 @@
-// The parts of a step that run as a block: one (stage, direction) on one micro-batch.
+// The parts of a step that run as a unit: one (stage, direction) on one micro-batch.
 #pragma once
 
 #include <compare>
@@ -16,7 +16,7 @@ struct Task {
 
 inline Task taskOf(const Node& node) { return {node.stage, node.direction}; }
 
-/// Does everything of task `first` end before task `second` of the same micro-batch begins, in every schedule?
+/// Whether all of task `first` ends before task `second` of the same micro-batch begins, in every schedule.
 bool precedes(const Task& first, const Task& second);
 
 }  // namespace abele::ir

@@ -78,7 +78,7 @@ class Printer {
   }
 
  private:
-  // One past the largest id that the text defines.
+  // One more than the largest id that the text defines.
   size_t definedLimit() const {
     ValueId limit = 0;
     for (const Input& input : graph_.inputs) limit = std::max(limit, input.value + 1);
@@ -138,7 +138,7 @@ class Printer {
     out_ += cat(nodeAttributes(node, expected_id), "\n");
   }
 
-  // 0: %1 -> %9: f32[4,8] at f32[4]{8}+2; the region is left out when it is all of the base.
+  // Writes "0: %1 -> %9: f32[4,8] at f32[4]{8}+2"; the region is omitted when it is all of the base.
   std::string writeText(const Write& w) const {
     std::string text = cat(w.arg);
     if (w.element != kNone) text += cat(".", w.element);
@@ -171,7 +171,7 @@ class Printer {
     if (normals.spare != 0) attributes.add("spare", normals.spare);
   }
 
-  // aten::add.Tensor is written aten.add.Tensor; names of another shape are quoted.
+  // aten::add.Tensor is written aten.add.Tensor; names of another form are quoted.
   static std::string opText(const std::string& op) {
     size_t colons = op.find("::");
     if (colons == std::string::npos || !isWord(op.substr(0, colons)) || !isDottedWord(op.substr(colons + 2)))

@@ -9,7 +9,7 @@
 namespace abele::ir {
 
 std::string print(const Graph& graph);
-/// Throws UserError E0202 that lists every diagnostic ("line 4: unknown type f31").
+/// Throws UserError E0202 that lists every mistake ("line 4: unknown type f31").
 Graph parse(std::string_view text);
 
 }  // namespace abele::ir

@@ -1,4 +1,4 @@
-// What printer (text.cc) and parser (parse.cc) share.
+// Code that the printer (text.cc) and the parser (parse.cc) share.
 #pragma once
 
 #include <array>

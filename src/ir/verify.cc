@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kShownFindings = 20;
 
-// What the rules share: the graph, the findings, and where each value is defined.
+// The state that all rules share: the graph, the findings, and where each value is defined.
 class Check {
  public:
   explicit Check(const Graph& graph) : graph(graph), position(graph.values.size(), kUndefined) {
@@ -52,7 +52,7 @@ std::string nodeText(const Node& node) {
              node.source.empty() ? "" : ")");
 }
 
-// Does a region start and end inside a tensor of type base?
+// Whether a region starts and ends inside a tensor of type base.
 bool liesInside(const Type& region, int64_t offset, const Type& base) {
   if (!region.defined()) return !base.defined();
   if (region.numel() == 0) return true;
@@ -91,7 +91,7 @@ void checkDefinitions(Check& c) {
     if (node.id < 0 || !ids.insert(node.id).second) c.found(nodeText(node), " has an id that is negative or taken");
     forEachResult(node, [&](ValueId v) { define(v, node.id, nodeText(node)); });
   }
-  // The place of a removed value is an undefined base.
+  // A removed value leaves an undefined base.
   for (size_t v = 0; v < seen.size(); ++v)
     if (!seen[v] && c.graph.values[v] != Value{.base = static_cast<ValueId>(v)}) c.found("%", v, " is made by nothing");
 }
@@ -264,7 +264,7 @@ void checkBackwardOrder(Check& c) {
       if (maker != nullptr && isGradient(*maker) && maker->stage < node.stage)
         c.found(nodeText(node), " in stage ", node.stage, " reads %", v, " made in stage ", maker->stage,
                 ", whose backward runs later");
-      // Weight gradients run some time after the backward of their stage.
+      // Weight gradients run some time after the backward of their stage, so other nodes may not rely on them.
       const bool is_late = maker != nullptr && !maker->is_view && maker->direction == Direction::kWeightGrad &&
                            (node.direction != Direction::kWeightGrad || maker->stage != node.stage);
       if (is_late) c.found(nodeText(node), " reads %", v, " of the weight gradients of stage ", maker->stage);
@@ -316,7 +316,7 @@ std::vector<std::string> verify(const Graph& graph, Form form) {
   Check check(graph);
   for (const Rule& rule : kRules) {
     if (rule.first <= form) rule.check(check);
-    // The other rules follow bases without looking.
+    // The other rules follow bases without checking them.
     if (rule.check == checkValues && !check.findings.empty()) break;
   }
   return std::move(check.findings);

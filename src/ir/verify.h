@@ -1,4 +1,4 @@
-// Rules that a graph keeps, by form. The pipeline verifies after each pass that changed something.
+// The rules that a graph keeps in each form. The pipeline verifies them after each pass that changed something.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ enum class Form { kCaptured, kNormal, kStaged, kLowered };
 /// "captured", "normal", "staged", "lowered".
 std::string_view formName(Form form);
 
-/// All findings, empty when the graph is well formed.
+/// Returns all findings; empty when the graph is well formed.
 std::vector<std::string> verify(const Graph& graph, Form form);
 /// Throws InternalError (or UserError E0203 when from_user) listing the findings.
 void requireValid(const Graph& graph, Form form, bool from_user = false);
