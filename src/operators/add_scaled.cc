@@ -1,4 +1,4 @@
-// A sum with a factor that is a value of the device, where ATen's own operator takes a number.
+// A sum whose factor is a value of the device; ATen's own operator takes a number for it.
 #include <ATen/core/Tensor.h>
 
 #include "operators/library.h"

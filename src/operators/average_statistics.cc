@@ -1,5 +1,5 @@
-// Running statistics of batch normalisation as plain averages over all batches: their weight is a value of the device,
-// where ATen's own operators take a number.
+// Running statistics of batch normalisation as plain averages over all batches. Their weight is a value of the device;
+// ATen's own operators take numbers for it.
 #include <ATen/ops/batch_norm_update_stats.h>
 
 #include "operators/library.h"
@@ -8,7 +8,7 @@ namespace abele::operators {
 
 void averageStatisticsKernel(const at::Tensor& x, at::Tensor mean, at::Tensor var, const at::Tensor& num_batches) {
   const auto count = static_cast<double>(num_batches.const_data_ptr<int64_t>()[0]);
-  // Torch takes no statistics that are narrower than x.
+  // Torch refuses statistics that are narrower than x.
   const auto widened = [&](const at::Tensor& statistics) {
     return statistics.to(c10::promoteTypes(statistics.scalar_type(), x.scalar_type()));
   };

@@ -22,7 +22,7 @@ double logAdd(double a, double b) {
   return std::max(a, b) + std::log1p(std::exp(-std::abs(a - b)));
 }
 
-/// Log-probability of a prefix, by whether its last symbol was a blank.
+/// Log-probability of a prefix, separately for paths that end in a blank and paths that do not.
 struct Score {
   double blank = kNever;
   double symbol = kNever;
@@ -32,7 +32,7 @@ struct Score {
 using Prefix = std::vector<int32_t>;
 using Beam = std::vector<std::pair<Prefix, Score>>;
 
-/// One more time step; log_C: log-probabilities of the classes.
+/// The beam after one more time step; log_C: log-probabilities of the classes.
 Beam extended(const Beam& beam, const double* log_C, int64_t num_classes, int64_t blank, size_t width) {
   std::map<Prefix, Score> next;
   for (const auto& [prefix, score] : beam) {
@@ -43,7 +43,7 @@ Beam extended(const Beam& beam, const double* log_C, int64_t num_classes, int64_
       if (c == blank) continue;
       Prefix longer = prefix;
       longer.push_back(c);
-      // A repeated symbol is a new one only behind a blank.
+      // A repeated symbol is a new one only after a blank.
       const double from = !prefix.empty() && prefix.back() == c ? score.blank : score.total();
       Score& grown = next[longer];
       grown.symbol = logAdd(grown.symbol, from + log_C[c]);

@@ -1,5 +1,5 @@
-// Loops and branches. Their bodies are graphs of their own, held as text by the node that runs them: printed, saved and
-// loaded with it. What a body reads from around it becomes an operand of that node.
+// Loops and branches. A body is a graph of its own. The node that runs it holds it as text, so the body is printed,
+// saved and loaded with the node. Values from outside that a body reads become operands of that node.
 #include <algorithm>
 
 #include <ATen/ops/clone.h>
@@ -38,8 +38,8 @@ void requireInference(const char* what) {
 
 struct Captured {
   std::string text;
-  Tensors operands;              // inputs, then what the body reads from around it
-  std::vector<int64_t> written;  // the operands that it writes into
+  Tensors operands;              // inputs, then the values from outside that the body reads
+  std::vector<int64_t> written;  // positions of the operands that it writes into
   Tensors results;
 };
 
@@ -54,7 +54,8 @@ Captured captured(const Body& body, const Tensors& inputs, void* mode_object) {
                   {.what = "an exchange of values between replicas in the body of a loop or condition",
                    .at = node.source,
                    .remedy = "exchange them before or after it"});
-    // The node that runs the body has its place, and the same body gives the same text wherever it stands.
+    // The node that runs the body has a source and a scope already. Without them the same body gives the same text at
+    // every place.
     node.source.clear();
     node.scope.clear();
     node.time_ns = 0;
@@ -65,7 +66,8 @@ Captured captured(const Body& body, const Tensors& inputs, void* mode_object) {
   return result;
 }
 
-/// Writes around a body happen after it: takes the new contents off the results and puts them where they belong.
+/// Writes to tensors outside a body happen after the body. Removes the new contents from the results and copies them
+/// into those tensors.
 Tensors resultsAfterWrites(Tensors results, const Tensors& written) {
   const size_t num_results = results.size() - written.size();
   for (size_t i = 0; i < written.size(); ++i) at::Tensor(written[i]).copy_(results[num_results + i]);
@@ -127,8 +129,8 @@ capture::BodyDraws ofEither(const capture::BodyDraws& a, const capture::BodyDraw
           .vary = a.vary || b.vary || !are_alike};
 }
 
-/// For condKernel: three numbers for each tensor around the branches that they write into. Operands from around a body
-/// are whole values of the program: two of them are the same memory or share none.
+/// For condKernel: three numbers for each outside tensor that the branches write into. Outside operands are whole
+/// values of the program, so two of them either are the same memory or share none.
 std::vector<int64_t> writtenByEither(const Captured& then_branch, const Captured& else_branch, Tensors* written) {
   std::vector<int64_t> rows;
   const auto num_results = static_cast<int64_t>(then_branch.results.size());
@@ -156,7 +158,7 @@ std::vector<int64_t> writtenByEither(const Captured& then_branch, const Captured
 
 namespace operators {
 
-// The operands whose new contents a body returns: the carried ones, then those that it writes into.
+// Returns the new contents of the carried operands, then of the operands that the body writes into.
 Tensors loopKernel(at::TensorList inputs, int64_t count, int64_t num_carried, at::IntArrayRef written, std::string body,
                    const std::optional<at::Generator>& generator) {
   const auto subgraph = Subgraph::of(body);
@@ -175,8 +177,9 @@ Tensors loopKernel(at::TensorList inputs, int64_t count, int64_t num_carried, at
   return results;
 }
 
-// written: for each tensor around the branches that they write into its place among the results of the first and among
-// those of the second, -1 where that branch leaves it alone, and its place among the operands.
+// written: three numbers for each outside tensor that a branch writes into. They are its position among the results of
+// the first branch, its position among the results of the second (-1 if that branch does not write it), and its
+// position among the operands.
 Tensors condKernel(const at::Tensor& condition, at::TensorList inputs, int64_t num_then, at::IntArrayRef shapes,
                    at::IntArrayRef written, std::string then_body, std::string else_body,
                    const std::optional<at::Generator>& generator) {
@@ -248,7 +251,7 @@ Tensors cond(const at::Tensor& condition, const Body& then_body, const Tensors& 
   Captured then_branch = captured(then_body, then_inputs, mode_object);
   Captured else_branch = captured(else_body, else_inputs, mode_object);
   requireAlike(then_branch.results, else_branch.results);
-  std::vector<int64_t> shapes;  // of the results: rank, sizes
+  std::vector<int64_t> shapes;  // rank and sizes of each result
   for (const at::Tensor& result : else_branch.results) {
     shapes.push_back(result.dim());
     shapes.insert(shapes.end(), result.sizes().begin(), result.sizes().end());

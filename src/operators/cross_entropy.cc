@@ -1,5 +1,6 @@
-// The cross entropy of rows of logits in one piece of memory: log-probabilities take the place of the logits, and their
-// gradient takes theirs. Every bit is that of ATen's operators, whose kernels do the work. Legend: N rows, C classes.
+// The cross entropy of rows of logits in one piece of memory. Log-probabilities overwrite the logits, and their
+// gradient overwrites the log-probabilities. ATen's kernels do the work, so every bit equals ATen's. Legend: N rows, C
+// classes.
 #include <algorithm>
 
 #include <ATen/ops/_log_softmax.h>
@@ -15,12 +16,13 @@
 
 namespace abele::operators {
 
-// A kernel over the last dimension has read a row when it begins to write it.
+// In place is safe: a kernel over the last dimension has read a whole row before it writes the row.
 void logSoftmaxOnCpu(at::Tensor x, int64_t dim) { at::cpu::_log_softmax_out(x, x, dim, /*half_to_float=*/false); }
 
 void logSoftmaxKernel(at::Tensor x, int64_t dim) { x.copy_(at::_log_softmax(x, dim, /*half_to_float=*/false)); }
 
-// On tiles of rows: the gradient of the log-probabilities, zero but for an element a row, stays in the cache.
+// Works on tiles of rows. The gradient of the log-probabilities is zero except for one element a row, so it stays in
+// the cache.
 void crossEntropyBackwardOnCpu(const at::Tensor& grad, at::Tensor log_probs_NC, const at::Tensor& target_N,
                                const std::optional<at::Tensor>& weight_C, int64_t reduction, int64_t ignore_index,
                                const at::Tensor& total_weight) {

@@ -1,4 +1,4 @@
-// CustomAttributes and their text: name, kind, number of items, items; texts have their length in front.
+// CustomAttributes as text and back: name, kind, number of items, items. A text item has its length before it.
 #include <cstdio>
 #include <cstdlib>
 #include <type_traits>

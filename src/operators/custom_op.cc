@@ -27,7 +27,7 @@ struct Registered {
   int times = 0;
 };
 
-/// Never destroyed: libraries register and programs run until the process ends.
+/// Never destroyed: libraries register operators and programs run until the process ends.
 struct Registry {
   std::mutex mutex;
   std::map<Key, Registered> ops;
@@ -69,7 +69,7 @@ std::vector<TensorInfo> infosOf(at::TensorList tensors) {
 CustomContext contextHere() { return {.num_threads = at::get_num_threads()}; }
 
 struct CustomFunction : torch::autograd::Function<CustomFunction> {
-  // Of inputs, only a TensorList is looked through for what asks for gradients.
+  // Autograd looks for tensors that require gradients in a TensorList, and in no other kind of list.
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, at::TensorList inputs,
                                                 std::string domain, std::string name, int64_t version,
                                                 std::string attributes) {
@@ -112,7 +112,7 @@ struct CustomFunction : torch::autograd::Function<CustomFunction> {
 RegisterCustomOp::RegisterCustomOp(CustomOp op) {
   Registry& registry = Registry::instance();
   std::lock_guard lock(registry.mutex);
-  // Throwing here would end the process: a static object of a library that is being loaded has nobody to catch it.
+  // No exception here: a static object of a library that is being loaded runs this, and nothing would catch it.
   Registered& entry = registry.ops[{op.domain, op.name, op.version}];
   if (++entry.times == 1) entry.op = std::move(op);
 }

@@ -1,4 +1,4 @@
-// GELU for Options.fusion("fast"). ATen hands small tensors to a library that prepares each call for longer than it
+// GELU for Options.fusion("fast"). ATen gives small tensors to a library that prepares each call for longer than it
 // computes.
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
@@ -14,7 +14,7 @@ namespace {
 using runtime::loops::GeluLoops;
 using runtime::loops::geluLoops;
 
-// Elements that are worth another thread.
+// elements in a range; fewer are not worth another thread
 constexpr int64_t kGeluRange = 16384;
 
 bool isDense(const at::Tensor& tensor) { return tensor.is_contiguous(); }
@@ -22,7 +22,7 @@ bool isDense(const at::Tensor& tensor) { return tensor.is_contiguous(); }
 uint16_t* halves(at::Tensor& tensor) { return static_cast<uint16_t*>(tensor.mutable_data_ptr()); }
 const uint16_t* halves(const at::Tensor& tensor) { return static_cast<const uint16_t*>(tensor.const_data_ptr()); }
 
-// Null: ATen's kernel has to do it.
+// The loops for these tensors; null if ATen's kernel has to compute them.
 const GeluLoops* geluLoopsOver(const at::Tensor& x, const at::Tensor& grad, const at::Tensor& out) {
   const bool has_type = x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16;
   const bool is_alike = grad.scalar_type() == x.scalar_type() && out.scalar_type() == x.scalar_type() &&

@@ -1,4 +1,4 @@
-// Functions on the host in the middle of a program.
+// Functions that run on the host in the middle of a program.
 #include <map>
 #include <mutex>
 
@@ -55,9 +55,9 @@ struct HostCall::Impl {
   Body function;
   std::string id;
   bool is_pure = false;
-  std::string line;  // of the call that was captured last
+  std::string line;  // source line of the call that was captured last
   int64_t number = -1;
-  std::map<Kinds, Kinds> outputs;  // by inputs
+  std::map<Kinds, Kinds> outputs;  // by the types of the inputs
 
   Tensors callOutside(const Tensors& inputs) const {
     ABELE_REQUIRE(!isInside(), E0710,
@@ -85,7 +85,7 @@ struct HostCall::Impl {
     return results;
   }
 
-  /// In a step: what the program goes on with was laid out when it was compiled.
+  /// A call in a step. The rest of the program was laid out for the outputs that were captured.
   Tensors callInStep(const Tensors& inputs) const {
     const Kinds& expected = outputs.at(kindsOf(inputs));
     Tensors results = callOutside(inputs);
@@ -104,8 +104,8 @@ struct HostCall::Impl {
 
 namespace {
 
-/// Functions that a program has captured. They live as long as the process: nothing tells when the last program that
-/// calls one is gone. Never destroyed, because a function may be Python's.
+/// Functions that programs have captured. They live as long as the process, because nothing reports when the last
+/// program that calls a function is gone. Never destroyed, because a function may be Python's.
 struct CapturedFunctions {
   std::mutex mutex;
   std::vector<std::shared_ptr<void>> owners;
@@ -116,7 +116,7 @@ struct CapturedFunctions {
   }
 };
 
-/// Ids used in the capture that is running on this thread.
+/// Refuses an id that was used before in the capture that runs on this thread.
 void requireOwnId(const std::string& id, int64_t number) {
   thread_local int64_t capture_number = -1;
   thread_local std::map<std::string, int64_t> ids;
@@ -175,7 +175,7 @@ std::vector<at::Tensor> hostCallKernel(at::TensorList inputs, int64_t number) {
                   {.what = "a host function of another process"});
     function = captured.functions[number];
   }
-  // Tensors of inference mode know no gradients and no versions.
+  // Tensors of inference mode have no gradients and no versions.
   const c10::InferenceMode not_inference(false);
   ops::Tensors copies;
   for (const at::Tensor& input : inputs) copies.push_back(input.detach().clone());

@@ -18,12 +18,13 @@ using runtime::loops::NormLoops;
 using runtime::loops::normLoops;
 using runtime::loops::NormRows;
 
-// Elements that are worth another thread, and rows whose gradients are taken while they are in the cache.
+// kNormRange: elements in a range; fewer are not worth another thread. kBlock: rows whose gradients are computed while
+// they are in the cache.
 constexpr int64_t kNormRange = 16384, kBlock = 16;
 
 bool isPlain(const at::Tensor& tensor) { return tensor.scalar_type() == at::kFloat && tensor.is_contiguous(); }
 
-// Null: ATen's kernels have to do it.
+// The loops for these tensors; null if ATen's kernels have to compute them.
 const NormLoops* normLoopsOver(const at::Tensor& x, const at::Tensor& weight,
                                std::initializer_list<at::Tensor> others) {
   const bool fits = isPlain(x) && isPlain(weight) && weight.numel() > 0 && x.numel() % weight.numel() == 0 &&

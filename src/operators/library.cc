@@ -1,5 +1,5 @@
-// The operators as LibTorch knows them: namespace abele_op. A capture records them like ATen's, a device looks them up
-// by name, and a saved program names them.
+// Registers the operators with LibTorch in namespace abele_op. A capture records them like ATen's, a device looks them
+// up by name, and a saved program names them.
 #include "operators/library.h"
 
 #include <torch/library.h>
@@ -74,7 +74,7 @@ TORCH_LIBRARY_IMPL(abele_op, CPU, m) {
   m.impl("cross_entropy_backward_", crossEntropyBackwardOnCpu);
 }
 
-// Also for calls without any tensor.
+// This key also gets calls without any tensor.
 TORCH_LIBRARY_IMPL(abele_op, CompositeExplicitAutograd, m) {
   m.impl("host_call", hostCallKernel);
   m.impl("log_softmax_", logSoftmaxKernel);

@@ -1,4 +1,5 @@
-// For operators/ only: how its files call the operators of library.cc, and the kernels behind them.
+// How the files of operators/ call the operators of library.cc, and the kernels that implement them. No other folder
+// includes it.
 #pragma once
 
 #include <optional>
@@ -12,13 +13,13 @@
 
 namespace abele::operators {
 
-/// The operator abele_op::name, by its C++ signature.
+/// The operator abele_op::name with this C++ signature.
 template <class Signature>
 auto operatorOf(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
-// Kernels. A tensor that they return shares no memory with what they take.
+// The kernels. A tensor that a kernel returns shares no memory with its arguments.
 at::Tensor printKernel(const at::Tensor& x, std::string title, bool gradient, at::IntArrayRef numbers,
                        std::string float_format, std::vector<std::string> marks);
 at::Tensor printDifferentiably(const at::Tensor& x, std::string title, bool gradient, at::IntArrayRef numbers,
@@ -32,8 +33,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> beamSearchKernel(const at::Tensor
 at::Tensor allToAllKernel(const at::Tensor& x);
 at::Tensor allToAllDifferentiably(const at::Tensor& x);
 at::Tensor maskedGradientKernel(const at::Tensor& grad, const at::Tensor& mask, int64_t dim, at::IntArrayRef sizes);
-// In place: log-probabilities over those of x, the gradient of the logits over the log-probabilities. ...OnCpu: without
-// memory of their size.
+// These work in place: the log-probabilities overwrite x, and the gradient of the logits overwrites the
+// log-probabilities. The ...OnCpu kernels allocate no memory of that size.
 void logSoftmaxOnCpu(at::Tensor x, int64_t dim);
 void logSoftmaxKernel(at::Tensor x, int64_t dim);
 void crossEntropyBackwardOnCpu(const at::Tensor& grad, at::Tensor log_probs_NC, const at::Tensor& target_N,

@@ -1,5 +1,5 @@
-// The gradient of a value that is written through a mask: t[mask] = value. Autograd's own formula goes through the rows
-// that the mask names, whose number is a value of the device; the result has value's shape whatever it is.
+// The gradient of a value that is written through a mask: t[mask] = value. Autograd's own formula gathers the rows that
+// the mask selects. Their number is a value of the device, whereas the result always has value's shape.
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/index.h>
 

@@ -1,4 +1,4 @@
-// printTensor, nop.
+// The operators printTensor and nop.
 #include <cstdio>
 
 #include <ATen/ops/clone.h>
@@ -63,7 +63,7 @@ namespace operators {
 at::Tensor printKernel(const at::Tensor& x, std::string title, bool, at::IntArrayRef numbers, std::string float_format,
                        std::vector<std::string> marks) {
   if (!capture::isCapturing()) {
-    // One write, so that the lines of several threads do not mix.
+    // One write for all lines, so that lines of several threads do not mix.
     const std::string text = ops::printedText(x, title, formatOf(numbers, std::move(float_format), std::move(marks)));
     std::fwrite(text.data(), 1, text.size(), stderr);
     std::fflush(stderr);

@@ -1,4 +1,4 @@
-// The text of printTensor. Source: spec annotations.md, section 4.
+// The text that printTensor writes. Source: spec annotations.md, section 4.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -22,7 +22,7 @@ std::string formatted(const char* format, Args... args) {
   return text;
 }
 
-/// Writes single numbers, all in one way.
+/// Formats the numbers of a tensor, all in the same way.
 class Numbers {
  public:
   Numbers(const at::Tensor& tensor, const PrintFormat& format) : digits_(format.digits) {
@@ -69,7 +69,7 @@ class Writer {
   Writer(const at::Tensor& tensor, const PrintFormat& format)
       : format_(format),
         sizes_(tensor.sizes().vec()),
-        // Only the type of the original tells how its numbers look.
+        // The element type of the original decides how its numbers look.
         values_(tensor.detach().to(at::kDouble).contiguous()),
         numbers_(tensor.is_floating_point() ? values_ : tensor, format),
         summarises_(format.summarise_threshold > 0 && tensor.numel() > format.summarise_threshold) {
@@ -85,7 +85,7 @@ class Writer {
  private:
   std::string text(int64_t i) const { return numbers_(values_.const_data_ptr<double>()[i]); }
 
-  /// Calls each(index) for the elements of a dimension, gap() where some are left out.
+  /// Calls each(index) for the elements of a dimension, and gap() where elements are left out.
   void forEach(int64_t dim, const std::function<void(int64_t)>& each, const std::function<void()>& gap) const {
     const int64_t size = sizes_[dim];
     const int64_t edge = format_.edge_items;

@@ -1,5 +1,5 @@
-// What steered the program while it was captured must be the same in every step: the answer of a comparison, the values
-// that were read.
+// Values that steered the program while it was captured must be the same in every step: the answer of a comparison, and
+// values that the program read.
 #include <cstring>
 
 #include <ATen/ops/equal.h>
@@ -10,7 +10,7 @@
 namespace abele::operators {
 namespace {
 
-constexpr int64_t kMostShown = 8;  // values in a message
+constexpr int64_t kMostShown = 8;  // values shown in a message
 
 std::string textOf(const at::Tensor& values) {
   std::string text;
@@ -42,7 +42,7 @@ void requireEqualKernel(const at::Tensor& x, const at::Tensor& y, bool answer) {
 
 void requireSameKernel(const at::Tensor& x, const at::Tensor& expected, std::string reader) {
   const at::Tensor now = x.contiguous(), captured = expected.contiguous();
-  // In bits: NaNs are the same, and zeros of other signs are not.
+  // Compares bits: NaNs are equal, and zeros of different signs are not.
   const bool is_same = std::memcmp(now.const_data_ptr(), captured.const_data_ptr(), now.nbytes()) == 0;
   ABELE_REQUIRE(
       is_same, E0101,

@@ -1,4 +1,4 @@
-// torch.matmul in pieces. Autograd differentiates the pieces, so backward is in pieces too.
+// torch.matmul in pieces. Autograd differentiates the pieces, so backward runs in pieces too.
 #include <ATen/ops/add.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/matmul.h>

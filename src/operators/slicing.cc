@@ -1,5 +1,4 @@
-// Slices at positions that are known only when the program runs, as gathers and scatters of ATen: their gradients are
-// autograd's own.
+// Slices at positions that are known only at run time, as gathers and scatters of ATen. Autograd makes their gradients.
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/index_copy.h>
@@ -27,7 +26,7 @@ int64_t axisOf(const at::Tensor& tensor, int64_t dim) {
   return dim < 0 ? dim + tensor.dim() : dim;
 }
 
-/// start, start + step, ... modulo the length.
+/// The indices start, start + step, ... modulo the length.
 at::Tensor window(const at::Tensor& start, int64_t size, int64_t step, int64_t length) {
   const at::Tensor offsets = at::arange(0, size, step, at::kLong);
   return at::remainder(at::add(start.reshape({1}).to(at::kLong), offsets), length);

@@ -20,7 +20,7 @@ namespace {
 
 const c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
 
-/// The region of a base value's memory that (type, offset) names; offset in elements of type.
+/// The region that (type, offset) describes in a base value's memory; offset counts elements of type.
 at::Tensor regionOf(const at::Tensor& base, const Type& type, int64_t offset) {
   at::Tensor region = at::empty({0}, at::TensorOptions().dtype(static_cast<at::ScalarType>(type.dtype)));
   const int64_t begin = base.storage_offset() * base.itemsize() / region.itemsize() + offset;
@@ -40,7 +40,7 @@ at::Tensor copyOf(const at::Tensor& tensor) {
 
 struct Subgraph::Impl {
   ir::Graph graph;
-  std::vector<c10::OperatorHandle> ops;  // by node
+  std::vector<c10::OperatorHandle> ops;  // operator of each node
 
   /// The values of one run, by base value.
   struct Run {
@@ -55,7 +55,7 @@ struct Subgraph::Impl {
     }
 
     void keep(ir::ValueId id, const at::Tensor& result) {
-      if (id < 0 || graph.values[id].base != id) return;  // not used, or known by its geometry
+      if (id < 0 || graph.values[id].base != id) return;  // not used, or a view
       const Type& type = graph.values[id].type;
       if (result.strides() == at::IntArrayRef(type.strides)) {
         values[id] = result;
@@ -119,7 +119,8 @@ Subgraph::~Subgraph() = default;
 std::shared_ptr<const Subgraph> Subgraph::of(const std::string& text) {
   static std::mutex mutex;
   static auto* known = new std::map<std::string, std::weak_ptr<const Subgraph>>();
-  // The last ones used stay alive, so that a program does not parse its bodies again in every micro-batch.
+  // Keeps the subgraphs that were used last alive, so that a program does not parse its bodies again in every
+  // micro-batch.
   static auto* kept = new std::vector<std::shared_ptr<const Subgraph>>();
   constexpr size_t kKept = 64;
   std::lock_guard lock(mutex);

@@ -16,7 +16,7 @@ namespace abele::operators {
 /// Threads: run is safe.
 class Subgraph {
  public:
-  /// From the text form. The same text gives the same object.
+  /// Parses the text form. The same text gives the same object.
   static std::shared_ptr<const Subgraph> of(const std::string& text);
 
   Subgraph(const Subgraph&) = delete;
@@ -25,7 +25,7 @@ class Subgraph {
 
   /// operands: the graph's arguments, then its constants. Returns new, contiguous tensors.
   std::vector<at::Tensor> run(at::TensorList operands, const std::optional<at::Generator>& generator) const;
-  /// What one run draws.
+  /// The random draws of one run.
   capture::BodyDraws draws() const;
 
  private:
