@@ -26,17 +26,17 @@
 namespace abele::registry {
 namespace {
 
-constexpr auto kLookAgain = std::chrono::milliseconds(100);  // while waiting for devices
-constexpr int64_t kLookForFileNs = 10'000'000'000;           // whether somebody removed it
+constexpr auto kLookAgain = std::chrono::milliseconds(100);  // between two looks while waiting for devices
+constexpr int64_t kLookForFileNs = 10'000'000'000;           // between two checks that the file still exists
 
 int64_t now() { return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-/// The attachments of this process, and of its parent where it was forked off.
+/// The attachments of this process. A forked child has a copy of its parent's.
 struct OwnAttachments {
-  Turns turns;  // guards what follows; free in a forked child
+  Turns turns;  // guards the other members; free in a forked child
   std::set<const Attachment*> all;
 };
-// Never destroyed: models of the program's static objects end after it.
+// Never destroyed: models that are static objects of the program end later.
 OwnAttachments& ownAttachments() {
   static auto* const attachments = new OwnAttachments;
   return *attachments;
@@ -44,8 +44,8 @@ OwnAttachments& ownAttachments() {
 
 std::string baseName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-/// "python train.py": the program, and the script or module that it runs. No more of the arguments, which may be
-/// secret.
+/// "python train.py": the program, and the script or module that it runs. Leaves the other arguments out, because they
+/// may be secret.
 std::string commandOfProcess() {
   std::ifstream in("/proc/self/cmdline", std::ios::binary);
   std::vector<std::string> words;
@@ -62,7 +62,7 @@ std::vector<Attached> othersAttached() {
   forEachHeldRecord([&](const HeldRecord& held) {
     std::optional<Attached> attached = readRecord(held.bytes, now());
     if (!attached) return;
-    attached->pid = held.pid;  // the kernel knows better than the file
+    attached->pid = held.pid;  // the kernel's number, because the file's may be wrong
     attached->user_id = held.user_id;
     others.push_back(*std::move(attached));
   });
@@ -94,7 +94,7 @@ std::vector<DeviceUsers> usersOfDevices(const std::vector<Attached>& others) {
   return users;
 }
 
-/// "device 0: python train.py (4711)", of the first few.
+/// "device 0: python train.py (4711)", for the first few users.
 std::string usersText(const std::vector<Attached>& others) {
   constexpr size_t kMost = 4;
   std::string text;
@@ -123,7 +123,7 @@ Attached ownAs(const Request& request, int64_t first, bool is_exclusive) {
   return own;
 }
 
-/// Nobody sees what the programs of this process have.
+/// Warns that other programs cannot see the devices of this process.
 void warnOnce(const std::string& why) {
   static std::atomic<bool> warned{false};
   if (warned.exchange(true)) return;
@@ -148,7 +148,7 @@ std::optional<int64_t> firstDevice(const Request& request, const std::vector<Dev
     for (int64_t first = 0; first + request.num_devices <= number; ++first)
       candidates.push_back({first, request.num_devices});
   }
-  // A model may use more devices than there are, where its package reserves none.
+  // A model may use more devices than exist if it does not reserve a group of them.
   if (candidates.empty() && (!needs_free || !request.in_groups)) candidates.push_back({0, request.num_devices});
   std::optional<int64_t> best;
   auto least = std::tuple(std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max());
@@ -227,7 +227,7 @@ void Attachment::endStep(std::span<const int64_t> busy_ns, bool completed) {
   if (time - looked_ns_ < kLookForFileNs) return;
   looked_ns_ = time;
   if (!file_.isOpen() || file_.isThere()) return;
-  // Somebody cleaned the folder up.
+  // The file is gone, for example after a cleanup of the folder, so it is made again.
   std::string path, why;
   const Descriptor registry = ownRegistry(&path, &why);
   if (!registry.isOpen()) return;
@@ -241,7 +241,7 @@ void Attachment::endStep(std::span<const int64_t> busy_ns, bool completed) {
 }
 
 Attached Attachment::attached() const {
-  // Its counters may change meanwhile.
+  // Other threads may change the counters meanwhile.
   std::vector<std::byte> bytes(private_.size());
   const auto* from = reinterpret_cast<const int64_t*>(file_.isOpen() ? file_.bytes() : private_.data());
   for (size_t at = 0; at < bytes.size(); at += sizeof(int64_t), ++from) {

@@ -12,7 +12,7 @@
 namespace abele::registry {
 namespace {
 
-/// Who has a device of the group. Several processes may: they are listed.
+/// The user of a device of the group. Several processes may share it; all are listed.
 Attributes userOf(const DeviceGroup& group, const std::vector<Attached>& all) {
   std::map<int64_t, const Attached*> owners;
   for (const Attached& each : all)
@@ -34,7 +34,7 @@ Attributes userOf(const DeviceGroup& group, const std::vector<Attached>& all) {
   return {{"user executable", joined(commands)}, {"user name", joined(users)}, {"user process id", joined(ids)}};
 }
 
-/// Models that share a device take turns on it.
+/// The sum over models, because models that share a device take turns on it.
 std::string utilisationOf(const DeviceGroup& group, const std::vector<Attached>& all) {
   double sum = 0;
   for (int64_t id = group.first; id < group.first + group.count; ++id) {

@@ -5,7 +5,7 @@
 namespace abele::registry {
 
 int64_t numDevices() {
-  constexpr int64_t kDefault = 64;  // what a program of PopTorch may reserve
+  constexpr int64_t kDefault = 64;  // as many as a PopTorch program may reserve
   constexpr int64_t kMost = int64_t{1} << 20;
   return environmentInteger("ABELE_EMULATED_DEVICES", kDefault, 0, kMost);
 }

@@ -1,5 +1,5 @@
-// The devices that programs are told of. There is no such hardware: CPU devices stand for them, as many as
-// ABELE_EMULATED_DEVICES says. Source: spec environment.md section 7; options.md section 2, useIpuId.
+// The devices that programs see. There is no such hardware: CPU devices represent them, and ABELE_EMULATED_DEVICES sets
+// their number. Source: spec environment.md section 7; options.md section 2, useIpuId.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,13 @@
 
 namespace abele::registry {
 
-/// Throws E0702 for a variable that is no integer.
+/// Throws E0702 if the variable is not an integer.
 int64_t numDevices();
-/// Neighbours that can be reserved at once.
+/// Neighbouring devices that a program can reserve at once.
 struct DeviceGroup {
   int64_t first = 0, count = 0;
 };
-/// By the id of the group: single devices come first, then pairs, fours, ...
+/// All groups by their id: single devices come first, then pairs, fours, ...
 std::vector<DeviceGroup> deviceGroups();
 
 }  // namespace abele::registry

@@ -10,13 +10,13 @@ namespace {
 constexpr std::array<char, 8> kMagic = {'A', 'B', 'E', 'L', 'E', 'A', 'T', 'T'};
 constexpr uint32_t kVersion = 1;
 constexpr int64_t kMostId = int64_t{1} << 20;
-/// Load is of the last one to two windows of this length.
+/// Load covers the last one to two windows of this length.
 constexpr int64_t kWindowNs = 1'000'000'000;
 
 template <size_t size>
 std::string textOf(const std::array<char, size>& field) {
   std::string text(field.begin(), std::find(field.begin(), field.end(), '\0'));
-  // Whoever wrote it, a terminal shows it.
+  // Terminals show this text, so control characters in it are replaced.
   for (char& c : text)
     if (static_cast<unsigned char>(c) < ' ' || static_cast<unsigned char>(c) > '~') c = '?';
   return text;
@@ -35,7 +35,7 @@ int64_t relaxed(int64_t& counter) { return shared(counter).load(std::memory_orde
 void setRelaxed(int64_t& counter, int64_t value) { shared(counter).store(value, std::memory_order_relaxed); }
 
 double loadOf(const RecordHeader& header, const DeviceRecord& device, int64_t now_ns) {
-  // A step that is under way is taken to be like those before it.
+  // A step that is running is assumed to be like those before it.
   if (header.is_running == 0 && now_ns - header.ended_ns >= kWindowNs) return 0;
   const int64_t end_ns = header.is_running != 0 ? header.ended_ns : std::max(now_ns, header.ended_ns);
   const double window = static_cast<double>(end_ns) - static_cast<double>(header.window_ns);

@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "abele-";
 constexpr const char* kTurnFile = "choosing";
-constexpr int kAttempts = 16;  // until a name is free and a record is seen whole
+constexpr int kAttempts = 16;  // until a name is free, or a record is seen whole
 
 template <class Fn>
 auto again(Fn&& call) {
@@ -43,7 +43,7 @@ std::optional<int64_t> numberIn(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() && number >= 0 ? std::optional(number) : std::nullopt;
 }
 
-/// The process that made a file: "1234-0".
+/// The process that made a file, from its name "1234-0".
 std::optional<int64_t> makerOf(std::string_view name) {
   const size_t dash = name.find('-');
   if (dash == std::string_view::npos || !numberIn(name.substr(dash + 1))) return std::nullopt;
@@ -64,7 +64,7 @@ void forEachName(int folder, const Fn& fn) {
   for (const std::string& name : names) fn(name);
 }
 
-/// Is it a folder of this user that nobody else writes to?
+/// True for a folder of this user that no other user may write to.
 bool isTrusted(const Descriptor& folder, int64_t user_id) {
   struct stat status {};
   return ::fstat(folder.get(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == user_id &&
@@ -82,14 +82,16 @@ struct flock wholeFile(short type) {
   return lock;
 }
 
-// Of the process, not of the open file: a forked child does not have it, so a parent that dies is seen to be dead. Any
-// other descriptor of the file that this process closes ends it, so files of this process are never opened again.
+// Locks for the process, not for the open file. A forked child does not have the lock, so readers see when the parent
+// dies. The lock ends when this process closes any other descriptor of the file, so a process never opens its own files
+// again.
 bool lock(int file) {
   struct flock request = wholeFile(F_WRLCK);
   return again([&] { return ::fcntl(file, F_SETLK, &request); }) == 0;
 }
 
-/// Who has the lock; 0: nobody. Takes none. fallback: for a process that this one cannot see.
+/// The process that has the lock, or 0; it does not take the lock. fallback: returned for a process that this one
+/// cannot see.
 int64_t holderOf(int file, int64_t fallback) {
   struct flock request = wholeFile(F_RDLCK);
   if (again([&] { return ::fcntl(file, F_GETLK, &request); }) != 0 || request.l_type == F_UNLCK) return 0;
@@ -102,7 +104,7 @@ std::optional<std::vector<std::byte>> readAll(int file, size_t size) {
   return n == static_cast<ssize_t>(size) ? std::optional(std::move(bytes)) : std::nullopt;
 }
 
-/// A record as it was at one moment. Its writer may have died in the middle of it: then as it is.
+/// A consistent copy of a record. If its writer died while writing, the record is returned as it is.
 std::optional<std::vector<std::byte>> readRecordBytes(int file, size_t size) {
   std::optional<std::vector<std::byte>> bytes;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -150,7 +152,7 @@ std::vector<std::string> basesOfRegistries() {
   const std::string asked = environmentText("ABELE_REGISTRY");
   if (asked == "off") return {};
   if (!asked.empty()) return {asked};
-  return {"/dev/shm", "/tmp"};  // memory first: counters are written with every step
+  return {"/dev/shm", "/tmp"};  // memory first, because every step writes the counters
 }
 
 Descriptor ownRegistry(std::string* path, std::string* why) {
@@ -179,17 +181,17 @@ RecordFile::RecordFile(std::string folder, const Descriptor& at, std::span<const
   static std::atomic<int64_t> number{0};
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const std::string name = cat(process_, "-", number.fetch_add(1));
-    // Others may read it when it is locked and complete.
+    // Other users may read the file once it is locked and complete.
     Descriptor file(again([&] {
       return ::openat(at.get(), name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
     }));
     if (!file.isOpen() && errno == EEXIST) continue;
     if (!file.isOpen()) return;
-    // Between the two calls, another process may have taken it for a leftover.
+    // Before we hold the lock, another process may have removed the file as a leftover.
     struct stat status {};
     if (!lock(file.get()) || ::fstat(file.get(), &status) != 0 || status.st_nlink == 0) continue;
     const auto size = static_cast<off_t>(size_);
-    // A page without memory behind it would end the process at its first write.
+    // Allocate the page now: the first write to a page without memory would end the process.
     void* memory = MAP_FAILED;
     if (::posix_fallocate(file.get(), 0, size) == 0)
       memory = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
@@ -220,7 +222,7 @@ RecordFile& RecordFile::operator=(RecordFile&& other) noexcept {
   return *this;
 }
 
-// Programs that become daemons close all descriptors, and their numbers are other files then.
+// A program that becomes a daemon closes all descriptors, and their numbers are then reused for other files.
 bool RecordFile::isOwn(int file) const {
   struct stat status {};
   return ::fstat(file, &status) == 0 && status.st_dev == device_ && status.st_ino == inode_;
@@ -270,13 +272,13 @@ ChoosingTurn::ChoosingTurn(const Descriptor& registry)
   using std::chrono::steady_clock;
   const steady_clock::time_point end = steady_clock::now() + std::chrono::seconds(2);
   while (file_.isOpen() && ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (steady_clock::now() >= end) return;  // its owner was stopped: programs run all the same
+    if (steady_clock::now() >= end) return;  // the owner may have been stopped; programs must still run
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
 ChoosingTurn::~ChoosingTurn() {
-  // A child that was forked meanwhile has the same open file: closing it alone would leave the lock to the child.
+  // A child that was forked meanwhile has the same open file. Closing it here would leave the lock with the child.
   if (file_.isOpen()) ::flock(file_.get(), LOCK_UN);
 }
 

@@ -1,5 +1,5 @@
-// Records as files. A file of a program that lives has a lock of the kernel, which ends with the process however it
-// ends: what nobody holds is a leftover, which is never shown, and which the user's next program removes.
+// Records as files. The kernel holds a lock on the file of a live program, and the lock ends with the process, however
+// it ends. A file without a lock is a leftover: it is never shown, and the user's next program removes it.
 #pragma once
 
 #include <cstddef>
@@ -22,35 +22,35 @@ class Descriptor {
   ~Descriptor();
   int get() const { return number_; }
   bool isOpen() const { return number_ >= 0; }
-  /// Without closing it.
+  /// Gives up the descriptor without closing it.
   void release() { number_ = -1; }
 
  private:
   int number_;
 };
 
-/// Folders that registries lie in, the first choice first: ABELE_REGISTRY, or /dev/shm and /tmp. Empty: it is "off".
-/// A registry is a folder of one user, abele-UID, in one of them.
+/// The folders where registries are, preferred one first: ABELE_REGISTRY, or /dev/shm and /tmp. Empty if the variable
+/// is "off". The registry of a user is the folder abele-UID in one of them.
 std::vector<std::string> basesOfRegistries();
-/// This user's registry, made where it is missing. A folder of another user, or one that others may write to, is none.
-/// why: what is in the way where the result is not open.
+/// This user's registry; it is created if missing. Refuses a folder of another user and one that others may write to.
+/// why: the reason if the result is not open.
 Descriptor ownRegistry(std::string* path, std::string* why);
 
-/// The file of one record, in memory that its readers see.   Threads: one caller at a time.
+/// The file of one record, mapped into memory.   Threads: one caller at a time.
 class RecordFile {
  public:
   RecordFile() = default;
-  /// In this folder, under a name that begins with the process. Not open where it cannot be made.
+  /// Makes the file in this folder, under a name that begins with the process id. Not open if it cannot be made.
   RecordFile(std::string folder, const Descriptor& at, std::span<const std::byte> record);
   RecordFile(RecordFile&& other) noexcept;
   RecordFile& operator=(RecordFile&& other) noexcept;
-  /// Removes the file. In a forked child it stays the parent's.
+  /// Removes the file, except in a forked child: the file is the parent's.
   ~RecordFile();
 
   bool isOpen() const { return bytes_ != nullptr; }
   std::byte* bytes() const { return bytes_; }
   size_t size() const { return size_; }
-  /// Does the folder still have it? False in a forked child.
+  /// Whether the folder still has the file. False in a forked child.
   bool isThere() const;
 
  private:
@@ -67,17 +67,18 @@ class RecordFile {
 
 /// A record that another process holds.
 struct HeldRecord {
-  int64_t pid = 0;      // of who has the lock
-  int64_t user_id = 0;  // whose file it is
+  int64_t pid = 0;      // process that has the lock
+  int64_t user_id = 0;  // owner of the file
   std::vector<std::byte> bytes;
 };
-/// visit(record) for every file that another process holds, of all users whose registries can be read. Files of other
-/// kinds, of other sizes and of other owners are passed over. Never throws but what visit throws.
+/// Calls visit(record) for every file that another process holds, of all users whose registries can be read. Skips
+/// files of other kinds, sizes and owners. Throws only what visit throws.
 void forEachHeldRecord(const std::function<void(HeldRecord record)>& visit);
-/// Removes what this user's dead processes left there.
+/// Removes the records of this user's dead processes.
 void removeDeadRecords(const Descriptor& registry);
 
-/// While it lives no other process of the user chooses devices, unless one takes longer than two seconds.
+/// While this object lives, no other process of the user chooses devices, unless this one takes longer than two
+/// seconds.
 class ChoosingTurn {
  public:
   explicit ChoosingTurn(const Descriptor& registry);
