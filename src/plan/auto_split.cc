@@ -11,12 +11,12 @@
 namespace abele::plan {
 namespace {
 
-// Choosing stays within a fraction of a second: so many simulated actions, and so many cuts of schedules whose order is
-// searched for each of them.
+// Limits that keep the choice within a fraction of a second: the number of simulated actions, and the number of cuts
+// that are tried for schedules whose order has to be searched.
 constexpr int64_t kMostActionsSimulated = 1'000'000;
 constexpr size_t kMostTried = 4000;
 constexpr size_t kSearchedTried = 6;
-constexpr int64_t kMostMicroBatches = 64;  // the best cuts for more are the same
+constexpr int64_t kMostMicroBatches = 64;  // more micro-batches lead to the same cuts
 
 PredictOptions predictOptions(const SplitChain& chain, const SplitOptions& options) {
   return {.schedule = options.schedule,
@@ -29,7 +29,7 @@ int64_t heldBy(const SplitOptions& options, size_t s, size_t p) {
   return scheduleRow(options.schedule).held(options.accumulation, static_cast<int64_t>(p), static_cast<int64_t>(s));
 }
 
-// Smaller is better.
+// For comparison: smaller is better.
 using Worth = std::tuple<int64_t, int64_t, int64_t>;  // bytes above the limit, step, bytes handed over
 Worth worthOf(const Split& split) { return {split.bytes_over, split.prediction.run.step_ns, split.crossing_bytes}; }
 
@@ -44,7 +44,7 @@ class Search {
                                 " that can run on devices of their own"),
                    .expected = cat(stages_, " or more"),
                    .remedy = cat("ask for ", chain.pieces.size(), " devices or fewer")});
-    // While searching: one group of micro-batches, and the order of 1F1B where the schedule's own has to be searched.
+    // The search simulates one group of micro-batches. A schedule whose order has to be searched is simulated as 1F1B.
     quick_.device_iterations = chain.training ? 1 : std::min(options.device_iterations, limit());
     quick_.accumulation = std::min(options.accumulation, limit());
     if (splitsBackward(options.schedule)) quick_.schedule = ScheduleKind::k1F1B;
@@ -73,7 +73,7 @@ class Search {
  private:
   int64_t limit() const { return std::max<int64_t>(kMostMicroBatches, 4 * options_.devices); }
 
-  // All ways to choose the cuts, if no more than the budget.
+  // Whether the budget covers all ways to choose the cuts.
   bool isFewEnough() const {
     const double pieces = static_cast<double>(chain_.pieces.size());
     double ways = 1;
@@ -94,7 +94,7 @@ class Search {
     }
   }
 
-  // From the best balances to better neighbours, until none is better or the budget is spent.
+  // Starts from the best balances and moves to better neighbours, until no neighbour is better or the budget is spent.
   void climb() {
     const auto m = static_cast<double>(std::max<int64_t>(1, options_.accumulation));
     for (double update_share : {0.0, 1 / m, 1.0}) improve(balanced(update_share));
@@ -117,7 +117,8 @@ class Search {
     }
   }
 
-  // One cut, or several next to each other, moved the same way. Large moves first: they find out soonest.
+  // One cut, or several adjacent cuts, moved by the same distance. Large moves come first, because they lead to the
+  // best cuts soonest.
   std::vector<std::vector<size_t>> neighbours(const std::vector<size_t>& cuts) const {
     std::vector<std::vector<size_t>> all;
     for (size_t distance : {size_t{8}, size_t{4}, size_t{2}, size_t{1}})
@@ -133,8 +134,8 @@ class Search {
     return all;
   }
 
-  // The cuts whose slowest stage is fastest, then with the fewest bytes to hand over: best over (stages, end), by
-  // stages. A stage that cannot fit into a device costs as much as it has too many bytes.
+  // The cuts with the fastest slowest stage, then with the fewest bytes to hand over. It fills best over (stages, end),
+  // one stage after the other. A stage that does not fit into a device costs as much as it has too many bytes.
   std::vector<size_t> balanced(double update_share) const {
     const size_t n = chain_.pieces.size();
     std::vector<double> before(n + 1, 0);
@@ -167,7 +168,7 @@ class Search {
     return cuts;
   }
 
-  // A link takes its turn for every micro-batch, as a stage does.
+  // A link is busy for every micro-batch, as a stage is, so it can be the slowest part.
   double linkTime(size_t s, size_t cut) const {
     if (s == 0 || !options_.machine.hasLinks()) return 0;
     const int link = options_.machine.linkBetween(worker_of_[s - 1], worker_of_[s]);
@@ -219,15 +220,15 @@ class Search {
 
   const SplitChain& chain_;
   const SplitOptions& options_;
-  SplitOptions quick_;  // while searching
+  SplitOptions quick_;  // options of the search
   size_t stages_ = 0;
   std::vector<int> worker_of_;
-  Schedule schedule_;  // of quick_
+  Schedule schedule_;  // the schedule of quick_
   size_t budget_ = 0;
   std::map<std::vector<size_t>, Worth> tried_;
 };
 
-// Everything but the prediction.
+// Fills in all of a Split except the prediction.
 Split stagesOf(const SplitChain& chain, const SplitOptions& options, std::vector<size_t> cuts) {
   Split split{.schedule = options.schedule, .cuts = std::move(cuts)};
   split.chain.costs.hop_ns = options.hop_ns;

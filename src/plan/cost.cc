@@ -19,7 +19,9 @@ template <class Fn>
 std::vector<StageCost> sumUp(const ir::Graph& graph, Fn&& time_of) {
   std::vector<StageCost> costs(graph.stages.size(), StageCost{0, 0, 0, 0});
   for (const ir::Node& node : graph.nodes) {
-    if (node.is_view || node.stage < 0 || isTransfer(node)) continue;  // a link's work, while the stage computes
+    if (node.is_view || node.stage < 0 || isTransfer(node))
+      continue;  // a transfer is work of a link, done while the
+                 // stage computes
     StageCost& cost = costs[static_cast<size_t>(node.stage)];
     switch (node.direction) {
       case Direction::kForward: cost.forward_ns += time_of(node); break;
@@ -52,13 +54,15 @@ CostModel costModelOf(const ir::Graph& graph, const Plan& plan, std::vector<Stag
 
 std::vector<StageMemory> memoryOf(const ir::Graph& graph, const Plan& plan) {
   PlanOptions options = plan.options;
-  if (splitsBackward(options.schedule)) options.schedule = ScheduleKind::k1F1B;  // orders it, and lays out no memory
+  if (splitsBackward(options.schedule))
+    options.schedule = ScheduleKind::k1F1B;  // that kind only orders the actions;
+                                             // the memory layout is 1F1B's
   const PlannedStages together = planStages(graph, options, RingRule::kTogether);
   const PlannedStages apart = planStages(graph, options, RingRule::kApart);
   std::vector<StageMemory> memory(plan.worker_of.size());
   for (size_t s = 0; s < plan.worker_of.size(); ++s) {
     const size_t worker = static_cast<size_t>(plan.worker_of[s]);
-    // A plan knows weights by worker: the first of its stages carries them.
+    // A plan knows the bytes of weights by worker, so the worker's first stage carries them.
     const bool is_first = std::find(plan.worker_of.begin(), plan.worker_of.end(), plan.worker_of[s]) ==
                           plan.worker_of.begin() + static_cast<std::ptrdiff_t>(s);
     memory[s] = {is_first ? plan.persistent_bytes[worker] : 0, together.plan.stash_bytes[s],
@@ -68,7 +72,7 @@ std::vector<StageMemory> memoryOf(const ir::Graph& graph, const Plan& plan) {
     const TaskRing& ring = apart.plan.rings[r];
     const auto s = static_cast<size_t>(ring.task.stage);
     if (ring.is_received) {
-      const TaskRing& now = plan.rings[r];  // these come first in every plan
+      const TaskRing& now = plan.rings[r];  // received rings come first in every plan, so the index is the same
       memory[s].persistent_bytes += now.frames * now.bytes;
       continue;
     }
@@ -85,7 +89,7 @@ std::vector<Handover> handoversOf(const ir::Graph& graph) {
     return std::pair(t.direction, t.direction == Direction::kForward ? t.stage : -t.stage);
   };
   std::vector<const ir::Node*> maker(graph.values.size(), nullptr);
-  std::map<std::pair<ir::ValueId, int32_t>, Task> readers;  // by value and device: the first
+  std::map<std::pair<ir::ValueId, int32_t>, Task> readers;  // by value and device: the first task that reads it
   std::vector<bool> is_received(graph.values.size(), false);
   for (const ir::Node& node : graph.nodes) {
     if (node.is_view || node.stage < 0) continue;
@@ -131,8 +135,8 @@ std::vector<int64_t> gradientBytes(const ir::Graph& graph) {
 }
 
 Chain chainOf(const ir::Graph& graph, const PlanOptions& options, std::vector<StageCost> costs) {
-  // Training graphs come with or without weight gradients of their own: those of the backward are told from the rest by
-  // the pass that splits them, and merging is only a matter of names.
+  // A training graph may have its weight gradients split off. Only the pass can split them, but merging them again just
+  // changes their direction.
   ir::Graph whole = graph;
   for (ir::Node& node : whole.nodes)
     if (node.direction == Direction::kWeightGrad) node.direction = Direction::kBackward;

@@ -14,18 +14,20 @@
 namespace abele::plan {
 namespace {
 
-/// Of the time of 1F1B, or of the schedule it would replace, that a schedule must be predicted to save. Estimates are
-/// not better than that, and a default should not flip between equals.
+/// A schedule replaces 1F1B, or a better schedule, only if it is predicted to save at least this share of the time.
+/// Estimates are not more exact than that, and a default should not flip between equal schedules.
 constexpr double kWorthwhile = 0.02;
-/// What the fullest device may take beyond what it takes under 1F1B: 1/64 of it, less than kernels' workspaces vary.
+/// The fullest device may take more memory than under 1F1B, by 1/64 of it. Workspaces of kernels vary by more.
 constexpr int64_t kSlackShare = 64;
-/// Above so many actions an update, searching for zero-bubble orders takes longer than compiling the rest.
+/// With more actions an update than this, searching for zero-bubble orders takes longer than the rest of the
+/// compilation.
 constexpr int64_t kMostActions = 30'000;
 
-/// Searches for an order that fits, and actions in all of them: each takes about as long as the first.
+/// Limits on the search for an order that fits: the number of searches, and the number of actions in all of them. Each
+/// search takes about as long as the first.
 constexpr int64_t kMostSearches = 8, kMostSearched = 16'000;
 
-/// In the order in which they are considered: those that need less memory first.
+/// In the order in which they are considered: schedules that need less memory come first.
 constexpr ScheduleKind kCandidates[] = {ScheduleKind::kInterleaved, ScheduleKind::kZeroBubble, ScheduleKind::kGPipe,
                                         ScheduleKind::kZeroBubble2};
 
@@ -55,7 +57,7 @@ class Chooser {
     const int64_t plain_ns = simulated(ScheduleKind::k1F1B).step_ns;
     if (!isWorth(leastNs(), plain_ns)) return {.reason = "no order of the work can be noticeably faster than 1f1b"};
     DefaultSchedule best{.reason = "no schedule is predicted to be noticeably faster than 1f1b"};
-    std::optional<int64_t> best_ns;  // once something else is taken
+    std::optional<int64_t> best_ns;  // set once a schedule other than 1F1B is taken
     std::string refused;
     for (ScheduleKind kind : kCandidates) {
       if (!isCandidate(kind)) continue;
@@ -74,11 +76,11 @@ class Chooser {
  private:
   bool isCandidate(ScheduleKind kind) const {
     switch (kind) {
-      // Dealt round; elsewhere it is 1F1B.
+      // Only if stages are dealt round; otherwise it is the same as 1F1B.
       case ScheduleKind::kInterleaved: return worker_of_.size() > devices_.size();
       case ScheduleKind::kZeroBubble: return splits();
       case ScheduleKind::kGPipe: return options_.all_kinds;
-      // Memory that nobody granted is not spent.
+      // It needs more memory than 1F1B, so it is considered only where the user gave a limit.
       case ScheduleKind::kZeroBubble2: return splits() && options_.limits.any();
       default: return false;
     }
@@ -88,11 +90,11 @@ class Chooser {
     bool fits = false;
     std::vector<int64_t> most_held;
     int64_t step_ns = 0;
-    std::string text;  // what is gained; of what does not fit also why. Empty: nothing
+    std::string text;  // the gain; if it does not fit, the reason too. Empty: no gain
   };
 
-  // The fastest order of the kind; where it does not fit, one in which the stages of too full devices hold less, as
-  // long as that is still worth it.
+  // The fastest order of the kind. If it does not fit, an order in which the stages of overfull devices hold fewer
+  // micro-batches, as long as its gain is still worthwhile.
   Limited withinBytes(ScheduleKind kind, int64_t plain_ns, int64_t than_ns) {
     Limited tried;
     std::string first_excess;
@@ -113,7 +115,7 @@ class Chooser {
     return {.text = first_excess};
   }
 
-  // One micro-batch less than now in every stage of these workers. False where none can.
+  // Lets every stage of these workers hold one micro-batch less than now. Returns false if no stage can.
   bool holdLess(const Simulation& run, const std::vector<int>& workers, std::vector<int64_t>& most_held) const {
     bool less = false;
     most_held.resize(worker_of_.size(), std::numeric_limits<int64_t>::max());
@@ -125,7 +127,7 @@ class Chooser {
     return less;
   }
 
-  // Is there work that may run late?
+  // Whether there is work that may run late.
   bool splits() const {
     return std::any_of(split_.nodes.begin(), split_.nodes.end(),
                        [](const ir::Node& node) { return node.direction == ir::Direction::kWeightGrad; });
@@ -154,17 +156,17 @@ class Chooser {
     return model;
   }
 
-  // One update; all of a step take as long.
+  // Simulates one update; all updates of a step take the same time.
   Simulation simulated(ScheduleKind kind, const std::vector<int64_t>& most_held = {}) const {
     const std::vector<StageCost> costs = costsOf(kind);
     const PredictOptions predicted{
         .schedule = kind, .accumulation = options_.plan.accumulation, .most_held = most_held};
-    Schedule schedule = makeSchedule(predicted, worker_of_, costs, options_.plan.hop_ns);  // as the plan will
+    Schedule schedule = makeSchedule(predicted, worker_of_, costs, options_.plan.hop_ns);  // as makePlan will make it
     dropFreeWeightGradients(schedule, costs);
     return simulate(schedule, static_cast<int>(costs.size()), options_.plan.accumulation, modelOf(kind, costs));
   }
 
-  // What the work alone takes, however it is ordered.
+  // A lower bound: the time of the work alone, whatever its order.
   int64_t leastNs() const {
     std::vector<int64_t> busy(devices_.size(), 0);
     const std::vector<StageCost> costs = costsOf(ScheduleKind::k1F1B);
@@ -186,7 +188,7 @@ class Chooser {
     return peakDeviceBytes(makePlan(splitsBackward(kind) ? split_ : whole_, asked));
   }
 
-  // Why a schedule takes too much memory, and the workers on whose devices; empty if it does not.
+  // The reason why a schedule takes too much memory, and the workers of the overfull devices. Empty if it fits.
   std::string excessOf(ScheduleKind kind, const std::vector<int64_t>& most_held, std::vector<int>& full) {
     if (plain_peaks_.empty()) plain_peaks_ = peaksOf(ScheduleKind::k1F1B);
     int64_t fullest = *std::max_element(plain_peaks_.begin(), plain_peaks_.end());
@@ -216,7 +218,7 @@ class Chooser {
   std::vector<int> worker_of_;        // by stage
   std::vector<int> devices_;          // by worker
   std::vector<int> device_of_;        // by stage
-  std::vector<int64_t> plain_peaks_;  // by worker, under 1F1B; empty until asked for
+  std::vector<int64_t> plain_peaks_;  // by worker, under 1F1B; empty until needed
 };
 
 }  // namespace

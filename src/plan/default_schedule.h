@@ -1,4 +1,4 @@
-// The schedule of a pipeline in training for which nobody chose one. Docs: docs/schedules.md, "The default".
+// Chooses the schedule of a training pipeline if the user chose none. Docs: docs/schedules.md, "The default".
 #pragma once
 
 #include <string>
@@ -11,26 +11,28 @@
 namespace abele::plan {
 
 struct DefaultScheduleOptions {
-  PlanOptions plan;       // `schedule` does not matter
-  MemoryLimits limits;    // a device without one may take about what the fullest one takes under 1F1B
-  Machine machine = {};   // on whose links stages hand over; without links: one memory
-  int cores = 0;          // that the devices share; 0: one each
-  bool all_kinds = true;  // false: `whole` and `split` differ by more than weight gradients; gpipe is left out
+  PlanOptions plan;       // its `schedule` is ignored
+  MemoryLimits limits;    // a device without a limit may take about as much as the fullest device takes under 1F1B
+  Machine machine = {};   // stages hand over on its links; without links, all devices share one memory
+  int cores = 0;          // cores that the devices share; 0: one core each
+  bool all_kinds = true;  // false: `whole` and `split` differ by more than weight gradients, so only some kinds
+                          // compare; gpipe is left out
 };
 
 struct DefaultSchedule {
   ScheduleKind schedule = ScheduleKind::k1F1B;
-  std::vector<int64_t> most_held = {};  // with which it fits (PlanOptions)
-  std::string reason;                   // for people, one line
+  std::vector<int64_t> most_held = {};  // the limit under which it fits (PlanOptions)
+  std::string reason;                   // one line for people
 };
 
-/// 1F1B, unless another schedule is predicted to be faster by a margin worth having, within the memory. Deterministic:
-/// times are estimates by shape, or options.plan.costs, and those of the machine's links.
-/// whole: lowered for training. split: the same with weight gradients apart (passes::splitWeightGradient).
-/// Throws what makePlan throws for 1F1B.
+/// Returns 1F1B, unless another schedule fits into the memory and is predicted to be faster by a worthwhile margin.
+/// Deterministic: it uses options.plan.costs, or estimates from shapes, and the times of the machine's links. whole:
+/// lowered for training. split: the same with separate weight gradients (passes::splitWeightGradient). Throws what
+/// makePlan throws for 1F1B.
 DefaultSchedule defaultSchedule(const ir::Graph& whole, const ir::Graph& split, const DefaultScheduleOptions& options);
 
-/// Several devices with so little to schedule that comparing takes no noticeable time; else the reason why not.
+/// True for several devices with so few actions that the comparison takes no noticeable time. Otherwise why_not has the
+/// reason.
 bool canCompareSchedules(const ir::Graph& whole, const PlanOptions& options, std::string& why_not);
 
 }  // namespace abele::plan

@@ -22,7 +22,7 @@ std::string fixed(double value, int digits) {
 std::string inMebibytes(int64_t bytes) { return fixed(static_cast<double>(bytes) / (1 << 20), 3); }
 std::string percent(double share) { return fixed(100 * share, 1); }
 
-// "aten::addmm, encoder/layer.3 (train.py:88)", with what is known.
+// "aten::addmm, encoder/layer.3 (train.py:88)". Unknown parts are left out.
 std::string nodeText(const Node& node) {
   std::string text = node.op;
   if (!node.scope.empty()) text += cat(", ", node.scope);
@@ -30,7 +30,7 @@ std::string nodeText(const Node& node) {
   return text;
 }
 
-// Rows of cells; numbers stand right, the last column is free text.
+// Rows of cells. Numbers are aligned right; the last column is free text.
 class Table {
  public:
   explicit Table(std::vector<std::string> head) : rows_{std::move(head)} {}
@@ -53,8 +53,8 @@ class Table {
 };
 
 struct StageNodes {
-  const Node *first = nullptr, *last = nullptr;  // of forward, views left out
-  int64_t handed_over = 0;  // bytes of forward values of earlier stages that this or a later one reads
+  const Node *first = nullptr, *last = nullptr;  // forward nodes, without views
+  int64_t handed_over = 0;  // bytes of forward values of earlier stages that this or a later stage reads
 };
 
 std::vector<StageNodes> stageNodes(const ir::Graph& graph) {
@@ -93,7 +93,7 @@ std::string taskText(const Task& task) {
   return cat(kName[static_cast<size_t>(task.direction)], " of stage ", task.stage);
 }
 
-// Empty where all devices share one memory.
+// Empty if all devices share one memory.
 std::string transfersText(const Prediction& p) {
   std::string out;
   if (!p.transfers.empty()) {

@@ -1,4 +1,5 @@
-// Why a program is placed as it is, as text for people. Behind abele.explain(), abele::explain and abele-sim --explain.
+// Explains the placement of a program as text for people. Used by abele.explain(), abele::explain and abele-sim
+// --explain.
 // Docs: docs/placement.md.
 #pragma once
 
@@ -8,18 +9,18 @@
 
 namespace abele::plan {
 
-/// A row for each stage: from which line to which, times, bytes; then the predicted step. Times are estimates.
-/// graph: the one that the plan was made of. machine: with links, what is handed over on them is timed too, and told of
-/// each transfer. As text: "12.345".
+/// A row for each stage with its source lines, times and bytes; then the predicted step. Times are estimates. graph:
+/// the graph that the plan was made of. machine: if it has links, handovers on them are timed too, and each transfer
+/// gets a line.
 std::string explainStages(const ir::Graph& graph, const Plan& plan, const Machine& machine = {},
                           const Replication& replication = {});
 
-/// What else could have been: the next best cuts, other numbers of devices, other schedules, against `taken`.
-/// graph: the one that the chain was made of.
+/// Alternatives to `taken`: the next best cuts, other numbers of devices, other schedules. graph: the graph that the
+/// chain was made of.
 std::string explainAlternatives(const ir::Graph& graph, const SplitChain& chain, const SplitOptions& options,
                                 const Split& taken);
 
-/// "12.345" and "+2.1 %" of another time: for these texts.
+/// Number formats of these texts: "12.345", and "+2.1 %" relative to another time.
 std::string millisecondsText(int64_t ns);
 std::string differenceText(int64_t ns, int64_t base_ns);
 

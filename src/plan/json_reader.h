@@ -1,4 +1,4 @@
-// Private to plan/: what JSON says, read strictly, so that a fault in a file of costs is found again.
+// Private to plan/: strict access to JSON, so that each fault in a file of costs is reported with its place.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@ namespace abele::plan {
 
 using Json = JsonText::Json;
 
-/// Reads a text and says E0404 of what is wrong in it: "costs that cannot be read: ...".
+/// Reads a text and throws E0404 with the place of a fault: "costs that cannot be read: ...".
 class JsonReader {
  public:
-  /// what: "costs", for messages. Throws E0404 where the text is not JSON.
+  /// `what` is for messages, "costs". Throws E0404 if the text is not JSON.
   JsonReader(std::string what, const std::string& text);
 
   const Json& root() const { return text_.root(); }
-  /// member(key, value) of every member. Throws E0404 for a value of another type; so do the others.
+  /// Calls member(key, value) for every member. Throws E0404 for a value of another type, as the functions below do.
   template <class Fn>
   void readObject(const Json& value, Fn&& member) const {
     require(value, value.is_object(), "an object");
@@ -30,7 +30,7 @@ class JsonReader {
     for (const Json& each : value) element(each);
   }
   const std::string& readString(const Json& value) const;
-  /// Whole numbers; fractions are rounded, so that times may be averages.
+  /// Reads a whole number. Fractions are rounded, so that times may be averages.
   int64_t readInteger(const Json& value) const;
   bool readBool(const Json& value) const;
 

@@ -10,7 +10,7 @@
 namespace abele::plan {
 namespace {
 
-// The two ends of a link, and which one: devices, or groups of them where they share it.
+// The two ends of a link and its number. The ends are devices, or groups of devices that share the link.
 using Wire = std::array<int64_t, 3>;
 
 int64_t sizeInside(const Machine& machine, int link) {
@@ -23,7 +23,7 @@ Wire wireBetween(const Machine& machine, int link, int64_t a, int64_t b) {
   return {link, a / size, b / size};
 }
 
-// The device of the whole machine on which a replica has its device.
+// Maps a device of a replica to a device of the whole machine.
 class Places {
  public:
   Places(const std::vector<int>& device_of, const Replication& replication)
@@ -38,7 +38,7 @@ class Places {
   int64_t devices_;
 };
 
-// What one device's ring goes through: its slowest link as the time of a message.
+// The ring of each device: the slowest link that it crosses gives the time of its messages.
 class Rings {
  public:
   Rings(const std::vector<int>& device_of, const Machine& machine, const Replication& replication)

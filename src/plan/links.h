@@ -1,5 +1,6 @@
-// The machine that a pipeline is priced on: which devices share memory, the links between the others, and what messages
-// and gradient sums take on them. Torch-free; simulate.cc runs the transfers. Docs: docs/simulator.md, "Machines".
+// The machine that a pipeline is simulated on: which devices share memory, the links between the others, and the times
+// that messages and gradient sums take on these links. Torch-free; simulate.cc runs the transfers. Docs:
+// docs/simulator.md, "Machines".
 #pragma once
 
 #include <cstdint>
@@ -10,46 +11,47 @@
 
 namespace abele::plan {
 
-/// What connects the devices of a group that no link before it connects.
+/// Connects the devices of a group that no earlier link connects.
 struct Link {
-  std::string name;        // "within a host"
-  int64_t devices = 0;     // neighbouring devices of a group; 0: all that there are
-  int64_t latency_ns = 0;  // of every message
+  std::string name;        // for example "within a host"
+  int64_t devices = 0;     // neighbouring devices of a group; 0: all devices
+  int64_t latency_ns = 0;  // time that every message takes in addition to its bytes
   int64_t bytes_per_s = 0;
-  /// One link between each two groups inside this one (two hosts), whose devices take turns; else one between each two
-  /// devices.
+  /// True: one link between each two groups inside this one (two hosts), whose devices take turns on it. False: one
+  /// link between each two devices.
   bool is_shared = false;
   bool operator==(const Link&) const = default;
 };
 
-/// Devices stand in a row; groups are neighbours: a process, a host, a rack.
+/// Devices are numbered in a row. Groups are neighbours: a process, a host, a rack.
 struct Machine {
   std::string name;
-  int64_t space_devices = 1;       // so many neighbours share memory: nothing is copied between them
+  int64_t space_devices = 1;       // this many neighbours share memory, so nothing is copied between them
   std::vector<Link> links;         // from the inside out; empty: all devices share one memory
-  int64_t device_bytes = 0;        // memory of a device; 0: not said
-  int64_t device_flops_per_s = 0;  // for those who make costs; 0: not said
+  int64_t device_bytes = 0;        // memory of a device; 0: unknown
+  int64_t device_flops_per_s = 0;  // for tools that make costs; 0: unknown
   bool hasLinks() const { return !links.empty(); }
-  /// Index into `links`; -1 where the devices share memory. Throws E0404 where nothing connects them.
+  /// Index into `links`; -1 if the devices share memory. Throws E0404 if no link connects them.
   int linkBetween(int64_t a, int64_t b) const;
   bool operator==(const Machine&) const = default;
 };
 
-/// Copies of the whole pipeline on devices of their own, which add up their gradients before each update.
+/// Copies of the whole pipeline, each on devices of its own. They add up their gradients before each update.
 struct Replication {
   int64_t replicas = 1;
-  /// Replicas of one device of the pipeline are neighbours; else the devices of one replica are.
+  /// True: replicas of one device of the pipeline are neighbours. False: the devices of one replica are.
   bool is_together = false;
-  /// A stage's sum begins when its own last backward of the group has ended; else when all stages' have.
+  /// True: the sum of a stage begins when its own last backward of the group has ended. False: when those of all stages
+  /// have ended.
   bool is_early = false;
   bool operator==(const Replication&) const = default;
 };
 
-/// Bytes that one task makes for another one, of every micro-batch.
+/// Bytes that one task makes for another task, in every micro-batch.
 struct Handover {
   Task from, to;
   int64_t bytes = 0;
-  bool is_placed = false;  // its place with the reader is in the figures of memory already
+  bool is_placed = false;  // the figures of memory include its place with the reader already
   bool operator==(const Handover&) const = default;
 };
 
@@ -57,25 +59,25 @@ struct Handover {
 struct Transfer {
   Task from, to;
   int64_t bytes = 0;
-  bool is_placed = false;  // as Handover
-  int64_t time_ns = 0;     // alone on its link
+  bool is_placed = false;  // as in Handover
+  int64_t time_ns = 0;     // without other transfers on its link
   int32_t link = 0;        // transfers with the same number take turns
   int64_t from_device = 0, to_device = 0;
-  std::string name = {};  // of the link
+  std::string name = {};  // name of the link
 };
 
-/// latency + bytes / bandwidth, of which `sharers` have a part each.
+/// latency + bytes / bandwidth, where `sharers` messages share the bandwidth.
 int64_t messageNs(const Link& link, int64_t bytes, int64_t sharers = 1);
 
-/// A price for every handover between spaces, in their order. All replicas work in step, so one stands for all: the
-/// one with the slowest link, and where a link is shared, with all others that use it at the same time.
-/// device_of: by stage, within a replica. Throws E0404 for devices that nothing connects.
+/// The price of every handover between spaces, in the order of the handovers. All replicas work in step, so one of them
+/// represents all: the one with the slowest link. If the link is shared, the price includes all others that use it at
+/// the same time. device_of: by stage, within a replica. Throws E0404 for devices that no link connects.
 std::vector<Transfer> transfersOf(const std::vector<Handover>& handovers, const std::vector<int>& device_of,
                                   const Machine& machine, const Replication& replication);
 
-/// By stage, what the sum of its gradients over the replicas takes: a ring through all of them, as fast as its slowest
-/// link; 2 (r - 1) messages of 1/r of the bytes. Rings of other devices that share a link have a part of it.
-/// gradient_bytes, device_of: by stage.
+/// For each stage, the time to sum its gradients over the replicas. The sum is a ring through all replicas, as fast as
+/// its slowest link: 2 (r - 1) messages of 1/r of the bytes. Rings of other devices that cross the same link share its
+/// bandwidth. gradient_bytes, device_of: by stage.
 std::vector<int64_t> ringTimes(const std::vector<int64_t>& gradient_bytes, const std::vector<int>& device_of,
                                const Machine& machine, const Replication& replication);
 

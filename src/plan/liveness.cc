@@ -77,7 +77,8 @@ class Analysis {
     }
     for (const ir::Output& out : graph_.outputs) {
       if (out.kind != ir::OutputKind::kResult) continue;
-      // Copied out right behind the node that makes it; an input directly, at the start of the first forward.
+      // An output is copied out directly after the node that makes it. An input is copied at the start of the first
+      // forward.
       const ValueId base = graph_.baseOf(out.value);
       const int32_t position = made_by_[base];
       addTouch(base, position >= 0 ? Touch{taskOf(graph_.nodes[position]), position} : Touch{{}, kTaskStart});
@@ -138,9 +139,9 @@ class Analysis {
     const ir::Node& made_by = graph_.nodes[made_by_[before]];
     const Task maker = taskOf(made_by);
     const bool is_transferred = isReceive(made_by);
-    // Everybody else who touches this memory must be done when this node runs: earlier in the same task, in an earlier
-    // task of the same stage, or in the task that makes `before`, which this one waits for. What a transfer brings for
-    // a task, this one awaits from the link: the task itself may still read it.
+    // All other tasks that touch this memory must be done when this node runs. So a touch must be earlier in the same
+    // task, in an earlier task of the same stage, or in the task that makes `before`, which this node waits for. If a
+    // transfer makes `before`, this node waits for the link only, and the sending task may still read its value.
     return std::all_of(buffer.touches.begin(), buffer.touches.end(), [&](const Touch& t) {
       if (t.task == task) return t.position <= position;
       const bool is_made = t.task == maker && (!is_transferred || t.position == made_by_[before]);
@@ -148,8 +149,8 @@ class Analysis {
     });
   }
 
-  // A sum of one gradient is that gradient: backward makes it in the accumulator's memory, if it fits there exactly and
-  // nobody outside of the task, nor behind this node, reads it.
+  // A sum of one gradient is that gradient. Backward makes it in the accumulator's memory if it fits exactly, and if no
+  // other task and no later node reads it.
   void makeGradientInSum(const ir::Node& node, int32_t position) {
     const ir::Write& write = node.writes.at(0);
     const int32_t sum = result_.buffer_of[graph_.baseOf(write.before)];
@@ -178,7 +179,8 @@ class Analysis {
   }
 
   // --- externals -----------------------------------------------------------------------------------------------------
-  // Updates and gradient sums own the external they write: their readers are ordered by the schedule.
+  //
+  // Updates and gradient sums own the external that they write: the schedule orders its readers.
   static bool isAlwaysInPlace(const ir::Node& node) {
     return node.direction == Direction::kUpdate || hasTrait(node.op, kSums);
   }
@@ -186,13 +188,13 @@ class Analysis {
   // Tasks of one stage follow each other in the order of their directions.
   static std::pair<Direction, int32_t> timeOf(const Touch& t) { return {t.task.direction, t.position}; }
   std::pair<Direction, int32_t> timeOf(int32_t position) const { return {graph_.nodes[position].direction, position}; }
-  // Is no other micro-batch at work in between?
+  // Does no other micro-batch work between the two?
   bool followEachOther(const Task& a, const Task& b) const {
     return a == b || (a.stage == b.stage && in_order_[a.stage]);
   }
 
-  // An external updated in every micro-batch (running statistics) may be written in place when nobody looks at it who
-  // may be at another micro-batch.
+  // An external that is updated in every micro-batch (running statistics) may be written in place only if no task reads
+  // it that may be at another micro-batch.
   void chooseExternalUpdates() {
     updated_in_place_.assign(graph_.values.size(), false);
     std::map<ValueId, std::pair<int32_t, ValueId>> writer;  // after -> node position, before
@@ -203,7 +205,7 @@ class Analysis {
       if (out.kind != ir::OutputKind::kUpdate) continue;
       std::vector<ValueId> chain;
       ValueId v = graph_.baseOf(out.value);
-      // An optimizer's update stands behind what forward wrote; the schedule orders it.
+      // An optimizer's update comes after the writes of forward; the schedule orders it.
       for (auto it = writer.find(v); it != writer.end() && isAlwaysInPlace(graph_.nodes[it->second.first]);
            it = writer.find(v))
         v = it->second.second;
@@ -254,8 +256,8 @@ class Analysis {
     }
   }
 
-  // What is written in every micro-batch must belong to tasks that are at the same micro-batch. Tasks before the one
-  // that copies the new contents back may read the old ones then.
+  // The tasks that use an external which is written in every micro-batch must be at the same micro-batch. Tasks before
+  // the one that copies the new contents back may then read the old ones.
   void checkExternals() const {
     for (const Buffer& buffer : result_.buffers) {
       if (buffer.input < 0 || buffer.is_sum_of_one) continue;
@@ -299,12 +301,12 @@ class Analysis {
   }
 
   const ir::Graph& graph_;
-  bool sequential_;                          // no two micro-batches are ever in work at once
+  bool sequential_;                          // two micro-batches are never in work at once
   bool sums_of_one_;                         // gradients are not added up
   std::vector<std::vector<Touch>> touches_;  // by base value
-  std::vector<int32_t> made_by_;             // by base value: position of its node, -1 for inputs
+  std::vector<int32_t> made_by_;             // position of the node that makes each base value; -1 for inputs
   std::vector<int32_t> input_of_;            // by value
-  std::vector<ValueId> value_of_;            // by external: its input, or kNone
+  std::vector<ValueId> value_of_;            // the input of each external, or kNone
   std::vector<bool> updated_in_place_;       // by base value
   std::vector<bool> in_order_;               // by stage: it ends a micro-batch before it begins the next
   Liveness result_;
@@ -318,7 +320,7 @@ bool isReceive(const ir::Node& node) { return isTransfer(node) && node.writes.em
 
 Liveness analyseLiveness(const ir::Graph& graph, const PlanOptions& options, const Schedule& schedule) {
   Liveness liveness = Analysis(graph, options, schedule).run();
-  // A buffer holds its members and every view of them.
+  // A buffer holds its members and all their views.
   for (size_t v = 0; v < graph.values.size(); ++v) {
     const int32_t index = liveness.buffer_of[graph.values[v].base];
     if (index < 0) continue;

@@ -9,52 +9,53 @@
 
 namespace abele::plan {
 
-/// Program positions of touches outside the nodes.
+/// Positions in the program for touches outside the nodes.
 inline constexpr int32_t kTaskStart = -1;
 inline constexpr int32_t kTaskEnd = std::numeric_limits<int32_t>::max();
 
-/// One node (by position in Graph::nodes) that makes, reads or writes a base value, through a view or directly.
+/// A use of a base value by one node (by position in Graph::nodes) that makes, reads or writes it, directly or through
+/// a view.
 struct Touch {
   Task task;
   int32_t position = 0;
-  bool from_elsewhere = false;  // by a transfer that brings it to another memory space
+  bool from_elsewhere = false;  // a transfer reads it to bring it to another memory space
 };
 
-/// A piece of memory: the base values that live in it one after the other, linked by in-place writes.
+/// A piece of memory. Base values live in it one after the other, linked by in-place writes.
 struct Buffer {
   std::vector<ir::ValueId> members;
-  std::vector<Touch> touches;  // of all members; the first is where it is made (inputs have no such touch)
+  std::vector<Touch> touches;  // by any member; the first one makes the value (inputs have no such touch)
   int64_t bytes = 0;
-  int32_t input = -1;          // index into Graph::inputs when it is one
-  bool is_sum_of_one = false;  // an accumulator that backward makes its gradient in
-  bool is_received = false;    // made by a transfer
+  int32_t input = -1;          // index into Graph::inputs, if it is an input
+  bool is_sum_of_one = false;  // an accumulator in whose memory backward makes the gradient
+  bool is_received = false;    // a transfer makes it
 };
 
 struct Liveness {
   std::vector<Buffer> buffers;
-  std::vector<int32_t> buffer_of;  // by base value id; -1 = never materialised
-  /// kUpdate outputs whose contents are made elsewhere and copied into the external at the end of the task.
+  std::vector<int32_t> buffer_of;  // by base value id; -1: never in memory
+  /// kUpdate outputs whose contents are made in other memory and copied into the external at the end of the task.
   std::vector<ir::Output> copied_back;
 };
 
 using ir::precedes;
 using ir::taskOf;
-/// A transfer: no work of its stage's device.
+/// True for a transfer, which is work of a link and not of the stage's device.
 bool isTransfer(const ir::Node& node);
-/// One that brings a value for a task; the others refresh the copy of an external.
+/// True for a transfer that brings a value for a task. Other transfers refresh the copy of an external.
 bool isReceive(const ir::Node& node);
 
-/// When a stage has several rings of frames: where that takes fewer bytes under the schedule, never, or wherever its
-/// values can be told apart.
+/// When a stage gets several rings of frames: if that takes fewer bytes under the schedule, never, or whenever its
+/// values can be separated.
 enum class RingRule : uint8_t { kFewestBytes, kTogether, kApart };
 struct PlannedStages {
   Plan plan;
   std::vector<int64_t> transient_bytes;  // by stage
 };
-/// makePlan() by another rule.
+/// Makes a plan like makePlan(), but with this rule for rings.
 PlannedStages planStages(const ir::Graph& graph, const PlanOptions& options, RingRule rule);
 
-/// Throws E0403 when an external cannot be updated without breaking another reader.
+/// Throws E0403 if updating an external would break another reader.
 Liveness analyseLiveness(const ir::Graph& graph, const PlanOptions& options, const Schedule& schedule);
 
 }  // namespace abele::plan

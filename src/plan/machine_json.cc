@@ -1,4 +1,4 @@
-// Descriptions of machines as text. docs/simulator.md, "Machines".
+// Descriptions of machines as text: docs/simulator.md, "Machines".
 #include "plan/machine_json.h"
 
 #include "base/cat.h"
@@ -42,7 +42,7 @@ void readDevice(const JsonReader& reader, const Json& value, Machine& machine) {
   });
 }
 
-// Groups stand inside groups.
+// Checks that each group is made of whole groups of the level inside it.
 void requireNested(const JsonReader& reader, const Json& value, const Machine& machine) {
   int64_t inside = machine.space_devices;
   if (inside < 1 || inside > kMostDevices)

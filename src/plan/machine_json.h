@@ -1,4 +1,4 @@
-// Private to plan/: a machine inside other JSON.
+// Private to plan/: reads and writes a machine that is part of other JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// A machine as the text that parseMachine() reads.
+// Writes a machine as the text that parseMachine() reads.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace abele::plan {
 
-/// In one line.
+/// The text is one line.
 std::string machineText(const Machine& machine);
 
 }  // namespace abele::plan

@@ -22,8 +22,8 @@ struct Tenant {
   int64_t offset_bytes = 0, bytes = 0;
 };
 
-// Shares a region among those who live in it, at the same time or not: every byte goes to the largest of them.
-// Calls charge(buffer, bytes); returns the bytes of nobody.
+// Divides a region among its tenants, whether or not they live at the same time: each byte goes to the largest tenant
+// on it. Calls charge(buffer, bytes) for each tenant; returns the bytes without a tenant.
 template <class Fn>
 int64_t share(std::vector<Tenant> tenants, int64_t region_bytes, Fn&& charge) {
   std::stable_sort(tenants.begin(), tenants.end(), [](const Tenant& a, const Tenant& b) { return a.bytes > b.bytes; });
@@ -52,7 +52,7 @@ int64_t share(std::vector<Tenant> tenants, int64_t region_bytes, Fn&& charge) {
   return left;
 }
 
-// "encoder/layer/3" of "encoder.layer.3.weight", as scopes are written.
+// Turns "encoder.layer.3.weight" into "encoder/layer/3", the spelling of scopes.
 std::string moduleOf(const std::string& parameter) {
   const size_t dot = parameter.rfind('.');
   std::string path = dot == std::string::npos ? "" : parameter.substr(0, dot);
@@ -60,12 +60,12 @@ std::string moduleOf(const std::string& parameter) {
   return path;
 }
 
-// Scopes leave out containers that nobody calls ("encoder/3" for "encoder/layer/3"): the module that is meant is known
-// by its parameters, where there is only one of the kind.
+// Finds the module that a scope means. A scope leaves out containers that are never called ("encoder/3" for
+// "encoder/layer/3"). The parameters show the full path, if only one path fits.
 struct Layers {
   std::vector<std::vector<std::string>> modules;
-  std::set<std::vector<std::string>> paths;                     // of the modules
-  std::unordered_map<std::string, std::vector<size_t>> having;  // by name in a path: modules, in order
+  std::set<std::vector<std::string>> paths;                     // the modules' paths
+  std::unordered_map<std::string, std::vector<size_t>> having;  // name in a path -> modules with that name, in order
   mutable std::map<std::string, std::string> layer_of_scope;
 
   explicit Layers(const ir::Graph& graph) {
@@ -83,7 +83,7 @@ struct Layers {
       for (const std::string& name : std::set(modules[m].begin(), modules[m].end())) having[name].push_back(m);
   }
 
-  // The modules that could be meant: those that have the rarest of these names.
+  // The modules that could be meant: those with the rarest of these names.
   const std::vector<size_t>& candidates(const std::vector<std::string>& names) const {
     static const std::vector<size_t> none;
     const std::vector<size_t>* fewest = nullptr;
@@ -112,7 +112,7 @@ struct Layers {
     return path;
   }
 
-  // Does the module end in the last of these names and have the others above it, in order?
+  // Whether the module ends in the last of these names and contains the others before it, in the same order.
   static bool isMeant(const std::vector<std::string>& names, const std::vector<std::string>& module) {
     if (names.back() != module.back()) return false;
     auto at = module.begin();
@@ -226,7 +226,7 @@ class Reporter {
     }
   }
 
-  // The task that needs the most; the others run in its memory.
+  // A worker's transient memory belongs to the task that needs the most; the other tasks run in the same memory.
   void addTransient(size_t worker) {
     const std::vector<Tenant>* fullest = nullptr;
     int64_t most = 0;
@@ -324,7 +324,7 @@ class Reporter {
     if (const ir::External* external = externalOf(buffer)) {
       tensor.name = external->name;
       tensor.memory_class = classOf(external->kind);
-      // Where the program uses it first.
+      // An input has no maker, so it gets the line where the program first uses it.
       for (const Touch& t : liveness_.buffers[buffer].touches)
         if (tensor.source.empty() && t.position >= 0 && t.position != kTaskEnd)
           tensor.source = graph_.nodes[t.position].source;
@@ -343,7 +343,7 @@ class Reporter {
   const ir::Graph& graph_;
   const Plan& plan_;
   Liveness liveness_;
-  std::vector<int32_t> position_;  // of nodes, by id
+  std::vector<int32_t> position_;  // position of each node, by id
   Layers layers_;
   std::map<int, std::vector<Tenant>> persistent_, stash_;  // by worker, by stage
   std::map<int32_t, std::vector<Tenant>> rings_;           // by index into Plan::rings

@@ -1,5 +1,5 @@
-// What the bytes of a plan are for: by device, by lifetime class, by layer, and the largest tensors. The numbers add up
-// to peakDeviceBytes(), which is what a run uses. Docs: docs/memory.md.
+// Shows what the bytes of a plan are for: by device, by lifetime class, by layer, and the largest tensors. The numbers
+// add up to peakDeviceBytes(), which is what a run uses. Docs: docs/memory.md.
 #pragma once
 
 #include <array>
@@ -27,19 +27,19 @@ inline constexpr size_t kNumMemoryClasses = 7;
 const char* memoryClassName(MemoryClass memory_class);
 using BytesByClass = std::array<int64_t, kNumMemoryClasses>;
 
-/// One piece of memory and what lives in it. Stash and transient memory is reused, so these do not add up.
+/// One piece of memory and its contents. Stash and transient memory is reused, so these entries do not add up.
 struct TensorMemory {
-  std::string name;  // the user's, or the operator that makes it
+  std::string name;  // the user's name, or the operator that makes it
   Type type;
   MemoryClass memory_class = MemoryClass::kTransient;
   int32_t stage = 0;
-  int64_t frames = 1;  // copies that the device holds: of a stash, one for every micro-batch in work
-  int64_t bytes = 0;   // of all frames, aligned
-  std::string layer;   // module path, else the user's block; "" = neither
-  std::string source;  // "train.py:88": made here, or first used; "" where no line is
+  int64_t frames = 1;  // copies that the device holds: a stash has one for every micro-batch in work
+  int64_t bytes = 0;   // all frames together, aligned
+  std::string layer;   // module path, or else the user's block; "" = unknown
+  std::string source;  // "train.py:88": made or first used there; "" if no line is known
 };
 
-/// Reused memory counts for the largest tensor that lives in it, so layers add up to the device's bytes.
+/// A byte of reused memory counts for the largest tensor on it, so layers add up to the device's bytes.
 struct LayerMemory {
   std::string layer;
   BytesByClass bytes{};
@@ -48,36 +48,36 @@ struct LayerMemory {
 
 struct DeviceMemory {
   int device = 0;
-  int64_t peak_bytes = 0;  // the sum of by_class; of what is off chip, that which is fetched at the fullest moment
+  int64_t peak_bytes = 0;  // the sum of by_class; off-chip memory counts with what is on the device at the fullest
+                           // moment
   BytesByClass by_class{};
-  int64_t off_chip_bytes = 0;         // of its stages, on the device or not
-  std::vector<LayerMemory> layers;    // in order of the program
-  std::vector<TensorMemory> tensors;  // the largest, largest first
+  int64_t off_chip_bytes = 0;         // all off-chip bytes of its stages, on the device or not
+  std::vector<LayerMemory> layers;    // in the order of the program
+  std::vector<TensorMemory> tensors;  // the largest tensors, largest first
 };
 
 struct MemoryReport {
-  std::vector<DeviceMemory> devices;  // by worker of one replica
+  std::vector<DeviceMemory> devices;  // the workers of one replica
 };
 
 /// Requires: the plan was made of this graph.
 MemoryReport reportMemory(const ir::Graph& graph, const Plan& plan, size_t num_tensors = 10);
-/// For people: a few lines a device.
+/// A few lines a device, for people.
 std::string memoryText(const MemoryReport& report);
-/// One object; keys in docs/memory.md.
+/// One JSON object; docs/memory.md lists its keys.
 std::string memoryJson(const MemoryReport& report);
-/// "h.2/attention: aten::gelu -> f32[8,64] (train.py:88), stash, 4 frames, 8192 bytes".
+/// Example: "h.2/attention: aten::gelu -> f32[8,64] (train.py:88), stash, 4 frames, 8192 bytes".
 std::string describe(const TensorMemory& tensor);
 
-/// Bytes that a device has. -1: no limit.
+/// The bytes of each device. -1: no limit.
 struct MemoryLimits {
   int64_t every = -1;
-  std::map<int, int64_t> of_device = {};  // where it differs
+  std::map<int, int64_t> of_device = {};  // devices with a limit of their own
   int64_t of(int device) const {
     auto it = of_device.find(device);
     return it == of_device.end() ? every : it->second;
   }
-  /// Bytes that a device has to spare beside this many; negative: what it lacks. The largest number there is where it
-  /// has no limit.
+  /// Bytes that a device has left after this many; negative if it has too few. Without a limit, the largest number.
   int64_t spare(int device, int64_t bytes) const {
     const int64_t limit = of(device);
     return limit < 0 ? std::numeric_limits<int64_t>::max() : limit - bytes;
@@ -86,7 +86,7 @@ struct MemoryLimits {
   bool operator==(const MemoryLimits&) const = default;
 };
 
-/// The least that a device has to spare (MemoryLimits::spare). devices, peak_bytes: by worker.
+/// The spare bytes of the fullest device (MemoryLimits::spare). devices, peak_bytes: by worker.
 int64_t spareBytes(const std::vector<int>& devices, const std::vector<int64_t>& peak_bytes, const MemoryLimits& limits);
 
 }  // namespace abele::plan

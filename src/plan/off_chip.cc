@@ -1,4 +1,4 @@
-// Off-chip groups of a plan: their names, and what of them a device holds at once.
+// Off-chip groups of a plan: their names, and which of them a device holds at once.
 #include <algorithm>
 #include <set>
 
@@ -7,7 +7,7 @@
 namespace abele::plan {
 namespace {
 
-using Frame = std::pair<size_t, int64_t>;  // off-chip group and frame of its ring
+using Frame = std::pair<size_t, int64_t>;  // an off-chip group and a frame of its ring
 
 std::set<Frame> framesOf(const Plan& plan, const Action& action) {
   std::set<Frame> frames;

@@ -10,19 +10,19 @@
 namespace abele::plan {
 namespace {
 
-constexpr double kNsPerOperator = 1000;  // of every call, before and behind its work
+constexpr double kNsPerOperator = 1000;  // overhead of every call
 constexpr double kBytesPerNs = 20;
 constexpr double kFlopsPerNs = 50;
 constexpr double kNsPerDraw = 6;
 
-// What an operator computes beyond moving bytes, for each element of its largest result or operand. A backward takes
-// half as much again.
+// The time that an operator needs beyond moving bytes, for each element of its largest result or operand. A backward
+// takes 1.5 times as long.
 struct ElementCost {
   std::string_view name;  // without namespace, leading and trailing "_", overload and "_backward"
   double ns = 0;
 };
 constexpr std::array kElementCosts = {
-    // functions that are sums of many terms
+    // functions that are computed as sums of many terms
     ElementCost{"acos", 1.5}, ElementCost{"acosh", 1.5}, ElementCost{"asin", 1.5}, ElementCost{"asinh", 1.5},
     ElementCost{"atan", 1.5}, ElementCost{"atan2", 2}, ElementCost{"atanh", 1.5}, ElementCost{"celu", 0.7},
     ElementCost{"cos", 1}, ElementCost{"cosh", 1}, ElementCost{"digamma", 5}, ElementCost{"elu", 0.7},
@@ -40,7 +40,7 @@ constexpr std::array kElementCosts = {
     ElementCost{"native_layer_norm", 0.7}, ElementCost{"prod", 0.5}, ElementCost{"safe_softmax", 4},
     ElementCost{"softmax", 1}, ElementCost{"std", 1.5}, ElementCost{"std_mean", 1.5}, ElementCost{"sum", 0.3},
     ElementCost{"var", 1.5}, ElementCost{"var_mean", 1.5},
-    // orders and places
+    // sorting, and searching for positions
     ElementCost{"adaptive_avg_pool2d", 1}, ElementCost{"adaptive_max_pool2d", 2}, ElementCost{"argsort", 60},
     ElementCost{"avg_pool2d", 1.5}, ElementCost{"avg_pool3d", 2}, ElementCost{"grid_sampler_2d", 8},
     ElementCost{"grid_sampler_3d", 16}, ElementCost{"kthvalue", 20}, ElementCost{"max_pool2d_with_indices", 2},
@@ -50,7 +50,7 @@ constexpr std::array kElementCosts = {
     // transforms
     ElementCost{"fft_c2c", 10}, ElementCost{"fft_c2r", 10}, ElementCost{"fft_r2c", 10}};
 
-// Reads of the first operand, or writes into it, go where indices say.
+// Operators that read or write the first operand at positions given by indices.
 constexpr std::array<std::string_view, 11> kIndexed = {
     "embedding",      "embedding_bag", "gather",       "index",       "index_add", "index_put",
     "index_put_impl", "index_copy",    "index_select", "scatter_add", "take"};
@@ -65,7 +65,7 @@ std::string_view baseName(std::string_view op, bool& is_backward) {
   return op.substr(0, backward);
 }
 
-/// torch multiplies for these exponents.
+/// For these exponents torch multiplies instead of calling pow.
 bool isSmallPower(const Arg& exponent) {
   const double value = exponent.kind == Arg::Kind::kInt ? static_cast<double>(exponent.i) : exponent.d;
   return (exponent.kind == Arg::Kind::kInt || exponent.kind == Arg::Kind::kDouble ||
@@ -110,7 +110,7 @@ class Estimate {
     elements_ = std::max(elements_, static_cast<double>(type.numel()));
     return static_cast<double>(type.extentBytes());
   }
-  // Of the operand in this position; none where it is no tensor.
+  // The type of the operand at this position; undefined if it is not a tensor.
   const Type& operand(size_t arg) const {
     static const Type none;
     if (arg >= node_.args.size() || node_.args[arg].kind != Arg::Kind::kId || node_.args[arg].i < 0) return none;
@@ -144,7 +144,7 @@ class Estimate {
   double elements_ = 0, result_elements_ = 0;
 };
 
-// [B,M,K] x [B,K,N] -> [B,M,N]: the product of the three sizes is (M K N)^2 B^3.
+// [B,M,K] x [B,K,N] -> [B,M,N]: the product of the three tensors' sizes is (M K N)^2 B^3.
 double Estimate::product(size_t left, size_t right) const {
   const Type &a = operand(left), &b = operand(right);
   if (!a.defined() || !b.defined()) return 0;
@@ -153,14 +153,15 @@ double Estimate::product(size_t left, size_t right) const {
   return 2 * std::sqrt(elements / batch);
 }
 
-// A weight has a row for each channel of the output, a transposed one for each of the input.
+// A weight has one row for each output channel; a transposed one has a row for each input channel.
 double Estimate::convolution(const Type& weight, double output_elements, bool is_transposed, const Type& input) const {
   if (!weight.defined() || weight.sizes.empty() || weight.sizes[0] == 0) return 0;
   const double places = is_transposed && input.defined() ? static_cast<double>(input.numel()) : output_elements;
   return 2 * places * static_cast<double>(weight.numel()) / static_cast<double>(weight.sizes[0]);
 }
 
-// Queries [..., L, E] and keys [..., S, E]: two products forward, five backward, at half the speed of large ones.
+// Queries [..., L, E] and keys [..., S, E]: two products in forward and five in backward, at half the speed of large
+// products.
 double Estimate::attention(bool is_backward) const {
   const Type &query = operand(is_backward ? 1 : 0), &key = operand(is_backward ? 2 : 1);
   if (!query.defined() || !key.defined() || key.sizes.size() < 2) return 0;
@@ -168,7 +169,8 @@ double Estimate::attention(bool is_backward) const {
   return 2 * (is_backward ? 5 : 2) * 2 * static_cast<double>(query.numel()) * keys;
 }
 
-// Inputs [T, B, I], weights of the input and of the state; those of the state are read again in every of the T steps.
+// Inputs [T, B, I], then weights of the input and of the state. Each of the T steps reads the weights of the state
+// again.
 double Estimate::recurrent() const {
   const Type &input = operand(0), &first = operand(1), &second = operand(2);
   if (!input.defined() || !first.defined() || !second.defined() || input.sizes.size() < 2) return 0;
@@ -184,7 +186,7 @@ double Estimate::flops() const {
   if (op == "aten::mm" || op == "aten::bmm") return product(0, 1);
   if (op == ownOpName(OwnOp::kAccumulateProduct) || op == "aten::addmm" || op == "aten::baddbmm") return product(1, 2);
   if (is("aten::convolution_backward")) {
-    // One convolution for each of the two large gradients that are asked for.
+    // One convolution for each of the two large gradients that are wanted.
     const bool is_transposed = node_.args.size() > 7 && node_.args[7].kind == Arg::Kind::kBool && node_.args[7].i != 0;
     const double one = convolution(operand(2), static_cast<double>(operand(0).numel()), is_transposed, operand(1));
     const Arg* mask = node_.args.empty() ? nullptr : &node_.args.back();

@@ -10,8 +10,8 @@ struct Range {
   int64_t begin, end;
 };
 
-// Ranges [begin, end) that are taken, in order; neither overlapping nor touching. Packed memory is dense, so these are
-// few, however many things lie in it.
+// The taken ranges [begin, end), in order; they neither overlap nor touch. Packed memory is dense, so there are few
+// ranges even for many items.
 class TakenRanges {
  public:
   void add(int64_t begin, int64_t end) {
@@ -36,7 +36,7 @@ class TakenRanges {
   std::vector<Range> ranges_;
 };
 
-// What is taken at any time: a segment tree over the times at which something begins or ends.
+// The taken memory at any time: a segment tree over the times at which an item begins or ends.
 class TakenOverTime {
  public:
   explicit TakenOverTime(const std::vector<Interval>& intervals) {
@@ -46,8 +46,8 @@ class TakenOverTime {
     nodes_.resize(4 * times_.size());
   }
 
-  // The lowest place that is free during the whole life of `item`: the ranges of all nodes in question are met in the
-  // order in which they begin, those below the place found so far are skipped.
+  // The lowest offset that is free during the whole life of `item`. Visits the ranges of all relevant nodes in the
+  // order of their beginnings, and skips those below the offset found so far.
   int64_t firstGap(const Interval& item, int64_t bytes) {
     met_.clear();
     find(0, 0, times_.size(), rankOf(item.begin), rankOf(item.end) + 1);
@@ -75,14 +75,15 @@ class TakenOverTime {
   int64_t steps() const { return steps_; }
 
  private:
-  // Of one node: the first range that may matter, and the end of all.
+  // The rest of one node's ranges: the first one that may matter, and the end.
   struct Met {
     const Range* next;
     const Range* end;
   };
   struct Node {
-    TakenRanges throughout;  // by what lives in the whole span of this node, and not in that of the node above
-    TakenRanges anywhere;    // by what lives at some time of the span, apart from what the nodes above hold
+    TakenRanges throughout;  // items that live during the whole span of this node, but not of its parent
+    TakenRanges anywhere;    // items that live at some time in the span, except those that a parent's `throughout`
+                             // holds
   };
 
   size_t rankOf(int64_t time) const {
@@ -94,7 +95,7 @@ class TakenOverTime {
     if (!ranges.empty()) met_.push_back({ranges.data(), ranges.data() + ranges.size()});
   }
 
-  // Node `node` spans the ranks [low, high); [begin, end) is asked for.
+  // Visits the nodes for [begin, end). Node `node` spans the ranks [low, high).
   void find(size_t node, size_t low, size_t high, size_t begin, size_t end) {
     if (end <= low || high <= begin) return;
     if (begin <= low && high <= end) {
@@ -121,7 +122,7 @@ class TakenOverTime {
 
   std::vector<int64_t> times_;
   std::vector<Node> nodes_;
-  std::vector<Met> met_;  // of the search that runs, a heap
+  std::vector<Met> met_;  // ranges that the current search still has to visit, as a heap
   int64_t steps_ = 0;
 };
 

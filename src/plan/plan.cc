@@ -76,7 +76,7 @@ class Planner {
                                                device + 1, " devices available")});
   }
 
-  // Updates of different stages are ordered by the waits that exe/build finds.
+  // exe/build makes updates of different stages wait for each other.
   static bool mayFeed(const Task& maker, const Task& reader) {
     return maker == reader || precedes(maker, reader) ||
            (maker.direction == Direction::kUpdate && reader.direction == Direction::kUpdate);
@@ -107,8 +107,8 @@ class Planner {
     }
   }
 
-  // Where an update does not stand on the parameter's own memory, the next micro-batch of its group would not see what
-  // forward wrote.
+  // If an update works on other memory than the parameter's own, the next micro-batch of its group would not see the
+  // writes of forward.
   void checkWrittenParameters() const {
     if (options_.accumulation == 1) return;
     std::vector<const ir::Node*> writer(graph_.values.size(), nullptr);
@@ -131,7 +131,7 @@ class Planner {
     }
   }
 
-  // Does it lie in memory that outlives the micro-batch?
+  // Whether it is in memory that outlives the micro-batch.
   bool isExternal(ir::ValueId v) const {
     return liveness_.buffers[static_cast<size_t>(liveness_.buffer_of[graph_.baseOf(v)])].input >= 0;
   }
@@ -165,8 +165,8 @@ class Planner {
     throwUser(ErrorCode::E0403, {.what = cat(findings.size(), " findings in the schedule:", all)});
   }
 
-  // Updates only where there is something to update. Weight gradients only where they were split off; right after the
-  // backward in schedules that know nothing of them.
+  // Keeps updates only if there is something to update, and weight gradients only if they were split off. Schedules
+  // that do not order weight gradients get them directly after the backward.
   void fitToGraph(std::vector<Action>& actions, const std::set<Task>& used) const {
     std::vector<Action> fitted;
     for (const Action& a : actions) {
@@ -190,7 +190,7 @@ class Planner {
     homes_.resize(liveness_.buffers.size());
     for (size_t i = 0; i < homes_.size(); ++i) {
       const Buffer& buffer = liveness_.buffers[i];
-      if (buffer.touches.empty()) continue;  // an input that nobody reads
+      if (buffer.touches.empty()) continue;  // an input that no task reads
       Placement& home = homes_[i];
       home.stage = homeStage(buffer);
       if (buffer.input >= 0)
@@ -203,14 +203,14 @@ class Planner {
     }
   }
 
-  // The first that touches it where it lies.
+  // The stage of the first task that touches the buffer in its own memory space.
   static int32_t homeStage(const Buffer& buffer) {
     const auto touch =
         std::find_if(buffer.touches.begin(), buffer.touches.end(), [](const Touch& t) { return !t.from_elsewhere; });
     return (touch == buffer.touches.end() ? buffer.touches.front() : *touch).task.stage;
   }
 
-  // All that one task receives comes at once and ahead of it, so that nothing of it shares memory.
+  // All that one task receives arrives at once and ahead of the task, so no two received values share memory.
   void chooseRing(const Buffer& buffer, Placement& home) {
     const Task task = buffer.touches.front().task;
     const auto [it, is_new] = ring_of_.emplace(task, static_cast<int32_t>(plan_.rings.size()));
@@ -223,7 +223,7 @@ class Planner {
     for (const Touch& t : buffer.touches) ring_users_[it->second].insert(t.task);
   }
 
-  // Puts a buffer into the off-chip group of its use and stage where the options say so.
+  // Puts a buffer into the off-chip group of its use and stage if the options ask for it.
   void chooseLocation(const Buffer& buffer, Placement& home) {
     TensorUse use{};
     if (!offChipUse(buffer, home.home, use)) return;
@@ -233,18 +233,18 @@ class Planner {
     if (is_new) plan_.off_chip.push_back({use, home.stage});
     auto& users = plan_.off_chip[home.off_chip].users;
     for (const Touch& t : buffer.touches) {
-      if (isOnLink(t)) continue;  // that fetches it, not the device
+      if (isOnLink(t)) continue;  // the transfer fetches it, so the device does not need it
       const std::pair user{t.task.stage, t.task.direction};
       if (std::find(users.begin(), users.end(), user) == users.end()) users.push_back(user);
     }
   }
 
-  // Does a transfer touch it?
+  // Whether a transfer makes this touch.
   bool isOnLink(const Touch& t) const {
     return t.position >= 0 && t.position != kTaskEnd && isTransfer(graph_.nodes[t.position]);
   }
 
-  // False for what stays on the device.
+  // False for buffers that stay on the device.
   bool offChipUse(const Buffer& buffer, Home home, TensorUse& use) const {
     if (home == Home::kStash) {
       use = TensorUse::kActivations;
@@ -287,10 +287,10 @@ class Planner {
     }
   }
 
-  // A time in the life of a frame: tasks of a stage take their turns in the order of their directions.
+  // A moment in the life of a frame. The tasks of a stage use a frame in the order of their directions.
   static int64_t timeOf(const Touch& t) { return (static_cast<int64_t>(t.task.direction) << 32) + t.position; }
 
-  // Each task starts with an empty arena; a worker needs the largest.
+  // Each task starts with an empty arena, so a worker needs the size of its largest.
   void packTransient() {
     std::map<Task, std::vector<size_t>> by_task;
     for (size_t i = 0; i < homes_.size(); ++i)
@@ -317,20 +317,21 @@ class Planner {
     return item;
   }
 
-  // Values of a stage that have frames of their own.
+  // Values of a stage that may get frames of their own.
   struct Frames {
-    bool is_own = true;  // no other stage uses them
+    bool is_own = true;  // only this stage uses them
     std::set<Task> users = {};
     std::vector<size_t> members = {};
-    int64_t bytes = 0;  // of one
+    int64_t bytes = 0;  // bytes of one frame
   };
 
-  // A frame is in use from the first task that touches one of its values to the last. What weight gradients or other
-  // stages read would keep what only forward and backward need, in as many frames: it gets rings of its own where that
-  // takes fewer bytes.
+  // A frame is in use from the first task that touches one of its values to the last one. So values that weight
+  // gradients or other stages read also keep alive those that only forward and backward need. Such values get rings of
+  // their own if that takes fewer bytes.
   void splitRings() {
     std::vector<std::vector<Frames>> apart(static_cast<size_t>(num_stages_), std::vector<Frames>(3));
-    std::vector<bool> moves(apart.size(), false);  // the frames of what is off chip are those of its stage
+    std::vector<bool> moves(apart.size(), false);  // whether the stage has off-chip values, whose frames are those of
+                                                   // the stage
     for (size_t i = 0; i < homes_.size(); ++i) {
       if (homes_[i].home != Home::kStash) continue;
       const int32_t stage = homes_[i].stage;
@@ -354,8 +355,8 @@ class Planner {
     }
   }
 
-  // What other stages read keeps as many frames as the whole stage has without rings: no stage waits longer for
-  // another. The larger part of what only this stage uses keeps the stage's frame.
+  // Values that other stages read get the number of frames that the whole stage has without rings, so no stage waits
+  // longer for another. The larger group of values that only this stage uses keeps the stage's own frame.
   void splitRing(int stage, std::vector<Frames> apart, const RingLengths& lengths) {
     Frames all;
     for (Frames& frames : apart) {
@@ -395,7 +396,7 @@ class Planner {
   void packStash() {
     plan_.stash_bytes.assign(num_stages_, 0);
     std::map<std::tuple<int32_t, int32_t, int>, std::vector<size_t>>
-        frames;  // by off-chip group and ring, or -1, stage
+        frames;  // by off-chip group, ring (or -1) and stage
     for (size_t i = 0; i < homes_.size(); ++i)
       if (homes_[i].home == Home::kStash || (homes_[i].home == Home::kRing && !liveness_.buffers[i].is_received))
         frames[{homes_[i].off_chip, homes_[i].ring, homes_[i].stage}].push_back(i);
@@ -413,8 +414,8 @@ class Planner {
     }
   }
 
-  // Memory of what only this stage touches is free again after the last touch: its tasks run in order on one worker.
-  // What other stages or updates read stays until the frame is reused.
+  // Memory that only this stage touches is free after its last touch, because the stage's tasks run in order on one
+  // worker. Values that other stages or updates read stay until the frame is reused.
   Interval lifeInFrame(int stage, size_t i) const {
     Interval item{kForever, 0, liveness_.buffers[i].bytes, 0};
     for (const Touch& t : liveness_.buffers[i].touches) {
@@ -425,8 +426,8 @@ class Planner {
     return item;
   }
 
-  // Forward comes before most of what its frame will hold, and backward behind it: there the tasks that use the frame
-  // anyway put values of their own. The frame grows by none of them.
+  // Forward runs before most of the frame is filled, and backward runs after most of it is free. So tasks that use the
+  // frame anyway put transient values into its gaps. The frame does not grow.
   void fillFrame(const std::vector<size_t>& members, const std::vector<Interval>& held, int64_t bytes) {
     const Placement frame = homes_[members.front()];
     std::set<Task> users;
@@ -466,7 +467,7 @@ class Planner {
       TaskRing& ring = plan_.rings[r];
       ring.users.assign(ring_users_[r].begin(), ring_users_[r].end());
       if (!ring.is_received) continue;
-      // What an update receives is made right before it: nothing could come ahead.
+      // Values that an update receives are made directly before it, so they cannot arrive ahead.
       const bool comes_ahead = ring.task.direction != Direction::kUpdate;
       ring.frames = std::min(lengths.of(ring.users) + comes_ahead, std::max<int64_t>(plan_.schedule.micro_batches, 1));
     }
@@ -479,9 +480,9 @@ class Planner {
   Plan plan_;
   Liveness liveness_;
   std::vector<Placement> homes_;                                  // by buffer
-  std::map<std::pair<TensorUse, int32_t>, int32_t> off_chip_of_;  // by use and stage: the off-chip group
-  std::map<Task, int32_t> ring_of_;                               // index into Plan::rings
-  std::map<int32_t, std::set<Task>> ring_users_;                  // by index into Plan::rings
+  std::map<std::pair<TensorUse, int32_t>, int32_t> off_chip_of_;  // use and stage -> off-chip group
+  std::map<Task, int32_t> ring_of_;                               // indices into Plan::rings
+  std::map<int32_t, std::set<Task>> ring_users_;                  // index into Plan::rings -> tasks
   std::vector<int64_t> transient_of_stage_;
 };
 

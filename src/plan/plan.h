@@ -1,4 +1,5 @@
-// Pure functions from a lowered graph to tables: placement, schedule, memory. Printed by print(), checked by verify*.
+// Pure functions from a lowered graph to tables: placement, schedule, memory. print() prints the tables; the verify
+// functions check them.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +14,24 @@
 
 namespace abele::plan {
 
-/// Times of one micro-batch in one stage. backward_ns: all of it but what weight_grad_ns holds.
-/// Units: nanoseconds, or any other as long as it is the same for all.
+/// Times of one micro-batch in one stage. backward_ns: all of backward except weight_grad_ns.
+/// Units: nanoseconds, or any other unit if all stages use the same.
 struct StageCost {
   int64_t forward_ns = 1, backward_ns = 1, weight_grad_ns = 1, update_ns = 0;
   bool operator==(const StageCost&) const = default;
 };
 
-/// Where tensors of one use live while no action needs them. off_chip: outside the device's memory (docs/phases.md),
-/// unless they have fewer elements than min_elements.
+/// The place of tensors of one use while no action needs them. off_chip: outside the device's memory (docs/phases.md),
+/// except tensors with fewer than min_elements elements.
 struct TensorLocation {
   bool off_chip = false;
   int64_t min_elements = 2;
   bool operator==(const TensorLocation&) const = default;
 };
-/// By use. Buffers count as weights; constants stay on the device. Results never depend on it.
+/// The location of each use. Buffers count as weights; constants stay on the device. Results never depend on it.
 struct Locations {
   TensorLocation weights, optimizer_state, accumulators, activations;
-  bool fetch_ahead = true;  // bring in what the next action needs while one runs
+  bool fetch_ahead = true;  // fetch what the next action needs while the current one runs
   bool operator==(const Locations&) const = default;
 };
 
@@ -38,21 +39,22 @@ struct PlanOptions {
   ScheduleKind schedule = ScheduleKind::k1F1B;
   int64_t device_iterations = 1;
   int64_t accumulation = 1;
-  int64_t num_devices = 0;  // devices that exist; 0 = as many as asked for. E0402 beyond
-  /// By stage, for schedules that order by time. Empty: estimateCosts(graph), so that equal programs get equal plans.
+  int64_t num_devices = 0;  // devices that exist; 0 = as many as the program uses. A program that uses more gets E0402
+  /// By stage, for schedules that order actions by time. Empty: estimateCosts(graph), so that equal programs get equal
+  /// plans.
   std::vector<StageCost> costs = {};
   Locations locations = {};
-  int64_t hop_ns = 0;  // with `costs`: the time until a value of one device can be used on another
-  /// For zero-bubble orders, by stage: the most micro-batches between forward and weight gradient, at least 1. Empty:
-  /// the schedule's own limits.
+  int64_t hop_ns = 0;  // used with `costs`: the time until a value of one device can be used on another
+  /// For zero-bubble orders: the most micro-batches that each stage holds between forward and weight gradient, at least
+  /// 1. Empty: the schedule's own limits.
   std::vector<int64_t> most_held = {};
-  /// Bytes. Each buffer begins at a multiple of it, if it is more than the plan's own alignment. Kernels of
-  /// accelerators may depend on addresses, so buffers begin where eager's allocator would let tensors begin.
+  /// Bytes. If this exceeds the plan's own alignment, each buffer begins at a multiple of it. Kernels of accelerators
+  /// may depend on addresses, so buffers begin where the allocator of eager PyTorch would let tensors begin.
   int64_t alignment = 1;
   bool operator==(const PlanOptions&) const = default;
 };
 
-/// What a worker does, in order. For kUpdate, micro_batch is the last one of the accumulation group.
+/// One task of a worker's list. For kUpdate, micro_batch is the last one of the accumulation group.
 struct Action {
   int32_t stage = 0;
   ir::Direction direction = ir::Direction::kForward;
@@ -66,61 +68,64 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-/// What a schedule is made for. An update closes each group of `accumulation` micro-batches.
+/// The input of the functions that make schedules. An update closes each group of `accumulation` micro-batches.
 struct ScheduleRequest {
   std::vector<int> worker_of;  // by stage
   int64_t device_iterations = 1;
   int64_t accumulation = 1;
   bool training = true;
-  std::vector<StageCost> costs = {};    // by stage, for those that order by time; empty: all actions equal
+  std::vector<StageCost> costs = {};    // by stage, for schedules that order actions by time; empty: all actions take
+                                        // equal time
   int64_t hop_ns = 0;                   // as in PlanOptions
   std::vector<int64_t> most_held = {};  // as in PlanOptions
   int numStages() const { return static_cast<int>(worker_of.size()); }
 };
 
-// One function per row of schedules.def. Every stage takes its micro-batches in order in each direction, so that sums
-// and running statistics are those of eager PyTorch.
+// One function for each row of schedules.def. In each direction every stage takes its micro-batches in order, so that
+// sums and running statistics equal those of eager PyTorch.
 #define ABELE_SCHEDULE(kind, name, traits, make, ...) Schedule make(const ScheduleRequest& request);
 #include "plan/schedules.def"
 
-/// Every micro-batch once per stage and direction, in order; forward before backward before weight gradients, stages in
-/// order, no deadlock, updates between groups. All findings; empty = good.
+/// Checks that every stage and direction runs each micro-batch once and in order. Forward comes before backward and
+/// backward before weight gradients, stages are in order, and updates are between groups. Deadlocks are findings too.
+/// Returns all findings; empty = good.
 std::vector<std::string> verifySchedule(const Schedule& schedule, int num_stages, int64_t accumulation, bool training);
-/// A text chart: one line a worker, "F0 F1 B0 .".
+/// A text chart with one line a worker, "F0 F1 B0 .".
 std::string printSchedule(const Schedule& schedule);
 
-/// Where a base value lives (views follow their base). stage: whose stash or whose worker's memory it is. A node writes
-/// in place exactly where `after` has the placement of `before`.
+/// The place of a base value; views follow their base. stage: owner of the stash, or a stage of the worker that owns
+/// the memory. A node writes in place exactly if `after` has the placement of `before`.
 enum class Home : uint8_t { kNone, kPersistent, kStash, kTransient, kInput, kRing };
 struct Placement {
   Home home = Home::kNone;
   int32_t stage = -1;
   int64_t offset_bytes = 0;
   int32_t off_chip = -1;  // index into Plan::off_chip; -1: on the device
-  int32_t ring = -1;      // index into Plan::rings, of kRing
+  int32_t ring = -1;      // for kRing: index into Plan::rings
   bool operator==(const Placement&) const = default;
 };
 
 enum class TensorUse : uint8_t { kWeights, kOptimizerState, kAccumulators, kActivations };
 /// "weights", "state", "sums", "activations".
 const char* tensorUseName(TensorUse use);
-/// Off-chip tensors of one use and stage: they come to the device and leave it together.
+/// The off-chip tensors of one use and stage. They move to the device and off it together.
 struct OffChipGroup {
   TensorUse use = TensorUse::kWeights;
   int32_t stage = 0;
-  int64_t bytes = 0;                                          // activations: of one frame of the stage's ring
-  std::vector<std::pair<int32_t, ir::Direction>> users = {};  // tasks that need it
+  int64_t bytes = 0;                                          // for activations: bytes of one frame of the stage's ring
+  std::vector<std::pair<int32_t, ir::Direction>> users = {};  // tasks that need the group
   bool operator==(const OffChipGroup&) const = default;
 };
 
-/// A ring of frames beside those of the stages, of two kinds. One holds what transfers bring for a task. If there are
-/// more micro-batches than are in use at once, it has one frame more, so that the next can arrive while the task works.
-/// The other holds values of a stage for as long as other stages or weight gradients read them.
+/// A ring of frames in addition to those of the stages. There are two kinds. One kind holds what transfers bring for a
+/// task. If there are more micro-batches than are in use at once, it has one frame more, so that the next value can
+/// arrive while the task works. The other kind holds values of a stage for as long as other stages or weight gradients
+/// read them.
 struct TaskRing {
   Task task;
   bool is_received = false;  // transfers fill it
   int64_t frames = 1;
-  int64_t bytes = 0;             // of a frame
+  int64_t bytes = 0;             // bytes of a frame
   std::vector<Task> users = {};  // tasks that touch a frame; `task` is the first of them in a micro-batch
   bool operator==(const TaskRing&) const = default;
 };
@@ -131,29 +136,29 @@ struct Plan {
   std::vector<int> device_of;  // by worker
   Schedule schedule;
   std::vector<Placement> placement;       // by value id (meaningful for bases)
-  std::vector<int64_t> frames;            // stash ring length by stage
-  std::vector<std::vector<Task>> users;   // tasks that touch a frame of the ring, by stage
-  std::vector<int64_t> stash_bytes;       // one frame, by stage
+  std::vector<int64_t> frames;            // length of each stage's stash ring
+  std::vector<std::vector<Task>> users;   // by stage: tasks that touch a frame of its ring
+  std::vector<int64_t> stash_bytes;       // by stage: bytes of one frame
   std::vector<int64_t> transient_bytes;   // by worker
   std::vector<int64_t> persistent_bytes;  // by worker
-  std::vector<OffChipGroup> off_chip;     // in none of the three above
-  std::vector<TaskRing> rings;            // those that transfers fill come first
+  std::vector<OffChipGroup> off_chip;     // the three fields above do not count these bytes
+  std::vector<TaskRing> rings;            // rings that transfers fill come first
   int64_t totalPersistentBytes() const;
   bool operator==(const Plan&) const = default;
 };
 
-/// Throws E0401..E0403. Requires form kLowered (training) or kStaged (inference).
+/// Throws E0401..E0403. Requires: form kLowered (training) or kStaged (inference).
 Plan makePlan(const ir::Graph& graph, const PlanOptions& options);
-/// Text form and its inverse: docs/plan.md. parse throws UserError E0202 that lists every mistake with its line; what
-/// it returns is consistent in itself.
+/// The text form and its inverse: docs/plan.md. parse throws UserError E0202 that lists every mistake with its line.
+/// The plan that it returns is consistent in itself.
 std::string print(const Plan& plan);
 Plan parse(std::string_view text);
-/// Where a parsed plan does not fit a graph: all findings. Empty for what makePlan makes of the graph.
+/// All places where a parsed plan does not fit a graph. Empty for a plan that makePlan made of the graph.
 std::vector<std::string> verify(const Plan& plan, const ir::Graph& graph);
-/// Most bytes of each worker's device in use at once: what is always there, and of off-chip groups those that an action
-/// and (Locations::fetch_ahead) the next one of its worker need.
+/// The most bytes that each worker's device uses at once: the bytes that are always there, and the off-chip groups that
+/// an action needs. With Locations::fetch_ahead, the groups of the worker's next action count too.
 std::vector<int64_t> peakDeviceBytes(const Plan& plan);
-/// The frames of each off-chip group that a worker's device has at the moment when it has most of them.
+/// For each off-chip group, the frames on a worker's device at the moment when the device holds the most.
 std::vector<int64_t> fetchedFrames(const Plan& plan, size_t worker);
 
 }  // namespace abele::plan

@@ -32,13 +32,13 @@ CostModel wholeBackward(CostModel costs) {
 
 int64_t timeOf(const StageCost& c) { return c.forward_ns + c.backward_ns + c.weight_grad_ns; }
 
-// Ends of the parts when none may take longer than `limit`, or nothing if that needs more parts.
+// The ends of the parts if none of them takes longer than `limit`; empty if that needs more parts.
 std::vector<size_t> cutsWithin(const std::vector<StageCost>& costs, size_t parts, int64_t limit) {
   std::vector<size_t> ends;
   int64_t time = 0;
   size_t size = 0;
   for (size_t i = 0; i < costs.size(); ++i) {
-    const bool must_cut = costs.size() - i <= parts - ends.size() - 1;  // one entry each for the parts left
+    const bool must_cut = costs.size() - i <= parts - ends.size() - 1;  // each part that is left needs one entry
     if (size > 0 && (must_cut || time + timeOf(costs[i]) > limit)) {
       ends.push_back(i);
       time = 0;
@@ -72,7 +72,7 @@ void addRing(std::vector<StageRing>& rings, int64_t bytes, std::vector<Task> use
     same->bytes += bytes;
 }
 
-// Adds up what the stages of each part keep; their tasks are then the part's.
+// Adds up the memory of the stages in each part, and renames their tasks to the part's.
 std::vector<StageMemory> joinMemory(const std::vector<StageMemory>& stages, const std::vector<int32_t>& part_of) {
   if (stages.empty()) return {};
   std::vector<StageMemory> parts(static_cast<size_t>(part_of.back()) + 1);
@@ -109,7 +109,7 @@ std::vector<int> devicesOf(const Chain& chain) {
   return devices;
 }
 
-// What arrives in a stage stays there as long as what its own forward keeps.
+// A value that arrives in a stage stays as long as the values that its own forward keeps.
 void addReceived(std::vector<StageMemory>& memory, const std::vector<Transfer>& transfers) {
   if (memory.empty()) return;
   for (const Transfer& t : transfers) {
@@ -140,7 +140,7 @@ void requireHandovers(const Chain& chain) {
        .expected = cat("1 or more replicas; 0 or more bytes of all ", n, " stages or of none")});
 }
 
-// Within a part nothing is handed over.
+// Drops handovers inside a part.
 std::vector<Handover> joinHandovers(const std::vector<Handover>& handovers, const std::vector<int32_t>& part_of) {
   std::vector<Handover> joined;
   for (Handover h : handovers) {
@@ -248,7 +248,7 @@ Prediction predict(const Chain& chain, const PredictOptions& options) {
   };
   if (splitsBackward(options.schedule)) take(chain.split_memory);
   if (options.schedule == ScheduleKind::kSharded) take(chain.sharded_memory);
-  // Orders that are searched know one time from device to device.
+  // The search for an order knows a single time between devices, so it gets the longest.
   int64_t hop_ns = costs.hop_ns;
   for (const Transfer& transfer : costs.transfers) hop_ns = std::max(hop_ns, transfer.time_ns);
   prediction.schedule = makeSchedule(options, worker_of, costs.stages, hop_ns);

@@ -1,4 +1,4 @@
-// "What would happen if": a schedule by name over a chain of stages, timed. Behind tools/abele-sim.cc, abele.simulate()
+// Predicts a schedule: chosen by name, over a chain of stages, with times. Used by tools/abele-sim.cc, abele.simulate()
 // and abele::simulate. File format of costs: docs/simulator.md.
 #pragma once
 
@@ -15,13 +15,13 @@ struct MemoryLimits;
 /// A chain of stages and where they run.
 struct Chain {
   CostModel costs;
-  std::vector<int> device_of;  // by stage; empty: stage s on device s
-  /// Stash and transient memory where weight gradients are split off, and where one stage works at a time; by stage;
-  /// empty: as costs.memory.
+  std::vector<int> device_of;  // by stage; empty: stage s is on device s
+  /// Stash and transient memory by stage: split_memory with weight gradients split off, sharded_memory with one stage
+  /// at work at a time. Empty: the same as costs.memory.
   std::vector<StageMemory> split_memory, sharded_memory;
   std::vector<Handover> handovers = {};      // between stages, of every micro-batch
-  std::vector<int64_t> gradient_bytes = {};  // by stage, summed up over replicas before an update; empty: none
-  Machine machine = {};                      // without links, handovers and sums over replicas take no time
+  std::vector<int64_t> gradient_bytes = {};  // by stage, summed up over replicas before an update; empty: no sums
+  Machine machine = {};                      // if it has no links, handovers and sums over replicas take no time
   Replication replication = {};
 };
 
@@ -41,47 +41,49 @@ struct Prediction {
   Simulation run;
   std::vector<std::vector<MemoryPoint>> memory;  // by worker
   Replication replication;
-  std::vector<Transfer> transfers;  // what run.transfers are of
-  std::vector<int64_t> reduce_ns;   // by stage; empty: nothing is summed up over replicas
-  /// Largest of all workers.
+  std::vector<Transfer> transfers;  // the transfers whose times run.transfers has
+  std::vector<int64_t> reduce_ns;   // by stage; empty: no sums over replicas
+  /// The peak of the fullest worker.
   int64_t peakBytes() const;
 };
 
-/// Throws E0404 for a chain without stages, or with figures that cannot be.
+/// Throws E0404 for a chain without stages, or with impossible figures.
 void requireCosts(const Chain& chain);
 
-/// chain.costs with what its handovers and sums over replicas take on its machine. What arrives in a stage takes a
-/// place in its frame. Throws E0404 for devices that nothing connects.
+/// chain.costs, with the times of handovers and of sums over replicas on the chain's machine. A value that arrives in a
+/// stage takes a place in the stage's frame. Throws E0404 for devices that no link connects.
 CostModel pricedCosts(const Chain& chain);
 
-/// The schedule that makePlan would take, without looking at a graph. worker_of and costs: by stage.
+/// The schedule that makePlan would make, without looking at a graph. worker_of and costs: by stage.
 Schedule makeSchedule(const PredictOptions& options, const std::vector<int>& worker_of,
                       const std::vector<StageCost>& costs, int64_t hop_ns = 0);
 
 /// Drops the weight gradients of stages in which they take no time. costs: by stage.
 void dropFreeWeightGradients(Schedule& schedule, const std::vector<StageCost>& costs);
 
-/// Schedules without weight gradients of their own run them inside the backward; stages whose weight gradients take no
-/// time have none.
-/// Throws E0404 for a chain without stages, negative figures, or a schedule that cannot train or infer as asked.
+/// Schedules that do not split the backward run weight gradients inside it. A stage whose weight gradients take no time
+/// has none. Throws E0404 for a chain without stages, for negative figures, and for a schedule that cannot train or
+/// infer as requested.
 Prediction predict(const Chain& chain, const PredictOptions& options);
 
-/// Joins neighbouring entries into `parts` of them so that the slowest is as fast as can be.
-/// Throws E0404 unless 1 <= parts <= entries.
+/// Joins neighbouring entries into `parts` parts so that the slowest part is as fast as possible. Throws E0404 unless 1
+/// <= parts <= entries.
 Chain partition(const Chain& chain, int parts);
 
-/// partition() into devices * chunks stages, dealt round: stage s on device s % devices.
+/// Calls partition() for devices * chunks stages and deals them round: stage s runs on device s % devices.
 Chain deal(const Chain& chain, int devices, int chunks);
 
 /// Reads {"stages": [{"forward_ns": 5, ...}], "hop_ns": 0}. Throws E0404 with the place of the first fault.
 Chain parseChain(const std::string& json);
 std::string chainJson(const Chain& chain);
 
-/// Bytes that the fullest device has to spare; see MemoryLimits::spare.
+/// The spare bytes of the fullest device; see MemoryLimits::spare.
 int64_t spareBytes(const Prediction& prediction, const MemoryLimits& limits);
-/// Figures of the whole and of every device; memory over time where it is known; with limits, what fits.
+/// Figures of the whole and of every device. Includes memory over time if it is known and, with limits, whether each
+/// device has enough.
 std::string predictionJson(const Prediction& prediction, const MemoryLimits& limits);
-/// Chrome's trace format: one row a device, one bar an action, one counter of memory. chrome://tracing, Perfetto.
+/// Chrome's trace format: one row a device, one bar an action, one counter of memory. Open it in chrome://tracing or
+/// Perfetto.
 std::string chromeTrace(const Prediction& prediction);
 
 }  // namespace abele::plan

@@ -1,4 +1,4 @@
-// The text forms of the simulator: costs in, figures and traces out. docs/simulator.md.
+// The text forms of the simulator: reads costs, writes figures and traces. Docs: docs/simulator.md.
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kMostStages = 100'000;
 constexpr std::string_view kLetters = "FBWU";  // by direction
 
-// Unknown keys are faults: a misspelt cost would silently be its default.
+// Unknown keys are faults, because a misspelt cost would silently get its default.
 class ChainReader {
  public:
   explicit ChainReader(const std::string& text) : reader_("costs", text) {}
@@ -50,7 +50,7 @@ class ChainReader {
                         "stages, hop_ns, action_ns, host_ns, cores, handovers, machine, replicas, "
                         "replicas_together or early_sums");
     });
-    // The first stage has nobody before it, the last nobody behind it.
+    // The first stage has no stage before it and the last has none after it, so such handovers are dropped.
     std::erase_if(chain_.handovers, [&](const Handover& h) {
       return h.to.stage < 0 || static_cast<size_t>(h.to.stage) >= chain_.costs.stages.size();
     });
@@ -102,7 +102,7 @@ class ChainReader {
     if (repeat < 1 || static_cast<int64_t>(chain_.costs.stages.size()) + repeat > kMostStages)
       reader_.fail(object, cat("repeat ", repeat), cat("1 or more, and at most ", kMostStages, " stages"));
     if (device > kMostStages) reader_.fail(object, cat("device ", device), cat("at most ", kMostStages));
-    // Of each copy of the stage: a short text must not ask for all memory.
+    // Counts the users in each copy of the stage: a short text must not use up all memory.
     size_t users = countUsers(memory);
     for (const auto& other : {split, sharded}) users += other ? countUsers(*other) : 0;
     users_ += repeat * static_cast<int64_t>(users);
@@ -151,7 +151,7 @@ class ChainReader {
     named_.push_back(h);
   }
 
-  // What differs between kinds of schedules. False for other keys.
+  // Reads the keys that differ between kinds of schedules. Returns false for other keys.
   bool readMemory(const std::string& key, const Json& value, StageMemory& memory) {
     if (key == "stash_bytes")
       memory.stash_bytes = reader_.readInteger(value);
@@ -193,7 +193,7 @@ class ChainReader {
     return users;
   }
 
-  // "B12": the backward of stage 12.
+  // Reads "B12", the backward of stage 12.
   Task readTask(const Json& value) const {
     const std::string& text = reader_.readString(value);
     const size_t direction = text.empty() ? std::string::npos : kLetters.find(text[0]);
@@ -207,8 +207,8 @@ class ChainReader {
 
   const JsonReader reader_;
   Chain chain_;
-  std::vector<Handover> named_;  // by the list of their own
-  int64_t users_ = 0;            // of frames, in all stages
+  std::vector<Handover> named_;  // from the list of named handovers
+  int64_t users_ = 0;            // users of frames, in all stages
   bool has_memory_ = false, has_device_ = false, has_split_ = false, has_sharded_ = false, has_gradients_ = false;
 };
 
@@ -226,7 +226,7 @@ std::string usersText(const std::vector<Task>& users) {
   return out + "]";
 }
 
-// Without braces: the members of an object.
+// The members of an object, without its braces.
 std::string memoryMembers(const StageMemory& m) {
   std::string out = cat("\"stash_bytes\": ", m.stash_bytes, ", \"transient_bytes\": ", m.transient_bytes);
   if (!m.users.empty()) out += cat(", \"users\": ", usersText(m.users));
@@ -236,7 +236,7 @@ std::string memoryMembers(const StageMemory& m) {
   return m.rings.empty() ? out : cat(out, "], \"apart_transient_bytes\": ", m.apart_transient_bytes);
 }
 
-// What stands in front of the stages beside the overheads; nothing where all devices share one memory.
+// The members before the stages, except the overheads; empty if all devices share one memory.
 std::string machineMembers(const Chain& chain) {
   std::string out;
   if (chain.replication != Replication{})

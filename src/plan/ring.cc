@@ -29,7 +29,7 @@ int64_t RingLengths::lengthOf(const std::vector<Task>& users) const {
     }
   }
   int64_t length = 1;
-  size_t freed = 0;  // micro-batches whose frame is free, from the first on
+  size_t freed = 0;  // the frames of micro-batches below this one are free
   for (size_t k = 0; k < micro_batches_; ++k) {
     while (freed < k && end[freed] < begin[k]) ++freed;
     length = std::max(length, static_cast<int64_t>(k - freed) + 1);

@@ -1,4 +1,4 @@
-// Private to plan/: how many frames the stash of a stage needs.
+// Private to plan/: the number of frames that the stash of a stage needs.
 #pragma once
 
 #include <array>
@@ -9,9 +9,9 @@
 
 namespace abele::plan {
 
-/// Lengths of rings under one schedule: as many frames as there are micro-batches whose frame is in use at once when
-/// every action takes one slot; 1 for a ring without users. That run keeps to the rings, so the waits for free frames
-/// cannot make a deadlock.
+/// Lengths of rings under one schedule. A ring has one frame for each micro-batch whose frame is in use at once, if
+/// every action takes one slot; a ring without users has length 1. That run keeps to the rings, so waits for free
+/// frames cannot make a deadlock.
 class RingLengths {
  public:
   RingLengths(const Schedule& schedule, int num_stages, int64_t accumulation);
@@ -24,7 +24,7 @@ class RingLengths {
  private:
   int64_t lengthOf(const std::vector<Task>& users) const;
 
-  // Slots in which the tasks of a stage run, by direction and micro-batch; -1: not at all.
+  // The slots in which the tasks of a stage run, by direction and micro-batch; -1: it never runs.
   using StageSlots = std::array<std::vector<int64_t>, 4>;
   std::vector<StageSlots> slots_;  // by stage
   size_t micro_batches_ = 0;

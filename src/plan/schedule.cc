@@ -1,5 +1,5 @@
-// One function per kind of schedule. Each writes down what a stage does alone; merge() then orders stages that share a
-// worker by running all of them in unit time, so the order found there can run: it has just been run.
+// One function for each kind of schedule. It writes the order of each stage on its own. merge() then orders stages that
+// share a worker by running all of them in unit time. An order that has been run this way cannot deadlock.
 #include <algorithm>
 
 #include "base/error.h"
@@ -81,7 +81,7 @@ Schedule scheduleSharded(const ScheduleRequest& request) {
   return schedule;
 }
 
-// Source: Narayanan et al. 2019 (PipeDream-flush). Holds num_stages - s micro-batches in stage s.
+// Holds num_stages - s micro-batches in stage s. Source: Narayanan et al. 2019 (PipeDream-flush).
 Schedule schedule1F1B(const ScheduleRequest& request) {
   checkCounts(request);
   const int num_stages = request.numStages();
@@ -115,7 +115,7 @@ Schedule scheduleForward(const ScheduleRequest& request) {
   return merge(stages, request.worker_of, request.device_iterations, 1);
 }
 
-// All forwards of a group, then all backwards. Source: Huang et al. 2019. Holds the whole group in every stage.
+// All forwards of a group, then all backwards. Holds the whole group in every stage. Source: Huang et al. 2019.
 Schedule scheduleGPipe(const ScheduleRequest& request) {
   checkCounts(request);
   const int num_stages = request.numStages();

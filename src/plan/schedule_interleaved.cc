@@ -1,5 +1,5 @@
-// Several stages a worker, dealt round like cards: a micro-batch passes every worker once per chunk, so that the
-// pipeline fills and drains in steps of a chunk instead of a whole worker's share.
+// Several stages a worker, dealt round like cards. A micro-batch passes every worker once per chunk. So the pipeline
+// fills and drains in steps of a chunk instead of a whole worker's share.
 #include <algorithm>
 
 #include "plan/schedule_parts.h"
@@ -9,9 +9,10 @@ namespace {
 
 using ir::Direction;
 
-// The micro-batches of a group in turns: [first, end). A turn visits all chunks before the next one begins. It has at
-// least as many micro-batches as there are workers, or a chunk would wait for the first to come round; longer turns
-// stand first, or a worker's backward would wait for a forward that its own order puts behind it.
+// A turn is a range [first, end) of the micro-batches of a group, which visits all chunks before the next turn begins.
+// It has at least one micro-batch for each worker; otherwise a chunk would wait for the first micro-batch to come
+// round. Longer turns come first; otherwise a worker's backward would wait for a forward that comes later in its own
+// order.
 struct Turn {
   int64_t first = 0, end = 0;
 };
@@ -36,8 +37,9 @@ bool isDealtRound(const std::vector<int>& worker_of, int num_workers) {
 
 }  // namespace
 
-// For v stages a worker, dealt round (stage s on worker s % workers): micro-batches visit the chunks in turns of as
-// many as there are workers, which divides the bubble by v. Other placements: 1F1B. Source: Narayanan et al. 2021, 2.2.
+// For v stages a worker, dealt round (stage s on worker s % workers). Micro-batches visit the chunks in turns of about
+// one micro-batch a worker, which divides the bubble by v. Other placements get 1F1B. Source: Narayanan et al. 2021,
+// 2.2.
 Schedule scheduleInterleaved(const ScheduleRequest& request) {
   checkCounts(request);
   const std::vector<int>& worker_of = request.worker_of;
@@ -57,7 +59,8 @@ Schedule scheduleInterleaved(const ScheduleRequest& request) {
           forward.push_back(act(c * num_workers + w, Direction::kForward, k));
           backward.push_back(act((chunks - 1 - c) * num_workers + w, Direction::kBackward, k));
         }
-    // Until the first backward comes back: the turn through all chunks but the last, and the way to the end and back.
+    // The forwards until the first backward comes back: the turn through all chunks but the last, and the way to the
+    // end and back.
     const int64_t total = static_cast<int64_t>(forward.size());
     const int64_t warm_up = std::min(total, (chunks - 1) * turns.front().end + 2 * (num_workers - 1 - w));
     std::vector<Action>& actions = group.workers.emplace_back(forward.begin(), forward.begin() + warm_up);

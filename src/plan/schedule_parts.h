@@ -1,4 +1,4 @@
-// Private to plan/: what the functions that make schedules share.
+// Private to plan/: functions that the makers of schedules share.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,15 @@ inline Action act(int stage, ir::Direction direction, int64_t micro_batch) {
   return {stage, direction, static_cast<int32_t>(micro_batch)};
 }
 
-/// InternalError unless all are >= 1.
+/// Throws InternalError unless all counts are >= 1.
 void checkCounts(const ScheduleRequest& request);
 
 /// Orders the stages that share a worker by running all of them in unit time.
 Schedule merge(const std::vector<std::vector<Action>>& stages, const std::vector<int>& worker_of, int64_t micro_batches,
                int64_t accumulation);
 
-/// The schedule of one group, once per device iteration: the updates between groups are a barrier anyway.
+/// The schedule of one group, repeated for each device iteration. This loses nothing, because the updates between
+/// groups are a barrier anyway.
 Schedule repeatGroup(const Schedule& group, int64_t device_iterations);
 
 }  // namespace abele::plan

@@ -1,6 +1,6 @@
-// Zero-bubble orders: several candidates are made, timed under the stages' costs, and the fastest is taken. 1F1B is one
-// of them, so the result is never slower. Greedy candidates keep a clock: whenever a worker is free it takes, of what
-// can start, a backward or a forward, and a weight gradient only where it would wait otherwise.
+// Zero-bubble orders. Several candidates are made and timed under the stages' costs, and the fastest is taken. 1F1B is
+// one of them, so the result is never slower. Greedy candidates keep a clock. A free worker starts a backward or a
+// forward that is ready; it starts a weight gradient only if it would wait otherwise.
 #include <algorithm>
 #include <limits>
 #include <queue>
@@ -16,7 +16,8 @@ namespace {
 using ir::Direction;
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-// Above so many actions a step, fewer candidates are tried: choosing stays within seconds for a thousand devices.
+// With more actions a step than this, fewer candidates are tried, so that the choice takes seconds for a thousand
+// devices.
 constexpr int64_t kManyActions = 500'000;
 
 struct Problem {
@@ -30,9 +31,10 @@ struct Problem {
   int64_t limit(int stage) const { return limits[static_cast<size_t>(stage)]; }
 };
 
-// What a greedy candidate prefers.
+// The preferences of a greedy candidate.
 struct Policy {
-  std::vector<int64_t> eager;  // by stage: with fewer micro-batches between forward and backward, forward goes first
+  std::vector<int64_t> eager;  // by stage: with fewer micro-batches than this between forward and backward, forward
+                               // goes first
   double gap = 0;              // a weight gradient starts only if at least this share of it fits before the next action
 };
 
@@ -72,7 +74,7 @@ class GreedyClock {
   struct Choice {
     int stage = -1;
     int64_t micro_batch = kNever;
-    // The lowest micro-batch, then the latest stage: stages are offered from the last on.
+    // Prefers the lowest micro-batch, then the latest stage: stages are offered from the last to the first.
     void offer(int s, int64_t k) {
       if (k < micro_batch) *this = {s, k};
     }
@@ -81,7 +83,7 @@ class GreedyClock {
   int worker(int s) const { return p_.worker_of[static_cast<size_t>(s)]; }
   const StageCost& cost(int s) const { return p_.costs[static_cast<size_t>(s)]; }
 
-  // When a stage can use what another one made.
+  // The time at which a stage can use the result of another stage.
   int64_t arrival(int maker, int reader, const std::vector<int64_t>& ends, int64_t micro_batch) const {
     const int64_t end = ends[static_cast<size_t>(micro_batch)];
     return end == kNever || worker(maker) == worker(reader) ? end : end + p_.hop_ns;
@@ -102,7 +104,7 @@ class GreedyClock {
 
   void look(int w, int64_t now) {
     Choice forward, eager, backward, weight_grad;
-    int64_t next = kNever;  // when the next forward or backward can start, as far as known
+    int64_t next = kNever;  // the earliest known time at which a forward or backward can start
     for (int s : stages_of_[static_cast<size_t>(w)]) {
       const Stage& stage = stages_[static_cast<size_t>(s)];
       const int64_t forward_at = forwardReady(s), backward_at = backwardReady(s);
@@ -132,7 +134,7 @@ class GreedyClock {
     Stage& stage = stages_[static_cast<size_t>(s)];
     const size_t k = static_cast<size_t>(choice.micro_batch);
     int64_t end = now;
-    int reader = -1;  // the stage that waits for this
+    int reader = -1;  // the stage that waits for this result
     if (direction == Direction::kForward) {
       stage.forward_end[k] = end += cost(s).forward_ns;
       ++stage.forwards;
@@ -154,7 +156,7 @@ class GreedyClock {
   struct Look {
     int64_t time_ns;
     int worker;
-    // Of looks at the same time, late workers first: what they start is what earlier ones wait for.
+    // At equal times, workers of late stages look first, because workers of earlier stages wait for them.
     bool operator<(const Look& other) const {
       return std::tuple(other.time_ns, worker) < std::tuple(time_ns, other.worker);
     }
@@ -169,7 +171,7 @@ class GreedyClock {
   Schedule schedule_;
 };
 
-// 1F1B with every weight gradient `delay(stage)` backwards late.
+// 1F1B in which every weight gradient runs `delay(stage)` backwards late.
 template <class Delay>
 Schedule fixedOrder(const Problem& p, Delay&& delay) {
   std::vector<std::vector<Action>> stages(static_cast<size_t>(p.num_stages));
@@ -192,7 +194,7 @@ std::vector<Policy> policies(const Problem& p) {
   std::vector<std::vector<int64_t>> eager(5, std::vector<int64_t>(static_cast<size_t>(p.num_stages)));
   for (int s = 0; s < p.num_stages; ++s) {
     const int64_t behind = p.num_stages - s;
-    eager[0][static_cast<size_t>(s)] = behind;  // as 1F1B
+    eager[0][static_cast<size_t>(s)] = behind;  // as in 1F1B
     eager[1][static_cast<size_t>(s)] = 1;
     eager[2][static_cast<size_t>(s)] = std::min(p.limit(s), 2 * behind - 1);
     eager[3][static_cast<size_t>(s)] = 0;
@@ -206,7 +208,7 @@ std::vector<Policy> policies(const Problem& p) {
   return all;
 }
 
-// Smaller is better: the step, then the longest waiting of a worker, then all waiting, then memory.
+// For comparison, smaller is better: the step, then the longest waiting of a worker, then all waiting, then memory.
 auto worth(const Schedule& schedule, const Problem& p) {
   const Simulation run = simulate(schedule, p.num_stages, p.micro_batches, {.stages = p.costs, .hop_ns = p.hop_ns});
   ABELE_CHECK(run.complete, "a zero-bubble order cannot run");
@@ -219,8 +221,9 @@ auto worth(const Schedule& schedule, const Problem& p) {
   return std::tuple(run.step_ns, longest, all, held);
 }
 
-// Backward split in two: weight gradients (W) wait until a worker would idle. Ordered by the stages' costs; in their
-// time never slower than 1F1B. most: micro-batches that a stage holds at most between forward and W.
+// Backward is split in two; weight gradients (W) wait until a worker would idle. The stages' costs decide the order,
+// which is never slower than 1F1B under these costs. most: the most micro-batches that a stage holds between forward
+// and W.
 Schedule zeroBubble(const ScheduleRequest& request, int64_t most) {
   checkCounts(request);
   const std::vector<int>& worker_of = request.worker_of;
@@ -244,7 +247,7 @@ Schedule zeroBubble(const ScheduleRequest& request, int64_t most) {
     least = value;
     best = std::move(schedule);
   };
-  // These hold what 1F1B holds, and as many more as weight gradients are late.
+  // A stage holds as many as under 1F1B, and one more for each backward that its weight gradients are late.
   const auto fits = [&](const auto& late) {
     for (int s = 0; s < num_stages; ++s)
       if (std::min<int64_t>(accumulation, num_stages - s) + late(s) > p.limit(s)) return false;
@@ -263,10 +266,10 @@ Schedule zeroBubble(const ScheduleRequest& request, int64_t most) {
 
 }  // namespace
 
-// As much as 1F1B holds anywhere. Source: Qi et al. 2023 (ZB-H1), sections 2 and 3.
+// Every stage may hold the maximum of 1F1B. Source: Qi et al. 2023 (ZB-H1), sections 2 and 3.
 Schedule scheduleZeroBubble(const ScheduleRequest& request) { return zeroBubble(request, request.numStages()); }
 
-// Twice that, less one. Source: ZB-H2 of the same.
+// Every stage may hold twice that, less one. Source: Qi et al. 2023 (ZB-H2).
 Schedule scheduleZeroBubble2(const ScheduleRequest& request) {
   return zeroBubble(request, 2 * request.numStages() - 1);
 }

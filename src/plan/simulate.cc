@@ -30,13 +30,13 @@ int64_t transientBytes(const StageMemory& memory, bool is_apart) {
   return is_apart ? memory.apart_transient_bytes : memory.transient_bytes;
 }
 
-// Frames of a stage.
+// A ring of frames of a stage.
 struct Ring {
   int64_t stage = 0;
   int64_t bytes = 0;
   std::vector<Task> users;
   int64_t frames = 1;
-  std::vector<size_t> sent = {};  // what transfers take from it: indices of Simulator::transfers_
+  std::vector<size_t> sent = {};  // indices in Simulator::transfers_ of the transfers that take from it
 
   bool isOwn() const {
     return std::all_of(users.begin(), users.end(), [&](const Task& t) { return t.stage == stage; });
@@ -50,7 +50,7 @@ struct Ring {
   }
 };
 
-// Of one stage: its stash, or further rings where these take fewer bytes.
+// The rings of one stage: its stash, or StageMemory::rings if these take fewer bytes.
 std::vector<Ring> ringsOf(int64_t stage, const StageMemory& memory, const RingLengths& lengths) {
   Ring stash{.stage = stage, .bytes = memory.stash_bytes, .users = memory.users};
   if (stash.users.empty())
@@ -68,8 +68,8 @@ std::vector<Ring> ringsOf(int64_t stage, const StageMemory& memory, const RingLe
   return {stash};
 }
 
-// Workers run their actions in order, so each needs a look only when something it may wait for has ended. The order in
-// which they are looked at does not matter: an action's start depends on ends alone.
+// Workers run their actions in order. So the simulator looks at a worker only when something that it may wait for has
+// ended. The order of these looks does not matter, because an action's start depends on ends alone.
 class Simulator {
  public:
   Simulator(const Schedule& schedule, int num_stages, int64_t accumulation, const CostModel& costs)
@@ -130,10 +130,10 @@ class Simulator {
     }
   }
 
-  // Actions of a group that others wait for as a whole.
+  // The actions of a group, for tasks that wait for all of them.
   struct Barrier {
     int64_t left = 0, end_ns = 0;
-    int worker = -1;  // of the last end
+    int worker = -1;  // the worker with the last end
   };
 
   size_t groupOf(const Action& a) const { return static_cast<size_t>(a.micro_batch / accumulation_); }
@@ -145,7 +145,7 @@ class Simulator {
   }
   int workerOf(int64_t stage) const { return worker_of_[static_cast<size_t>(stage)]; }
 
-  // Raises `ready` to the time at which `reader` knows of this end; false while nobody knows it.
+  // Raises `ready` to the time at which `reader` learns of this end. Returns false if the end is not known yet.
   bool wait(const Task& maker, int64_t micro_batch, const Action& reader, int64_t& ready) const {
     const auto& ends = ends_[static_cast<size_t>(maker.stage)][static_cast<size_t>(maker.direction)];
     const int64_t end = ends.empty() ? -1 : ends[static_cast<size_t>(micro_batch)];
@@ -162,7 +162,7 @@ class Simulator {
     return true;
   }
 
-  // Until the frames that an action takes are free again, and what transfers take from them has arrived.
+  // Waits until the frames that an action takes are free, and until transfers that read these frames have arrived.
   bool waitForFrames(const Action& a, int64_t& ready) const {
     if (rings_.empty()) return true;
     for (size_t r : taken_by_[indexOf({a.stage, a.direction})]) {
@@ -186,7 +186,7 @@ class Simulator {
     return !ends_[static_cast<size_t>(task.stage)][static_cast<size_t>(task.direction)].empty();
   }
 
-  // Weight gradients that the schedule does not run apart are part of the backward.
+  // If the schedule does not run weight gradients separately, they are part of the backward.
   Task asRun(Task task) const {
     if (task.direction == Direction::kWeightGrad && !runs(task)) task.direction = Direction::kBackward;
     return task;
@@ -208,7 +208,7 @@ class Simulator {
     }
     if (transfers_.empty()) return;
     for (size_t i = 0; !rings_.empty() && i < transfers_.size(); ++i) ringOf(i).sent.push_back(i);
-    // The reader has a copy of its own, so that its sender's frame is free when all has arrived.
+    // A reader on another worker gets a copy, so the sender's frame is free once all transfers have arrived.
     for (Ring& ring : rings_) {
       const auto is_copied = [&](const Task& user) {
         return std::any_of(transfers_.begin(), transfers_.end(), [&](const Moving& m) {
@@ -220,7 +220,7 @@ class Simulator {
     }
   }
 
-  // That its reader uses, else the first one of its stage.
+  // The ring that the transfer's reader uses, or else the first ring of the sending stage.
   Ring& ringOf(size_t transfer) {
     const int32_t stage = transfers_[transfer].from.stage;
     const Task& reader = transfers_[transfer].to;
@@ -237,7 +237,7 @@ class Simulator {
     return std::any_of(sent.begin(), sent.end(), [&](size_t i) { return transfers_[i].to == reader; });
   }
 
-  // In the order of the ends of tasks, so that whoever is ready first goes first.
+  // Called in the order of the ends of tasks, so that the task that is ready first sends first.
   void send(const Action& a, int64_t end) {
     if (transfers_.empty()) return;
     for (size_t i : sent_[indexOf({a.stage, a.direction})]) {
@@ -266,8 +266,9 @@ class Simulator {
     return arrival >= 0;
   }
 
-  // When the gradients of a stage are summed up: a worker's sums follow one another, in the order in which they can
-  // begin, of equals those of later stages first, which backward reaches first. All actions of the group have ended.
+  // The time at which the gradients of a stage are summed up. A worker's sums run one after another, in the order in
+  // which they can begin. If two can begin at once, the later stage goes first, because backward reaches it first.
+  // Requires: all actions of the group have ended.
   int64_t reducedAt(const Action& update) const {
     const int worker = workerOf(update.stage);
     const int64_t all = work_[groupOf(update)].end_ns;
@@ -311,7 +312,7 @@ class Simulator {
     return false;
   }
 
-  // Whether it is known when the next action of a worker can start.
+  // Whether the start of a worker's next action is known.
   bool isNextReady(size_t w, int64_t& ready) const {
     if (head_[w] == schedule_.workers[w].size()) return false;
     const auto& done = result_.actions[w];
@@ -319,7 +320,7 @@ class Simulator {
     return isReady(schedule_.workers[w][head_[w]], ready);
   }
 
-  // Notes that the next action of a worker ran.
+  // Records that the next action of a worker ran.
   void complete(size_t w, int64_t start, int64_t end) {
     const Action& a = schedule_.workers[w][head_[w]++];
     result_.actions[w].push_back({a, start, end});
@@ -331,7 +332,7 @@ class Simulator {
     send(a, end);
   }
 
-  // Every worker has a core: ends follow from starts.
+  // Every worker has a core of its own, so ends follow from starts.
   void runAlone() {
     noteReaders();
     for (size_t w = 0; w < head_.size(); ++w) queue_.push_back(w);
@@ -349,12 +350,12 @@ class Simulator {
     }
   }
 
-  // Every worker has a core, and messages share links: ends are looked at in the order of time.
+  // Every worker has a core of its own, but messages share links, so ends are handled in the order of time.
   void runInTimeOrder() {
     noteReaders();
-    using End = std::pair<int64_t, size_t>;  // and its worker
+    using End = std::pair<int64_t, size_t>;  // a time, and the worker of the action that ends then
     std::priority_queue<End, std::vector<End>, std::greater<>> ends;
-    std::vector<int64_t> starts(head_.size(), -1);  // of the action that runs
+    std::vector<int64_t> starts(head_.size(), -1);  // start of each worker's current action
     for (size_t w = 0; w < head_.size(); ++w) queue_.push_back(w);
     for (;;) {
       for (; !queue_.empty(); queue_.pop_front()) {
@@ -378,7 +379,7 @@ class Simulator {
     }
   }
 
-  // Who may wait for frames that a stage's tasks give back.
+  // Finds the stages that may wait for frames which tasks of other stages give back.
   void noteReaders() {
     for (const Ring& ring : rings_)
       for (const Task& user : ring.users)
@@ -404,7 +405,7 @@ class Simulator {
     queue_.push_back(worker);
   }
 
-  // Workers share cores: while more of them work than there are cores, all go slower. Time moves from one start or end
+  // Workers share cores: if more workers than cores are busy, all of them slow down. Time moves from one start or end
   // to the next.
   void shareCores() {
     struct Running {
@@ -417,7 +418,7 @@ class Simulator {
     double now = 0;
     for (;;) {
       const double rate = working == 0 ? 1 : std::min(1.0, costs_.cores / static_cast<double>(working));
-      double next = -1;  // of all starts and ends that are known
+      double next = -1;  // the earliest of all known starts and ends
       const auto consider = [&next](double time) { next = next < 0 ? time : std::min(next, time); };
       for (size_t w = 0; w < running.size(); ++w) {
         int64_t ready = 0;
@@ -493,7 +494,7 @@ class Simulator {
       }
   }
 
-  // A transfer that the schedule makes.
+  // A transfer between two tasks that the schedule runs.
   struct Moving {
     Task from, to;
     size_t index = 0;               // into CostModel::transfers
@@ -511,11 +512,11 @@ class Simulator {
   std::vector<std::array<std::vector<int64_t>, 4>> ends_;  // by stage, direction and micro-batch; empty: never runs
   std::vector<Barrier> work_, updates_;                    // by group
   std::vector<Ring> rings_;                                // empty without memory
-  std::vector<std::vector<size_t>> taken_by_;              // by stage and direction: rings of which it takes a frame
+  std::vector<std::vector<size_t>> taken_by_;              // by stage and direction: rings that it takes a frame of
   std::vector<std::vector<int64_t>> readers_;              // by stage: stages on other workers whose frames it uses
   std::vector<Moving> transfers_;
-  std::vector<std::vector<size_t>> sent_, awaited_;  // by stage and direction: into transfers_
-  std::vector<int64_t> link_free_;                   // by link: from when on
+  std::vector<std::vector<size_t>> sent_, awaited_;  // by stage and direction: indices in transfers_
+  std::vector<int64_t> link_free_;                   // by link: the time when it becomes free
   Simulation result_;
 };
 
@@ -538,8 +539,8 @@ Simulation simulate(const Schedule& schedule, int num_stages, int64_t accumulati
   return Simulator(schedule, num_stages, accumulation, costs).run();
 }
 
-// What a stage keeps lives from the start of the task that makes it to the end of the last one of the stage that uses
-// it; where other stages use it, to the end of the stage's last action of the same micro-batch.
+// The values that a stage keeps live from the start of the task that makes them to the end of the stage's last task
+// that uses them. If other stages use them, they live to the end of the stage's last action of the same micro-batch.
 std::vector<MemoryPoint> memoryOverTime(const Simulation& simulation, const CostModel& costs, size_t worker) {
   std::vector<MemoryPoint> points{{0, 0}};
   if (costs.memory.empty()) return points;
@@ -561,7 +562,7 @@ std::vector<MemoryPoint> memoryOverTime(const Simulation& simulation, const Cost
     if (points.back().time_ns != time_ns) points.push_back({time_ns, points.back().bytes});
     points.back().bytes += bytes;
   };
-  // A worker's actions follow one another, so their ends and starts are in time order already.
+  // A worker's actions follow one another, so their starts and ends are in the order of time already.
   for (const TimedAction& t : actions) {
     if (t.start_ns < 0) break;
     const size_t s = static_cast<size_t>(t.action.stage);

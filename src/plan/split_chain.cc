@@ -26,7 +26,7 @@ bool isGradient(const Node& node) {
   return node.direction == Direction::kBackward || node.direction == Direction::kWeightGrad;
 }
 
-// Forward operators are numbered along the program; every other node belongs to one of them.
+// Numbers the forward operators along the program; every other node belongs to one of them.
 class ChainBuilder {
  public:
   ChainBuilder(const ir::Graph& graph, int parts, bool measured) : graph_(graph), parts_(parts), measured_(measured) {}
@@ -50,8 +50,9 @@ class ChainBuilder {
     std::vector<std::pair<Index, int64_t>> late;  // (first operator that waits for it, time)
   };
 
-  // Views do no work. What depends on constants only goes where forward first reads it: it would only have to be handed
-  // over. What forward does not read stays where the program made it.
+  // Views do no work. An operator that depends on constants only belongs to the place where forward first reads it,
+  // because its result would only have to be handed over. An operator that forward does not read stays where the
+  // program made it.
   void numberForward() {
     index_of_.assign(graph_.nodes.size(), kNone);
     maker_.assign(graph_.values.size(), kNone);
@@ -65,7 +66,7 @@ class ChainBuilder {
       if (constant[i]) continue;
       index_of_[i] = static_cast<Index>(work_.size());
       Piece piece;
-      // Views in front of an operator belong to it.
+      // Views directly before an operator belong to it.
       piece.first = work_.empty() ? 0 : graph_.nodes[static_cast<size_t>(work_.back().piece.last_position)].id + 1;
       piece.first_position = piece.last_position = static_cast<int32_t>(i);
       work_.push_back({piece, {}});
@@ -75,7 +76,8 @@ class ChainBuilder {
     ir::placeAtFirstReader(graph_, made_in, index_of_);
   }
 
-  // As assign-stages does it: by the forward node, but not behind a maker of a gradient that is read.
+  // As in assign-stages: a node belongs to its forward node's operator, but to no later one than the makers of
+  // gradients that it reads.
   void numberOthers() {
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
@@ -97,7 +99,7 @@ class ChainBuilder {
     }
   }
 
-  // The first operator with at least this id: ids of views, and of nodes that are gone, are those of what follows.
+  // The first operator with at least this id. Views and removed nodes belong to the operator after them.
   Index indexOfId(ir::NodeId id) const {
     const auto found = std::lower_bound(work_.begin(), work_.end(), id, [&](const Work& work, ir::NodeId wanted) {
       return work.piece.last_position < 0 || graph_.nodes[static_cast<size_t>(work.piece.last_position)].id < wanted;
@@ -134,7 +136,7 @@ class ChainBuilder {
       const Node& node = graph_.nodes[i];
       if (node.is_view) continue;
       Piece& piece = workOf(i).piece;
-      // An external lives where it is touched first.
+      // An external belongs to the operator that touches it first.
       ir::forEachOperand(node, [&](ValueId v) {
         const ValueId base = graph_.baseOf(v);
         if (!seen[base]) piece.persistent_bytes += graph_.values[base].type.extentBytes();
@@ -146,7 +148,7 @@ class ChainBuilder {
     }
   }
 
-  // Values between operators of forward, and those that backward reads.
+  // Values between operators of forward, and values that backward reads.
   void addCrossings() {
     std::vector<Index> last_reader(graph_.values.size(), kNone);
     std::vector<bool> kept(graph_.values.size(), false);
@@ -186,7 +188,7 @@ class ChainBuilder {
     addReturning();
   }
 
-  // Values between operators of backward that belong to different operators of forward.
+  // Values between nodes of backward that belong to different operators of forward.
   void addReturning() {
     std::vector<Index> first_reader(graph_.values.size(), kNobody);
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
@@ -212,8 +214,8 @@ class ChainBuilder {
     for (size_t i = 0; i < work_.size(); ++i) work_[i].piece.returning_bytes = live += change[i];
   }
 
-  // The rule of the pass split-weight-gradient for all cuts at once: work of backward is late in a stage that begins no
-  // later than every operator of backward that waits for it.
+  // The rule of the pass split-weight-gradient, for all cuts at once. Work of backward is late in a stage if the stage
+  // begins no later than every operator of backward that waits for that work.
   void findLateWork() {
     std::vector<Index> needed(graph_.values.size(), kNobody);
     for (const ir::Output& output : graph_.outputs) {
@@ -241,7 +243,7 @@ class ChainBuilder {
     }
   }
 
-  // Nodes that the pass takes apart: half of their time is for parameters.
+  // Nodes that the pass takes apart; half of their time is for parameters.
   static bool makesParametersApart(const Node& node) {
     return node.op == "aten::convolution_backward" && node.results.size() == 3 && node.args.back().ints.size() == 3 &&
            node.args.back().ints[0] != 0 && (node.args.back().ints[1] != 0 || node.args.back().ints[2] != 0);
@@ -249,7 +251,7 @@ class ChainBuilder {
 
   // --- boundaries ----------------------------------------------------------------------------------------------------
 
-  // glued[i]: no boundary in front of operator i.
+  // glued[i]: no boundary directly before operator i.
   std::vector<bool> glue() const {
     std::vector<int32_t> external(graph_.values.size(), kNone);
     std::vector<bool> written(graph_.externals.size(), false);
@@ -279,7 +281,7 @@ class ChainBuilder {
     return glued;
   }
 
-  // Boundaries with few bytes first; each shadows those nearby that hand over more.
+  // Takes boundaries with few bytes first. Each one excludes nearby boundaries that hand over more.
   std::vector<size_t> chooseBoundaries() const {
     const std::vector<bool> glued = glue();
     std::vector<int64_t> work_before(work_.size() + 1, 0);
@@ -303,10 +305,11 @@ class ChainBuilder {
     }
   }
 
-  // thin: equal boundaries shadow each other too.
+  // thin: equal boundaries exclude each other too.
   std::vector<size_t> select(const std::vector<size_t>& order, const std::vector<int64_t>& work_before, int64_t nearby,
                              bool thin) const {
-    std::vector<int64_t> least(work_.size(), std::numeric_limits<int64_t>::max());  // bytes of a chosen one nearby
+    std::vector<int64_t> least(work_.size(), std::numeric_limits<int64_t>::max());  // fewest bytes of a chosen boundary
+                                                                                    // nearby
     std::vector<size_t> chosen;
     for (size_t i : order) {
       const int64_t bytes = work_[i].piece.crossing_bytes;
@@ -344,7 +347,8 @@ class ChainBuilder {
       chain_.pieces.push_back(joined);
     }
     if (!graph_.training) return;
-    // late[b][e]: first the work of piece e - 1 that nothing before piece b waits for, then the sums over pieces.
+    // late[b][e] first holds the work of piece e - 1 that nothing before piece b waits for, and then its sums over
+    // pieces.
     auto& late = chain_.late_ns;
     late.assign(pieces + 1, std::vector<int64_t>(pieces + 1, 0));
     for (size_t i = 0; i < work_.size(); ++i)
@@ -358,7 +362,7 @@ class ChainBuilder {
   int parts_;
   bool measured_;
   std::vector<Index> index_of_;  // by position of the node: the forward operator that it belongs to
-  std::vector<Index> maker_;     // by base value: position of its node
+  std::vector<Index> maker_;     // by base value: position of the node that makes it
   std::vector<Work> work_;       // by forward operator
   SplitChain chain_;
 };

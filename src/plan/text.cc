@@ -36,7 +36,7 @@ std::string taskText(int32_t stage, Direction direction) {
   return cat(kLetters[static_cast<size_t>(direction)], stage);
 }
 
-// One past the last value that has a place.
+// One more than the last value that has a place.
 size_t placedLimit(const Plan& plan) {
   size_t limit = plan.placement.size();
   while (limit > 0 && plan.placement[limit - 1] == Placement{}) --limit;
@@ -132,7 +132,7 @@ class Parser {
     }
   }
 
-  // worker 0 device=0 persistent=64 transient=0, and worker 0: F0 . B0
+  // Reads "worker 0 device=0 persistent=64 transient=0", and "worker 0: F0 . B0".
   void parseWorker(Cursor& c) {
     const int32_t worker = c.index();
     if (c.accept(':')) return parseActions(c, worker);
@@ -230,7 +230,7 @@ class Parser {
     plan_.placement[value] = p;
   }
 
-  // F0 where the worker has one stage, F1.0 where it has several. Dots alone are idle slots.
+  // F0 if the worker has one stage, F1.0 if it has several. A dot alone is an idle slot.
   void parseActions(Cursor& c, int32_t worker) {
     expectNext("worker", worker, plan_.schedule.workers.size());
     std::vector<Action>& actions = plan_.schedule.workers.emplace_back();
@@ -307,7 +307,7 @@ class Parser {
     check(rings_, "ring", plan_.rings.size());
   }
 
-  // Of actions whose stage is not written: the only one of their worker.
+  // Sets the stage of actions whose stage is not written: it is their worker's only stage.
   void setStages() {
     if (!mistakes_.empty()) return;
     for (size_t w = 0; w < plan_.schedule.workers.size(); ++w) {
@@ -325,7 +325,7 @@ class Parser {
     }
   }
 
-  // Charts and checks have a place for every stage and micro-batch: each must be in the text.
+  // Charts and checks have an entry for every stage and micro-batch, so the text must contain each of them.
   void setMicroBatches() {
     int64_t& micro_batches = plan_.schedule.micro_batches;
     if (micro_batches == 0) micro_batches = plan_.options.device_iterations * plan_.options.accumulation;

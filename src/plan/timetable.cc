@@ -10,7 +10,7 @@ namespace {
 
 using ir::Direction;
 
-// What has run by the current slot. Finish slots are kept per (direction, stage, micro-batch).
+// The actions that have run by the current slot. Finish slots are kept by (direction, stage, micro-batch).
 class Progress {
  public:
   Progress(const std::vector<Queue>& queues, int num_stages, int64_t micro_batches, int64_t accumulation)
@@ -29,7 +29,7 @@ class Progress {
     const size_t group = static_cast<size_t>(a.micro_batch / accumulation_);
     switch (a.direction) {
       case Direction::kForward:
-        // Updates of the group before are a barrier: all that is left of them must have run in earlier slots.
+        // Updates of the group before are a barrier: all of them must have run in earlier slots.
         return (group == 0 || (updates_left_[group - 1] == 0 && barrier_slot_ < now)) &&
                (a.stage == 0 || isDone(Direction::kForward, a.stage - 1, a.micro_batch, now));
       case Direction::kBackward:
@@ -63,10 +63,10 @@ class Progress {
   int64_t num_stages_, micro_batches_, accumulation_;
   std::vector<int64_t> finish_;
   std::vector<int64_t> work_left_, updates_left_;  // by group
-  int64_t work_slot_ = -1, barrier_slot_ = -1;     // last slot in which one of them ran
+  int64_t work_slot_ = -1, barrier_slot_ = -1;     // the last slot in which some work ran, and in which an update ran
 };
 
-// Smaller runs first.
+// For comparison: the smaller runs first.
 auto urgency(const Action& a) {
   return std::tuple(a.direction != Direction::kUpdate, a.direction == Direction::kForward, a.micro_batch, -a.stage);
 }

@@ -9,7 +9,7 @@ namespace {
 
 using ir::Direction;
 
-// Where an action stands: worker and position; worker -1 = it does not exist.
+// The place of an action: worker and position; worker -1 means that it does not exist.
 struct Position {
   int worker = -1;
   int64_t index = -1;
@@ -68,7 +68,7 @@ class Verifier {
     }
   }
 
-  // Only where one worker runs both; collect() has reported a stage on several workers.
+  // Compares only actions on one worker; collect() has reported a stage on several workers.
   void requireOrder(const Action& first, const Action& second) {
     const Position a = at(first.stage, first.direction, first.micro_batch);
     const Position b = at(second.stage, second.direction, second.micro_batch);
@@ -134,7 +134,7 @@ std::string printSchedule(const Schedule& schedule) {
   for (const auto& actions : schedule.workers)
     for (const Action& a : actions) {
       num_stages = std::max(num_stages, a.stage + 1);
-      // The first update closes the first group, which tells the size of all.
+      // The first update closes the first group, so it gives the size of all groups.
       if (a.direction == Direction::kUpdate && (!has_update || a.micro_batch + 1 < accumulation)) {
         accumulation = a.micro_batch + 1;
         has_update = true;
