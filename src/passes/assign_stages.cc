@@ -2,10 +2,10 @@
 // Order:   after dce, so that no dead node makes a stage; before lower-optimizer.
 // Cost:    O(operands).   Undone by: nothing; a second run finds the same stages.
 //
-// Forward nodes get the stage of their block. A backward node gets the stage of the block of its forward operation, or
-// an earlier one where the gradients that it reads are made earlier: backward runs stage by stage from the last to the
-// first, after all of forward, so it may read forward values of any stage and gradients of its own and later stages.
-// Under AutoSplit the ids of forward nodes are cut instead, and a backward node goes by the id of its forward
+// A forward node gets the stage of its block. Backward runs stage by stage from the last to the first, after all of
+// forward. So a backward node may read forward values of any stage, but only gradients of its own and later stages. It
+// gets the stage of its forward operation's block, or an earlier one if it reads gradients that are made earlier.
+// Under AutoSplit, forward nodes are cut by their ids instead, and a backward node follows the id of its forward
 // operation. Source: spec options.md section 9, annotations.md section 1; AutoSplit: ours.
 #include <algorithm>
 #include <limits>
@@ -75,12 +75,12 @@ class StageAssigner {
     return static_cast<int>(std::upper_bound(rules_.cuts.begin(), rules_.cuts.end(), id) - rules_.cuts.begin());
   }
 
-  // Code outside every block where no block was ever begun is the implicit block.
+  // Without any block, all code belongs to the implicit block.
   int32_t blockOf(const Node& node) const { return node.block == kNone && graph_.blocks.size() <= 1 ? 0 : node.block; }
 
   // --- Forward, in the user's numbering -----------------------------------------------------------------------------
 
-  // stage_ holds the user's stage numbers until number...().
+  // stage_ holds the user's stage numbers until one of the number...() functions runs.
   void askForward() {
     const std::vector<bool> constant = ir::constantForward(graph_);
     std::vector<Node*> free;
@@ -106,8 +106,8 @@ class StageAssigner {
                                                inLanguage("BeginBlock", "abele::beginBlock"), ", which stays active")});
   }
 
-  // Free nodes do no work that belongs to a stage: a constant goes where forward first needs it, or stays where the
-  // program made it, a view goes where its base is.
+  // Free nodes do no work that belongs to a stage. A view goes to the stage of its base. A constant goes where forward
+  // first needs it; if forward does not need it, it stays where the program made it.
   void placeFree(const std::vector<Node*>& free) {
     const std::vector<int> made_in = stagesByPosition();
     ir::placeAtFirstReader(graph_, made_in, stage_);
@@ -120,7 +120,7 @@ class StageAssigner {
     }
   }
 
-  // By position: the stage of the last node before it that has one, or of its id's part.
+  // By position: the stage of the last node before it that has one, or the stage of its id's part.
   std::vector<int> stagesByPosition() const {
     std::vector<int> stages(graph_.nodes.size(), 0);
     int last = 0;
@@ -131,13 +131,14 @@ class StageAssigner {
     return stages;
   }
 
-  // A pipeline whose stages nobody listed: those that follow each other on one device are one, since they cannot run at
-  // the same time. Listed stages are the user's, who may want their weights fetched one by one.
+  // True for a pipeline whose stages the user did not list. Consecutive stages on one device are then merged, because
+  // they cannot run at the same time. Listed stages stay apart, because the user may want their weights fetched one by
+  // one.
   bool numbersBlocks() const {
     return rules_.ordered && rules_.stages.empty() && rules_.auto_stage == AutoStage::kAutoIncrement;
   }
   void joinNeighbours() {
-    std::map<int, int> joined;  // number -> number of the first stage of its device
+    std::map<int, int> joined;  // number -> first number of its run of stages on one device
     for (int number : stage_)
       if (number != kNone) joined[number] = number;
     int previous = kNone;
@@ -153,7 +154,7 @@ class StageAssigner {
 
   // --- Writes of externals ------------------------------------------------------------------------------------------
 
-  // external_[base] = the external whose contents a base value is, at the start or after writes.
+  // external_[base] is the external whose contents a base value is, at the start or after writes.
   void findExternals() {
     external_.assign(graph_.values.size(), kNone);
     for (const ir::Input& input : graph_.inputs)
@@ -162,7 +163,8 @@ class StageAssigner {
       for (const ir::Write& w : node.writes) external_[w.after] = external_[w.before];
   }
 
-  // An external has one home and stages overlap in time, so only one stage may write it. Forward nodes only.
+  // An external has one home and stages overlap in time, so only one stage may write it. This handles forward nodes
+  // only.
   void keepWritersTogether() {
     for (Node& node : graph_.nodes) {
       if (!isForward(node)) continue;
@@ -242,7 +244,7 @@ class StageAssigner {
     stages_.push_back({device, cat(number), rules_.spaceOf(device)});
   }
 
-  // Numbers without forward nodes are left out.
+  // Numbers without forward nodes get no stage.
   void numberByAskedStage() {
     std::set<int> numbers;
     for (size_t i = 0; i < stage_.size(); ++i)
@@ -253,8 +255,8 @@ class StageAssigner {
       if (stage != kNone) stage = positions_of_number_[stage][0];
   }
 
-  // Sharded code that returns to an earlier stage: each time the trace enters a stage, it gets a position of its own,
-  // so that stages still run one after the other.
+  // For sharded code that returns to an earlier stage. Each time the trace enters a stage, it gets a new position, so
+  // that stages still run one after the other.
   void numberByRuns() {
     int active = kNone;
     for (size_t i = 0; i < stage_.size(); ++i) {
@@ -270,7 +272,7 @@ class StageAssigner {
   void placeGradients() {
     for (Node& node : graph_.nodes) {
       if (!isGradient(node)) continue;
-      int limit = kNoLimit;  // the earliest stage that makes a gradient this node reads
+      int limit = kNoLimit;  // the earliest stage that makes a gradient which this node reads
       int latest_forward = kNone;
       ir::forEachOperand(node, [&](ValueId v) {
         Node* maker = makers_.of(v);
@@ -282,14 +284,14 @@ class StageAssigner {
       });
       int& stage = stageOf(node);
       stage = stageOfBlock(node, limit);
-      // Sums of gradients and the like have no forward operation: they run where their operands are.
+      // Sums of gradients, for example, have no forward operation: they run in the stage of their operands.
       if (stage == kNone) stage = limit != kNoLimit ? limit : latest_forward;
       if (stage == kNone) stage = static_cast<int>(stages_.size()) - 1;
       keepWithWriter(node, limit);
     }
   }
 
-  // The last position of the node's block that the limit allows; the limit where none does.
+  // The last position of the node's block that the limit allows, or the limit if it allows none of them.
   int stageOfBlock(const Node& node, int limit) {
     if (splits() ? node.forward == kNone : blockOf(node) == kNone) return kNone;
     auto found = positions_of_number_.find(splits() ? numberOfCut(node.forward) : asked_[blockOf(node)].number);
@@ -329,12 +331,12 @@ class StageAssigner {
   const StageRules& rules_;
   ir::Makers makers_;
   std::vector<AskedStage> asked_;                        // by block
-  std::vector<int32_t> positions_;                       // of nodes, by id
+  std::vector<int32_t> positions_;                       // position of each node, by id
   std::vector<int> stage_;                               // by position of the node
   std::vector<int32_t> external_;                        // by base
   std::map<int32_t, Node*> writer_;                      // first writer, by external
-  std::vector<ir::Stage> stages_;                        // the new graph.stages
-  std::map<int, std::vector<int>> positions_of_number_;  // in stages_
+  std::vector<ir::Stage> stages_;                        // becomes graph.stages
+  std::map<int, std::vector<int>> positions_of_number_;  // user's number -> positions in stages_
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
-// Before:  nodes whose results reach no output, and constants that nobody reads
+// Before:  nodes whose results reach no output, and constants that nothing reads
 // After:   they are gone; random_draws of the graph and the offsets of the other random nodes stay, so that every node
-//          keeps its part of the random stream; where values decide how much a node draws, all random nodes stay
+//          keeps its part of the random stream; if the number of draws of a node depends on values, all random nodes
+//          stay
 // Order:   after passes that leave values unread; before assign-stages.
 // Cost:    O(operands).   Undone by: nothing.
 #include <algorithm>
@@ -11,7 +12,7 @@
 namespace abele::passes {
 namespace {
 
-// An operator without results and writes is run for its effect, as an assertion on the device.
+// An operator without results and writes runs for its effect, for example an assertion on the device.
 bool hasEffect(const ir::Node& node) { return node.results.empty() && node.writes.empty(); }
 
 }  // namespace
@@ -31,13 +32,13 @@ Changed removeDeadNodes(ir::Graph& graph, PassContext&) {
     remove[i] = !needed;
     if (!needed) continue;
     ir::forEachOperand(node, need);
-    // A result that nobody reads still names its base.
+    // An unread result still names its base, so the base stays.
     ir::forEachResult(node, [&](ir::ValueId v) { live[graph.baseOf(v)] = true; });
   }
   bool changed = std::find(remove.begin(), remove.end(), true) != remove.end();
   if (changed) ir::removeNodes(graph, remove);
 
-  // Externals keep their places: the host's table of constants has the same order.
+  // Externals keep their numbers, because the host's table of constants has the same order.
   std::erase_if(graph.inputs, [&](const ir::Input& input) {
     if (input.kind != ir::InputKind::kConstant || live[input.value]) return false;
     ir::forgetValue(graph, input.value);

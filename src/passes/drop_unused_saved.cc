@@ -1,6 +1,7 @@
 // Before:  native_batch_norm_backward(%grad, %x, %w, %running_mean, %running_var, %mean, %invstd, train=true, ...)
-// After:   the running statistics, which training never reads, are none: they need not be kept until backward
-// Order:   before dce, which removes what only these operands needed.
+// After:   the operands for the running statistics, which training never reads, are absent, so that they need not be
+//          kept until backward
+// Order:   before dce, which removes values that only these operands needed.
 // Cost:    O(nodes * rows of the table).   Undone by: nothing.
 #include <string_view>
 
@@ -9,8 +10,8 @@
 namespace abele::passes {
 namespace {
 
-// Operands of an operator that it does not read when a flag among its arguments is set, because it reads what forward
-// saved for this micro-batch instead. test_same_bits.py holds each row to giving the same bits without the operands.
+// Operands that an operator does not read if a flag among its arguments is set; it reads what forward saved for this
+// micro-batch instead. test_same_bits.py checks that each row gives the same bits without the operands.
 struct UnusedOperands {
   std::string_view op;
   size_t flag;

@@ -4,7 +4,7 @@
 //          %dx, %dw, %db = aten.native_layer_norm_backward(%dy, %x, [n], %m, %s, %w, %b, [true, true, true]) {dir=bwd}
 // After:   %y, %m, %s = abele_op.layer_norm(%x, [n], %w, %b, eps)
 //          %dx, %dw, %db = abele_op.layer_norm_backward(%dy, %x, [n], %m, %s, %w) {dir=bwd}
-// Order:   after recompute, so that what runs again runs as fast.
+// Order:   after recompute, so that recomputed functions are fast too.
 // Cost:    O(nodes).   Undone by: nothing.
 #include <algorithm>
 
@@ -17,12 +17,12 @@ const Type* typeOf(const ir::Graph& graph, const Arg& arg) {
   return arg.kind == Arg::Kind::kId && arg.i >= 0 ? &graph.values[static_cast<size_t>(arg.i)].type : nullptr;
 }
 
-// One element behind the other.
+// Whether the elements follow one another without gaps.
 bool isDense(const Type* type, DType dtype) {
   return type && type->dtype == dtype && *type == contiguousType(type->dtype, type->sizes);
 }
 
-// Tensors of one type, one element behind the other, and the exact function among those of its name.
+// True for dense tensors of one type, and for the exact GELU rather than the tanh approximation.
 bool isExactGelu(const ir::Graph& graph, const ir::Node& node, size_t tensors) {
   if (node.args.size() != tensors + 1 || node.results.size() != 1 || node.results[0].size() != 1 ||
       node.results[0][0] < 0 || !node.writes.empty())
@@ -37,7 +37,7 @@ bool isExactGelu(const ir::Graph& graph, const ir::Node& node, size_t tensors) {
          });
 }
 
-// Rows of float32 with weight and bias, and somebody who reads what is made of them.
+// True for rows of float32 with weight and bias, if something reads all the results.
 bool isDenseNorm(const ir::Graph& graph, const ir::Node& node, std::initializer_list<size_t> tensors) {
   const bool is_read = node.results.size() == 3 &&
                        std::all_of(node.results.begin(), node.results.end(), [](auto& ids) { return ids.size() == 1; });

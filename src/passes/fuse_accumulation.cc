@@ -1,10 +1,11 @@
 // Before:  %g = aten.mm(%a, %b) {dir=bwd}, abele.accumulate(%sum, %g) writes(0: %sum -> %new) {dir=bwd}
 // After:   abele.accumulate_product(%sum, %a, %b) writes(0: %sum -> %new) {dir=bwd}
-//          with a last operand `true` where the program lets sums have another order: no trial of bits
+//          with a last operand `true` if the program allows sums in another order: the kernel then makes no trial of
+//          bits
 // Before:  %g = aten.embedding_dense_backward(%d, %i, rows, padding, false), abele.accumulate(%sum, %g) writes(...)
 // After:   abele.accumulate_rows(%sum, %d, %i, padding) writes(...)
-// Order:   after all passes that look at gradients; only where several micro-batches are added up: the gradient of a
-//          single one is made in the sum's memory as it is.
+// Order:   after all passes that look at gradients; only if several micro-batches are added up, because backward makes
+//          a single gradient in the sum's memory anyway.
 // Cost:    O(edges).   Undone by: nothing.
 #include <vector>
 
@@ -49,7 +50,8 @@ class AccumulationFusion {
   static bool isTensor(const Arg& arg) { return arg.kind == Arg::Kind::kId && arg.i >= 0; }
   static bool isDense(const Type& type) { return type == contiguousType(type.dtype, type.sizes); }
 
-  // Position of the node whose only result is the gradient, as a whole, that `sum` alone reads, in the same task.
+  // Position of the node that makes the whole gradient as its only result, if only `sum` reads it and both are in one
+  // task.
   int32_t makerOf(const Node& sum) const {
     const ValueId gradient = static_cast<ValueId>(sum.args.at(1).i);
     const ir::Value& value = graph_.values[index(gradient)];
@@ -87,11 +89,11 @@ class AccumulationFusion {
 
   bool isProduct(const Node& sum, const std::vector<Arg>& args) const {
     const DType dtype = typeOf(sum.args[0]).dtype;
-    const bool is_narrow = dtype == DType::kBFloat16;  // one rounding instead of two: never eager's bits
+    const bool is_narrow = dtype == DType::kBFloat16;  // one rounding instead of two, so the bits never equal eager's
     return args.size() == 2 && (dtype == DType::kFloat32 || dtype == DType::kFloat64 || (is_narrow && reorders_sums_));
   }
 
-  // The gradient, the indices, the number of rows, the row of padding, and whether frequent rows count less.
+  // Checks the arguments: gradient, indices, number of rows, row of padding, and whether frequent rows count less.
   bool isRows(const Node& sum, const std::vector<Arg>& args) const {
     const Type& total = typeOf(sum.args[0]);
     if (args.size() != 5 || !isTensor(args[0]) || !isTensor(args[1]) || args[3].kind != Arg::Kind::kInt ||

@@ -1,12 +1,12 @@
 // Before:  %p = aten._log_softmax(%x, 1, false)
-// After:   abele_op.log_softmax_(%x, 1) writes(0: %x -> %p), where nobody reads the logits later
+// After:   abele_op.log_softmax_(%x, 1) writes(0: %x -> %p), if nothing reads the logits later
 // Before:  %g = aten.nll_loss_backward(%d, %p, %t, %w, reduction, ignored, %n) {dir=bwd},
 //          %dx = aten._log_softmax_backward_data(%g, %p, 1, 6) {dir=bwd}
 // After:   abele_op.cross_entropy_backward_(%d, %p, %t, %w, reduction, ignored, %n) writes(1: %p -> %dx) {dir=bwd}
-//          Logits, log-probabilities and the gradient of the logits are then one piece of memory in place of three, and
-//          the gradient of the log-probabilities, zero but for an element a row, is never written as a whole.
-// Order:   after recompute, which makes forward nodes again but none that writes.
-// Cost:    O(edges).   Undone by: the plan, which copies what somebody reads later after all.
+//          Logits, log-probabilities and the gradient of the logits then share one piece of memory instead of three.
+//          The gradient of the log-probabilities is zero except for one element a row, and is never written as a whole.
+// Order:   after recompute, which repeats forward nodes, but no node that writes.
+// Cost:    O(edges).   Undone by: the plan, which copies a value that is read later after all.
 #include <algorithm>
 #include <string_view>
 #include <utility>
@@ -62,8 +62,8 @@ class LossFusion {
            node.results[0][0] >= 0 && node.writes.empty();
   }
 
-  // A value that a node of this graph makes, rows of numbers one behind the other. Stochastic rounding makes float16
-  // differ with every operator that gives it: those stay as they are.
+  // True for a value that a node of this graph makes and whose rows are dense. float16 stays as it is, because
+  // stochastic rounding gives other numbers for every operator that makes it.
   bool isRows(const Arg& arg) const {
     if (!isTensor(arg)) return false;
     const ir::Value& value = valueOf(arg);
@@ -77,7 +77,7 @@ class LossFusion {
     return dim.kind == Arg::Kind::kInt && (dim.i == dims - 1 || dim.i == -1);
   }
 
-  // Everybody else who reads it is done before the node at `position` runs.
+  // Whether all other readers of the value are done before the node at `position` runs.
   bool diesAt(ValueId value, int32_t position) const {
     const Node& last = graph_.nodes[index(position)];
     const std::vector<int32_t>& readers = readers_[index(value)];
@@ -99,11 +99,11 @@ class LossFusion {
   void overwriteLogits(Node& node) {
     const auto logits = static_cast<ValueId>(node.args[0].i);
     node.op = "abele_op::log_softmax_";
-    node.args.pop_back();  // whether halves become floats: the result has another type there
+    node.args.pop_back();  // drops half_to_float, which is false if the result has the same type
     write(node, /*arg=*/0, logits);
   }
 
-  // Of a node that ends the backward of a loss over rows: the position of the node that begins it.
+  // For a node that ends the backward of a loss over rows: the position of the node that begins it.
   int32_t gradientOfRows(int32_t position) const {
     const Node& node = graph_.nodes[index(position)];
     if (!isOver(node, "aten::_log_softmax_backward_data", 4) || !isTensor(node.args[0]) || !isRows(node.args[1]))
@@ -131,7 +131,7 @@ class LossFusion {
     write(node, /*arg=*/1, log_probs);
   }
 
-  // The node's result becomes what it leaves in the memory of `before`.
+  // The node now writes into the memory of `before`, and its result is the new contents.
   void write(Node& node, int32_t arg, ValueId before) {
     const ValueId after = node.results[0][0];
     node.results.clear();
@@ -145,7 +145,7 @@ class LossFusion {
 
   ir::Graph& graph_;
   std::vector<int32_t> position_;
-  std::vector<std::vector<int32_t>> readers_;  // by base value: positions
+  std::vector<std::vector<int32_t>> readers_;  // by base value: positions of its readers
   std::vector<bool> is_output_;                // by base value
 };
 

@@ -23,10 +23,10 @@ using ir::Node;
 using ir::Task;
 using ir::ValueId;
 
-// One rule: what a stage reads lies in the memory of its space. A base value that another space made is brought there
-// once, by the first task that reads it; the other tasks there read the copy. Arguments come from the host to each
-// space. So do externals: an external that micro-batches do not write has a copy in each space that reads it, which the
-// host fills; where an update writes it, the copy is refreshed behind that.
+// After this pass, a stage reads only memory of its own space. The first task that reads a base value of another space
+// brings it there once; the other tasks there read the copy. Arguments come from the host to each space. So do
+// externals that micro-batches do not write: each space that reads one has a copy, which the host fills. If an update
+// writes the external, a transfer refreshes the copies after it.
 class Transfers {
  public:
   explicit Transfers(ir::Graph& graph) : graph_(graph) {
@@ -47,13 +47,13 @@ class Transfers {
     if (copies_.empty()) return Changed::kNo;
     refreshCopies();
     ir::insertNodes(graph_, first_, behind_);
-    ir::removeUnreadViews(graph_);  // that only readers of copies read
+    ir::removeUnreadViews(graph_);  // views that only readers of copies read
     return Changed::kYes;
   }
 
  private:
   struct Copy {
-    Task task;  // that reads it first, and so brings it
+    Task task;  // the first task that reads it, which therefore brings it
     ValueId value = kNone;
   };
   struct Refresh {
@@ -65,12 +65,13 @@ class Transfers {
 
   static size_t index(ValueId v) { return static_cast<size_t>(v); }
   int32_t spaceOf(int32_t stage) const { return graph_.stages[index(stage)].space; }
-  // A result that is an external is handed out by the first forward.
+  // The first forward returns a result that is an external.
   static Task resultTask() { return {0, Direction::kForward}; }
   bool isExternal(ValueId v) const { return external_of_[index(graph_.baseOf(v))] != kNone; }
 
   // --- where values are made -----------------------------------------------------------------------------------------
-  // home_[base]: the stage whose space has the value; kNone: every space has it, or nobody reads it.
+  //
+  // home_[base]: the stage whose space has the value; kNone: every space has it, or nothing reads it.
   void findHomes() {
     home_.assign(graph_.values.size(), kNone);
     external_of_.assign(graph_.values.size(), kNone);
@@ -92,7 +93,7 @@ class Transfers {
     findHomesOfExternals();
   }
 
-  // With what writes it last; of one that nothing writes, with what reads it first.
+  // An external is at home with its last writer, or with its first reader if nothing writes it.
   void findHomesOfExternals() {
     std::vector<int32_t> home(graph_.externals.size(), kNone);
     for (const ir::Output& output : graph_.outputs)
@@ -103,7 +104,7 @@ class Transfers {
       }
     for (const ir::Input& input : graph_.inputs) {
       if (input.kind == ir::InputKind::kArgument) continue;
-      // Further inputs are copies that the pass has made.
+      // Further inputs of the external are copies that the pass has made.
       home_[index(input.value)] = std::exchange(home[index(input.external)], kNone);
     }
     for (const Node& node : graph_.nodes)
@@ -114,7 +115,7 @@ class Transfers {
         });
   }
 
-  // Transfers read other spaces.
+  // A transfer is not a reader, because it may read other spaces.
   static bool isReader(const Node& node) { return !node.is_view && ownOp(node.op) != OwnOp::kTransfer; }
 
   Direction directionOf(ValueId v) const {
@@ -122,7 +123,7 @@ class Transfers {
     return graph_.nodes[index(positions_[index(def)])].direction;
   }
 
-  // Does the host fill every copy of it?
+  // Whether the host fills every copy of it.
   bool comesFromHost(ValueId base) const {
     const int32_t external = external_of_[index(base)];
     return external != kNone && !is_written_[index(external)];
@@ -146,8 +147,8 @@ class Transfers {
     if (isElsewhere(base, task)) readers_[{base, spaceOf(task.stage)}].insert(task);
   }
 
-  // One copy serves all tasks that come behind the first. Updates of several stages know no order among them, nor do
-  // some weight gradients: then each has its own.
+  // One copy serves all tasks that come after the first. Updates of several stages have no order among them, and
+  // neither have some weight gradients, so each of these gets its own copy.
   void chooseTasks() {
     for (const auto& [key, tasks] : readers_) {
       std::vector<Copy>& copies = copies_[key];
@@ -218,7 +219,7 @@ class Transfers {
     return known->second = ir::makeView(graph_, node, v, copy);
   }
 
-  // Behind the node that makes `base`, for the task.
+  // Adds a node for the task after the node that makes `base`.
   Node& addNode(ValueId base, const Task& task) {
     const ir::NodeId def = graph_.values[index(base)].def;
     const int32_t position = def == kNone ? kNone : positions_[index(def)];
@@ -235,7 +236,7 @@ class Transfers {
     return node;
   }
 
-  // The new contents of an external that updates write, in every other space that has a copy of it.
+  // Updates write new contents of an external. Brings them to every other space that has a copy.
   void refreshCopies() {
     for (const Refresh& refresh : refreshes_) {
       ValueId updated = kNone;
@@ -254,18 +255,18 @@ class Transfers {
   }
 
   ir::Graph& graph_;
-  std::vector<int32_t> positions_;         // of nodes, by id
+  std::vector<int32_t> positions_;         // position of each node, by id
   std::vector<int32_t> home_;              // by base value: a stage
-  std::vector<int32_t> external_of_;       // by value: which external an input is
-  std::vector<bool> is_written_;           // by external: by micro-batches
-  std::vector<bool> is_updated_;           // by external: by updates
-  std::map<Key, std::set<Task>> readers_;  // of values that are elsewhere
+  std::vector<int32_t> external_of_;       // by value: the external that an input is
+  std::vector<bool> is_written_;           // by external: whether micro-batches write it
+  std::vector<bool> is_updated_;           // by external: whether updates write it
+  std::map<Key, std::set<Task>> readers_;  // readers of values that are in another space
   std::map<Key, std::vector<Copy>> copies_;
   std::map<std::pair<ValueId, ValueId>, ValueId> views_;  // by view of the original, and copy of its base
-  std::map<ir::NodeId, Task> task_of_;                    // of added nodes
+  std::map<ir::NodeId, Task> task_of_;                    // tasks of the added nodes
   std::vector<Refresh> refreshes_;
-  std::vector<Node> first_;                // nodes to add, before all others
-  std::vector<std::vector<Node>> behind_;  // and by the position that they follow
+  std::vector<Node> first_;                // nodes to add before all others
+  std::vector<std::vector<Node>> behind_;  // nodes to add, by the position that they follow
 };
 
 bool hasOneSpace(const ir::Graph& graph) {

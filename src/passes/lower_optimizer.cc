@@ -1,7 +1,7 @@
 // Before:  output gradient(0) %g
 // After:   abele.accumulate(%grad, %g) after the node that makes %g; abele.adam_(%w, %grad', ...) with direction update
 //          at the end; externals for the accumulator and the states; outputs update(...)
-// Order:   after assign-stages, since an accumulate node runs on the stage of its gradient and the update with it.
+// Order:   after assign-stages, because an accumulate node and its update run on the stage of the gradient.
 // Cost:    O(nodes + parameters).   Undone by: nothing.
 #include <algorithm>
 #include <cmath>
@@ -44,7 +44,7 @@ class OptimizerLowering {
   }
 
  private:
-  // The gradient of a parameter summed over micro-batches.
+  // The sum of a parameter's gradients over micro-batches.
   struct Sum {
     int32_t parameter = kNone;
     int32_t stage = kNone;
@@ -73,7 +73,7 @@ class OptimizerLowering {
       if (graph_.nodes[i].direction != ir::Direction::kUpdate) last_position_ = static_cast<int32_t>(i);
   }
 
-  // An external of the parameter's type.
+  // Adds an external of this type that belongs to the parameter.
   NewExternal addExternal(InputKind kind, const char* prefix, int32_t parameter, Type type) {
     ir::External external{
         .name = cat(prefix, "/", graph_.externals[parameter].name), .kind = kind, .type = type, .owner = parameter};
@@ -81,8 +81,8 @@ class OptimizerLowering {
     graph_.externals.push_back(external);
     return {index, graph_.addInput(std::move(type), kind, index, std::move(external.name))};
   }
-  // The parameter's type without its gaps, with another element type where the optimizer asks for one. A real one
-  // would not hold the gradient of a complex parameter.
+  // The parameter's type without gaps, with another element type if the optimizer asks for one. A real type is not used
+  // for a complex parameter, because it cannot hold the gradient.
   Type typeLike(int32_t parameter, DType dtype) const {
     Type type = graph_.externals[parameter].type;
     if (type.extent() != type.numel()) type = contiguousType(type.dtype, type.sizes);
@@ -90,7 +90,7 @@ class OptimizerLowering {
     return type;
   }
 
-  // The node overwrites a whole value given as its next argument.
+  // Adds an argument that the node overwrites as a whole.
   ValueId addWrittenArg(Node& node, ValueId before) {
     const Type& type = graph_.values[before].type;
     ir::Write write{.arg = static_cast<int32_t>(node.args.size()), .view = type, .before = before};
@@ -113,7 +113,7 @@ class OptimizerLowering {
     node.args.push_back(Arg::id(gradient.value));
     graph_.outputs.push_back({summed, ir::OutputKind::kUpdate, sum.external});
 
-    // As early as the gradient exists, so that its memory is free again soon.
+    // Accumulates as soon as the gradient exists, so that its memory is free again soon.
     int32_t position = positionOf(graph_.values[gradient.value].def);
     int32_t maker = positionOf(graph_.values[graph_.baseOf(gradient.value)].def);
     const Node* made_by = maker == kNone ? firstReader(parameter) : &graph_.nodes[maker];
@@ -135,7 +135,7 @@ class OptimizerLowering {
     return it == first_reader_.end() ? nullptr : &graph_.nodes[it->second];
   }
 
-  // The latest contents of the parameter, which forward may have written, as an output to be replaced.
+  // The output with the latest contents of the parameter, which forward may have written; the update replaces it.
   ir::Output& parameterOutput(int32_t parameter) {
     auto [it, is_new] = output_of_.emplace(parameter, graph_.outputs.size());
     if (!is_new) return graph_.outputs[it->second];
@@ -187,7 +187,7 @@ class OptimizerLowering {
     if (keeps_more) addStates(node, row, sum.parameter, group, /*behind_factor=*/true);
   }
 
-  // Arguments of the update: what it keeps from step to step.
+  // Adds the update's states as arguments.
   void addStates(Node& node, const OptimizerRow& row, int32_t parameter, const Rules::Group& group,
                  bool behind_factor) {
     for (const OptimizerState& state : row.states) {
@@ -209,9 +209,8 @@ class OptimizerLowering {
     return contiguousType(DType::kFloat32, {});
   }
 
-  // What every gradient is multiplied by so that all together are no longer than max_grad_norm; kNone: not asked for.
-  // Each stage works it out for itself: all sums are complete when updates run, and the updates need not wait for
-  // each other.
+  // The factor that scales all gradients so that their norm is at most max_grad_norm; kNone without clipping. Each
+  // stage computes it for itself. All sums are complete when updates run, so updates need not wait for each other.
   ValueId clipFactor(const Sum& sum) {
     const bool clips = !std::isinf(rules_.max_grad_norm);
     if (!clips && !rules_.skips_overflow) return kNone;
@@ -233,13 +232,13 @@ class OptimizerLowering {
 
   ir::Graph& graph_;
   const Rules& rules_;
-  std::vector<int32_t> position_;            // of nodes, by id
+  std::vector<int32_t> position_;            // position of each node, by id
   std::map<int32_t, ValueId> input_of_;      // by parameter
-  std::map<int32_t, size_t> output_of_;      // by external: its update among the outputs
+  std::map<int32_t, size_t> output_of_;      // by external: position of its update among the outputs
   std::map<int32_t, int32_t> first_reader_;  // by parameter: position of the first node that reads it
-  int32_t last_position_ = kNone;            // the end of the micro-batch: the last node that is no update
+  int32_t last_position_ = kNone;            // the end of the micro-batch: the last node before the updates
   std::vector<Node> first_;                  // accumulate nodes of a graph without other nodes
-  std::vector<std::vector<Node>> after_;     // accumulate nodes by the position that they follow
+  std::vector<std::vector<Node>> after_;     // accumulate nodes, by the position that they follow
   std::vector<Sum> sums_;
   std::map<int32_t, ValueId> factor_of_stage_;
 };

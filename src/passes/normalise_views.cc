@@ -1,4 +1,4 @@
-// Before:  %1 = view(%0+0) of %0's own type, as from detach; %2 and %3 the same view of %0; %4 a view nobody reads
+// Before:  %1 = view(%0+0) of %0's own type, as from detach; %2 and %3 the same view of %0; %4 an unread view
 // After:   %1's readers read %0, %3's read %2; the nodes that made %1, %3 and %4 are gone
 // Order:   first, so that equal tensors have equal ids.
 // Cost:    O(values log values + operands).   Undone by: nothing.
@@ -14,7 +14,7 @@ namespace {
 
 using ir::ValueId;
 
-// For each value the one to read instead: its base, the first view like it, or itself.
+// For each value, the value to read instead: its base, the first view like it, or itself.
 std::vector<ValueId> firstLikeIt(const ir::Graph& graph, bool* any) {
   std::vector<ValueId> first(graph.values.size());
   std::iota(first.begin(), first.end(), 0);
@@ -42,7 +42,7 @@ Changed normaliseViews(ir::Graph& graph, PassContext&) {
   std::vector<ValueId> first = firstLikeIt(graph, &merged);
   if (merged) {
     ir::renameOperands(graph, first);
-    // What is no longer read is no result either; a node that keeps none is dropped below.
+    // Removes unread values from the results. A node without results is dropped below.
     for (ir::Node& node : graph.nodes)
       for (auto& group : node.results)
         for (ValueId& v : group)

@@ -15,32 +15,32 @@ namespace abele::passes {
 
 enum class Changed : bool { kNo, kYes };
 
-/// kAutoSplit: blocks are ignored, `cuts` say where stages begin.
+/// kAutoSplit ignores blocks: `cuts` are the ids at which stages begin.
 enum class AutoStage { kSameAsIpu, kAutoIncrement, kAutoSplit };
-/// How blocks become stages. An explicit list wins over auto_stage. Source: spec options.md section 9.
+/// Turns blocks into stages. An explicit list wins over auto_stage. Source: spec options.md section 9.
 struct StageRules {
   struct ExplicitStage {
     std::vector<std::string> blocks;
     int ipu = -1;
-    int phase = -1;  // phased execution only; stages of a phase stand together, phases in order
+    int phase = -1;  // phased execution only; the stages of a phase are consecutive, and phases are in order
   };
   AutoStage auto_stage = AutoStage::kSameAsIpu;
   std::vector<ExplicitStage> stages;
-  /// Pipelined: stage numbers must not fall along the data flow (E0303). Sharded: free.
+  /// True for a pipeline: stage numbers must not fall along the data flow (E0303). Sharded code has no such rule.
   bool ordered = true;
-  /// AutoSplit: forward nodes with at least this id begin the next stage; ascending. plan/auto_split.h chooses them.
+  /// AutoSplit: forward nodes with at least this id begin the next stage; ascending. plan/auto_split.h chooses the ids.
   std::vector<ir::NodeId> cuts;
-  /// AutoSplit: stages are dealt round so many devices. 0: a device each.
+  /// AutoSplit: stages are dealt round this many devices. 0: each stage has a device.
   int devices = 0;
   /// Parallel phased: even phases run on even devices, odd ones on odd devices (E0402).
   bool alternating = false;
-  /// Memory spaces of the devices of one process; the next devices are those of the next process, which shares no
-  /// memory with it: {0} is a memory for each device, {0, 0} one for each pair. Empty: one for all.
+  /// The memory space of each device of one process. The next devices are those of the next process, which shares no
+  /// memory with it. So {0} is one memory for each device, and {0, 0} is one for each pair. Empty: one memory for all.
   std::vector<int> spaces;
   int spaceOf(int device) const;
 };
 
-/// What the device update needs to know at compile time; values that change per step live in the runtime.
+/// Facts that the update on the device needs at compile time; values that change from step to step are in the runtime.
 struct OptimizerRules {
   using Kind = OptimizerKind;
   Kind kind = Kind::kNone;
@@ -48,27 +48,27 @@ struct OptimizerRules {
   std::map<std::string, int> group_of;
   using Group = OptimizerGroup;
   std::vector<Group> groups;
-  /// Element types of the gradient sums and of the first and second moments; kUndefined: the parameter's.
+  /// Element types of the gradient sums and of the first and second moments; kUndefined: the parameter's type.
   DType accumulator = DType::kUndefined, first_moment = DType::kUndefined, second_moment = DType::kUndefined;
-  /// Largest norm of all gradients together; longer ones are shortened to it. Infinite: not looked at.
+  /// The largest norm of all gradients together; longer gradients are scaled down to it. Infinite: no clipping.
   double max_grad_norm = std::numeric_limits<double>::infinity();
-  /// No update where a gradient sum is not finite.
+  /// An update does nothing if a gradient sum is not finite.
   bool skips_overflow = false;
 };
 
-/// What backward makes again instead of keeping it from forward.
+/// The values that backward computes again instead of keeping them from forward.
 struct RecomputeRules {
   bool enabled = false;
-  /// Also in the last stage, whose backward follows at once in most schedules.
+  /// Also in the last stage, where it rarely saves memory: its backward follows its forward at once in most schedules.
   bool last_stage = false;
-  std::vector<ir::ValueId> kept;  // values of the captured graph that are kept all the same
+  std::vector<ir::ValueId> kept;  // values of the captured graph that are kept nevertheless
 };
 
 struct PassContext {
   StageRules stages;
   OptimizerRules optimizer;
   RecomputeRules recompute;
-  /// Sums may be added up in another order than eager's, where that is faster: Options.fusion("fast").
+  /// Sums may be in another order than eager's if that is faster: Options.fusion("fast").
   bool reorders_sums = false;
 };
 
@@ -88,32 +88,32 @@ struct PassRow {
 const std::vector<PassRow>& allPasses();
 
 struct PipelineOptions {
-  std::vector<std::string> passes;  // empty: the default, weight gradients whole
+  std::vector<std::string> passes;  // empty: the default pipeline, without splitting weight gradients
   std::function<void(const std::string& pass, const ir::Graph&)> after_pass;  // --print-after-all
   std::vector<std::string> disabled;                                          // "dce" or "dce:2" (second occurrence)
 };
-/// What decides which passes a program needs.
+/// The facts that decide which passes a program needs.
 struct PipelineFacts {
   bool training = false;
-  bool recomputes = false;               // some values are made again: PassContext::recompute says which
-  bool splits_weight_gradients = false;  // the schedule runs weight gradients apart from backward
-  bool fuses_loss = false;               // of cross entropies, on devices that need no second copy for it
+  bool recomputes = false;               // some values are computed again: PassContext::recompute
+  bool splits_weight_gradients = false;  // the schedule runs weight gradients separately from backward
+  bool fuses_loss = false;               // cross entropies are fused, on devices where that needs no second copy
   bool approximates = false;             // roundings may differ from eager's: Options.fusion("fast")
-  bool fuses_accumulation = false;       // gradients are added up, and the operators that make them may do it
-  bool has_several_spaces = false;       // devices share no memory: StageRules::spaces says which
+  bool fuses_accumulation = false;       // gradients are added up, and the operators that make them may add them
+  bool has_several_spaces = false;       // devices have separate memories: StageRules::spaces
 };
-/// All passes of a program in order, each with the reason of its position in pipeline.cc.
+/// All passes of a program in order. pipeline.cc gives the reason of each position.
 std::vector<std::string> defaultPipeline(const PipelineFacts& facts);
 /// One run of a pass in a pipeline. The second dce has occurrence 2.
 struct PipelineStep {
   const PassRow* pass = nullptr;
   int occurrence = 1;
 };
-/// What runPipeline runs on this graph: the default where no passes are given, without those that are disabled.
+/// The steps that runPipeline runs on this graph: the given passes or the default pipeline, without disabled passes.
 /// Throws E0301.
 std::vector<PipelineStep> pipelineSteps(const ir::Graph& graph, const PassContext& context,
                                         const PipelineOptions& options);
-/// Runs them, verifying the form after each change; a pass that lies about Changed is an InternalError.
+/// Runs the steps and verifies the form after each change. A pass that returns a wrong Changed is an InternalError.
 void runPipeline(ir::Graph& graph, PassContext& context, const PipelineOptions& options = {});
 
 }  // namespace abele::passes

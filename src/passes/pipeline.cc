@@ -41,7 +41,7 @@ void checkDisabled(const std::vector<std::string>& disabled) {
   }
 }
 
-// A NaN among the numbers of a graph differs from itself; its text does not.
+// The texts are compared because a NaN among the numbers of a graph differs from itself.
 bool isAsSaid(bool changed, const ir::Graph& graph, const ir::Graph& before) {
   return (graph != before) == changed || (!changed && ir::print(graph) == ir::print(before));
 }
@@ -59,28 +59,28 @@ const std::vector<PassRow>& allPasses() {
 
 std::vector<std::string> defaultPipeline(const PipelineFacts& facts) {
   std::vector<std::string> p;
-  // First: later passes look for equal values by id.
+  // First: later passes find equal values by their ids.
   p.push_back("normalise-views");
-  // Before dce, which removes what only the dropped operands needed.
+  // Before dce, which removes values that only the dropped operands needed.
   if (facts.training) p.push_back("drop-unused-saved");
   // Before stages are assigned, so that no dead node makes a stage or breaks the order of stages.
   p.push_back("dce");
   p.push_back("assign-stages");
-  // After assign-stages, which says who reads from where; before lower-optimizer, whose writes the schedule orders.
+  // After assign-stages, which tells the stages of readers; before lower-optimizer, whose writes the schedule orders.
   p.push_back("snapshot-written");
   // After assign-stages: an update runs on the stage of its gradient.
   if (facts.training) p.push_back("lower-optimizer");
-  // After lower-optimizer, when the backward of every stage is complete: what nobody reads there is not made again.
+  // After lower-optimizer, when the backward of every stage is complete: only values that it reads are computed again.
   if (facts.training && facts.recomputes) p.push_back("recompute");
-  // After recompute, which makes no node again that writes.
+  // After recompute, which does not repeat nodes that write.
   if (facts.fuses_loss) p.push_back("fuse-loss");
-  // After recompute, so that what runs again runs as fast.
+  // After recompute, so that recomputed functions are fast too.
   if (facts.approximates) p.push_back("fast-functions");
-  // Late: it looks at who waits for each backward node, and updates and nodes that run again are among them.
+  // Late: it looks at the readers of each backward node, and updates and recomputed nodes are among them.
   if (facts.training && facts.splits_weight_gradients) p.push_back("split-weight-gradient");
-  // After split-weight-gradient, which moves the gradient and its sum to the same task and knows them apart.
+  // After split-weight-gradient, which moves a gradient and its sum to one task, and needs to see them as two nodes.
   if (facts.training && facts.fuses_accumulation) p.push_back("fuse-accumulation");
-  // Last of all: it asks which task reads a value first, and the passes before it move nodes to other tasks.
+  // Last of all: it looks for the task that reads a value first, and the passes before it move nodes to other tasks.
   if (facts.has_several_spaces) p.push_back("insert-transfers");
   return p;
 }

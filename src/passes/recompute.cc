@@ -1,7 +1,7 @@
 // Before:  %y = aten.gelu(%x) {stage=0}, aten.gelu_backward(%g, %x) {dir=bwd, stage=0}, %x made by forward
-// After:   backward makes %x again from what the stage was given, so that only that is kept for it
+// After:   backward computes %x again from the inputs of the stage, so that only these are kept for it
 // Order:   after lower-optimizer, when the backward of every stage is complete; before split-weight-gradient, which
-//          decides for the copies as for all of backward.
+//          treats the copies like all of backward.
 // Cost:    O(nodes + copies).   Undone by: nothing.
 #include "passes/recompute.h"
 
@@ -20,9 +20,9 @@ using ir::kNone;
 using ir::Node;
 using ir::ValueId;
 
-// Kept rather than made again: what is in the stash anyway because other stages read it, what the program asked to
-// keep, and what cannot be made twice: results of nodes that write or read something that changes between forward and
-// backward.
+// Some values are kept: those that are in the stash anyway because other stages read them, those that the program asked
+// to keep, and those that cannot be computed twice. The last are results of nodes that write, or that read something
+// that changes between forward and backward.
 class Recomputation {
  public:
   Recomputation(ir::Graph& graph, const RecomputeRules& rules)
@@ -41,7 +41,7 @@ class Recomputation {
 
   Changed run() {
     nodes_.reserve(graph_.nodes.size());
-    // Copies are appended to nodes_ as they are needed, so that each stands right before its first reader.
+    // A copy is appended to nodes_ when it is needed, so it comes directly before its first reader.
     std::vector<Node> nodes = std::move(graph_.nodes);
     source_ = &nodes;
     for (Node& node : nodes) {
@@ -56,7 +56,8 @@ class Recomputation {
   }
 
  private:
-  // Inputs whose contents a micro-batch changes: running statistics, weights and arguments that forward writes.
+  // Finds inputs whose contents a micro-batch changes: running statistics, and weights and arguments that forward
+  // writes.
   void findChanging() {
     changing_.assign(graph_.values.size(), false);
     for (const Node& node : graph_.nodes)
@@ -84,7 +85,7 @@ class Recomputation {
     return repeatable;
   }
 
-  // Is this value an input, or an input that was written once or more?
+  // Whether this value is an input, or an input after one or more writes.
   bool startsAtInput(ValueId v) const {
     for (ValueId base = graph_.baseOf(v);;) {
       if (isInput(base)) return true;
@@ -111,7 +112,7 @@ class Recomputation {
     for (ir::Write& w : node.writes) w.before = copyOf(w.before);
   }
 
-  // Views that backward takes of a forward value move to its copy.
+  // A view that backward takes of a forward value moves to the value's copy.
   void moveViews(const Node& node) {
     forEachResult(node, [&](ValueId v) {
       const ValueId base = copyOf(graph_.baseOf(v));
@@ -128,13 +129,13 @@ class Recomputation {
     return base < again_.size() && again_[base];
   }
 
-  // The value made again in backward; the value itself where it is kept.
+  // The value that backward computes again, or the value itself if it is kept.
   ValueId copyOf(ValueId v) {
     if (static_cast<size_t>(v) >= copy_of_.size() || !isMadeAgain(v)) return v;
     if (copy_of_[static_cast<size_t>(v)] == kNone) {
       const ir::NodeId def = graph_.values[static_cast<size_t>(v)].def;
       const Node& maker = (*source_)[static_cast<size_t>(position_[static_cast<size_t>(def)])];
-      // A view that backward itself made has been moved to its new base already, or is about to be.
+      // A view that backward itself made has moved to its new base already, or will soon.
       if (maker.direction != Direction::kForward) return v;
       copyNode(maker);
     }
@@ -163,8 +164,8 @@ class Recomputation {
   }
 
   ir::Graph& graph_;
-  std::vector<int32_t> position_;  // of nodes, by id
-  std::vector<bool> again_;        // by value: a base that backward makes again
+  std::vector<int32_t> position_;  // position of each node, by id
+  std::vector<bool> again_;        // by value: a base that backward computes again
   std::vector<bool> changing_;     // by value
   std::vector<ValueId> copy_of_;   // by value
   std::vector<Node> nodes_;
@@ -176,7 +177,7 @@ class Recomputation {
 }  // namespace
 
 std::vector<bool> repeatableValues(const ir::Graph& graph, const RecomputeRules& rules) {
-  ir::Graph copy = graph;  // looked at, not changed
+  ir::Graph copy = graph;  // read only
   return Recomputation(copy, rules).again();
 }
 

@@ -1,4 +1,4 @@
-// Which values the pass `recompute` can make again, for those who choose among them.
+// The values that the pass `recompute` can compute again, for code that chooses among them.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace abele::passes {
 
-/// By value id: bases that backward makes again under these rules wherever it reads them. graph: form lowered, before
-/// the pass.
+/// By value id: the bases that backward computes again under these rules wherever it reads them. graph: form lowered,
+/// before the pass.
 std::vector<bool> repeatableValues(const ir::Graph& graph, const RecomputeRules& rules);
 
 }  // namespace abele::passes

@@ -36,7 +36,7 @@ std::vector<ValueId> valuesInOrder(const Graph& graph) {
   return order;
 }
 
-/// By value: does a node, an output or a view that is left need it?
+/// By value: whether a remaining node, output or view needs it.
 std::vector<bool> readValues(const Graph& graph) {
   std::vector<bool> read(graph.values.size(), false);
   for (const Node& node : graph.nodes) {
@@ -51,7 +51,7 @@ std::vector<bool> readValues(const Graph& graph) {
 
 enum class Substitute { kEarlierValue, kNewArgument };
 
-// A graph without some of its nodes. What read their results reads something else.
+// A graph without some of its nodes. Readers of their results read other values instead.
 class Removal {
  public:
   Removal(const Graph& graph, const std::vector<bool>& remove, Substitute substitute)
@@ -75,7 +75,7 @@ class Removal {
   void readOthers(Node& node) {
     const auto read = [&](int64_t& id) {
       if (id < 0) return;
-      // A view node only names whose memory it shows.
+      // A view node only names the value whose memory it shows, so it moves to the base.
       const bool moves = node.is_view && isRemoved(static_cast<ValueId>(id));
       id = survivor(moves ? graph_.baseOf(static_cast<ValueId>(id)) : static_cast<ValueId>(id));
     };
@@ -117,11 +117,11 @@ class Removal {
   Substitute substitute_;
   std::vector<int32_t> defined_;
   std::vector<ValueId> order_;
-  std::vector<ValueId> instead_;  // by removed value
+  std::vector<ValueId> instead_;  // by removed value: the value to read instead
   Graph out_;
 };
 
-/// Without the externals whose flag is set, which nobody names.
+/// Removes the externals whose flag is set. Requires: nothing names them.
 void dropExternals(Graph& graph, const std::vector<bool>& drop) {
   std::vector<int32_t> index(drop.size(), kNone);
   std::vector<ir::External> kept;
@@ -141,7 +141,7 @@ void dropExternals(Graph& graph, const std::vector<bool>& drop) {
   graph.externals = std::move(kept);
 }
 
-/// By external: does an input, an output or another external name it?
+/// By external: whether an input, an output or another external names it.
 std::vector<bool> namedExternals(const Graph& graph) {
   std::vector<bool> named(graph.externals.size(), false);
   const auto name = [&](int32_t external) {
@@ -155,7 +155,7 @@ std::vector<bool> namedExternals(const Graph& graph) {
   return named;
 }
 
-/// Ids of values and nodes and numbers of arguments without gaps, in the order of the text.
+/// The graph with new ids of values and nodes and new numbers of arguments, without gaps, in the order of the text.
 Graph renumbered(const Graph& graph) {
   Graph out = graph;
   std::vector<ValueId> new_id(graph.values.size(), kNone);
@@ -221,11 +221,11 @@ class Reducer {
     return progress_ = true;
   }
 
-  // Two texts with one hash would cost a candidate, the texts themselves gigabytes.
+  // Hashes are stored instead of texts, which would take gigabytes. If two texts have one hash, a candidate is lost.
   bool isNew(const Graph& graph) { return asked_.insert(std::hash<std::string>()(ir::print(graph))).second; }
 
-  // Tries ranges of count() things from the last to the first: all, halves, quarters, single ones. `tries(begin, end)`
-  // says whether the range is gone; then those behind it have moved up.
+  // Tries ranges of count() items from the last to the first: all, halves, quarters, single ones. tries(begin, end) may
+  // remove the range; the items after it then move up.
   template <class Count, class Try>
   void overRanges(Count&& count, Try&& tries) {
     for (size_t length = count(); length > 0; length /= 2)
@@ -260,7 +260,7 @@ class Reducer {
                });
   }
 
-  // Results that nobody reads. A list keeps its length.
+  // Drops unread results. A list keeps its length.
   void dropResults() {
     for (size_t i = 0; i < graph_.nodes.size(); ++i)
       for (size_t r = 0; r < graph_.nodes[i].results.size(); ++r)
@@ -274,7 +274,7 @@ class Reducer {
         }
   }
 
-  // Operands and outputs become the first value of their type, which frees the nodes between.
+  // Operands and outputs become the first value of their type, so that the nodes in between become unused.
   void readEarlier() {
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       if (graph_.nodes[i].is_view) continue;
@@ -348,7 +348,7 @@ class Reducer {
                });
   }
 
-  // Blocks and stages: all, or one that becomes part of the one before.
+  // Drops all blocks or stages, or merges one into the one before it.
   void dropTables() {
     Graph no_blocks = graph_;
     no_blocks.blocks.clear();
@@ -372,7 +372,7 @@ class Reducer {
     }
   }
 
-  // What is said about nodes and values, one kind after the other.
+  // Drops the details of nodes and values, one kind after the other.
   void dropDetails() {
     const auto ofNodes = [&](auto&& clear) {
       overRanges([&] { return graph_.nodes.size(); },
@@ -406,7 +406,7 @@ class Reducer {
   Graph graph_;
   ir::Form form_;
   const std::function<bool(const Graph&)>& shows_;
-  std::unordered_set<size_t> asked_;  // hashes of texts
+  std::unordered_set<size_t> asked_;  // hashes of the texts that were tried
   bool progress_ = false;
 };
 

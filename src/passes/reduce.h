@@ -8,12 +8,12 @@
 
 namespace abele::passes {
 
-/// A smaller graph that still shows what `shows` looks for. Drops outputs, nodes, results, inputs, externals, blocks,
-/// stages and names, in halves and then one by one (delta debugging), until nothing more can go. What read a dropped
-/// value reads an earlier one of the same type or a new argument.
-/// Requires: the graph keeps the rules of `form`, and shows(graph). `shows` is asked only about graphs that keep them,
-///           and never twice about the same text.
-/// Returns:  a graph of which no single part can be dropped. Deterministic if `shows` is.
+/// Finds a smaller graph that still makes `shows` true. Drops outputs, nodes, results, inputs, externals, blocks,
+/// stages and names, in halves and then one by one (delta debugging), until no more can be dropped. A reader of a
+/// dropped value reads an earlier value of the same type or a new argument.
+/// Requires: the graph keeps the rules of `form`, and shows(graph). `shows` is called only for graphs that keep them,
+///           and never twice for the same text.
+/// Returns:  a graph that needs each of its parts to show the mistake. Deterministic if `shows` is.
 /// Source:   Zeller and Hildebrandt 2002, "Simplifying and isolating failure-inducing input".
 ir::Graph reduceGraph(ir::Graph graph, ir::Form form, const std::function<bool(const ir::Graph&)>& shows);
 

@@ -7,13 +7,13 @@ namespace {
 
 constexpr char kCounter[] = "num_batches_tracked";
 
-/// Updates statistics: what it writes are running averages, whatever overload it is.
+/// True for an operator whose writes are running averages, in any of its overloads.
 bool updatesStatistics(const ir::Node& node) {
   const bool is_norm = node.op.find("batch_norm") != std::string::npos || node.op == "abele_op::average_statistics";
   return is_norm && node.direction == ir::Direction::kForward && !node.writes.empty();
 }
 
-/// By base value: is it made of the value `from`, through any chain of nodes?
+/// By base value: whether it is computed from the value `from`, through any chain of nodes.
 std::vector<bool> madeOf(const ir::Graph& graph, ir::ValueId from) {
   std::vector<bool> made(graph.values.size(), false);
   made[graph.baseOf(from)] = true;
@@ -25,7 +25,7 @@ std::vector<bool> madeOf(const ir::Graph& graph, ir::ValueId from) {
   return made;
 }
 
-/// The module that a tensor belongs to, with the dot behind it.
+/// The module that a tensor belongs to, with the dot after it.
 std::string ownerOf(const std::string& name) { return name.substr(0, name.rfind('.') + 1); }
 
 class Finder {
@@ -51,7 +51,7 @@ class Finder {
   }
 
  private:
-  /// By base value: has an operator of normalisation updated this memory?
+  /// By base value: whether an operator of normalisation has updated its memory.
   std::vector<bool> updatedByNorms() const {
     std::vector<bool> updated(graph_.values.size(), false);
     for (const ir::Node& node : graph_.nodes)
@@ -71,7 +71,7 @@ class Finder {
   }
 
   const ir::Graph& graph_;
-  std::vector<ir::ValueId> buffer_;  // by external: the value that a micro-batch starts with
+  std::vector<ir::ValueId> buffer_;  // by external: its value at the start of a micro-batch
 };
 
 }  // namespace

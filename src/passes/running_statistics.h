@@ -1,4 +1,4 @@
-// Which buffers of a graph are running statistics. Used by compile/ for what replicas may write.
+// Finds the buffers of a graph that are running statistics. Used by compile/ to decide what replicas may write.
 #pragma once
 
 #include <set>
@@ -9,10 +9,11 @@
 namespace abele::passes {
 
 /// Names of the buffers that hold running statistics of batch or instance normalisation, and of the counters of batches
-/// beside them (num_batches_tracked of the same module).
-/// A buffer is such a statistic where an operator of normalisation updates it, or a value made of it from which its new
-/// contents are made: instance_norm repeats the statistics for every image and takes the mean of what comes back.
-/// Requires: any form.   Cost: O(nodes), and as much for each buffer that others update.
+/// in the same modules (num_batches_tracked).
+/// A buffer is such a statistic if an operator of normalisation updates it. It is one too if the operator updates a
+/// value made of the buffer, and the buffer's new contents are made of the result: instance_norm repeats the statistics
+/// for every image and takes the mean of the results.
+/// Requires: any form.   Cost: O(nodes), and the same again for each buffer that other operators update.
 std::set<std::string> runningStatistics(const ir::Graph& graph);
 
 }  // namespace abele::passes

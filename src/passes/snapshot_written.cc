@@ -1,7 +1,7 @@
 // Before:  %s1 = aten.add_(%s0!, 1) {stage=0}, %s0 a buffer; %y = aten.mul(%x, %s1) {stage=1}
 // After:   %c = aten.clone(%s1) {stage=0}; %y = aten.mul(%x, %c) {stage=1}
-// Order:   after assign-stages, which says who reads from where; before lower-optimizer, whose updates are ordered by
-//          the schedule anyway.
+// Order:   after assign-stages, which tells the stages of readers; before lower-optimizer, whose updates the schedule
+//          orders anyway.
 // Cost:    O(nodes + operands).   Undone by: nothing.
 #include <algorithm>
 #include <map>
@@ -18,8 +18,9 @@ using ir::kNone;
 using ir::Node;
 using ir::ValueId;
 
-// What a micro-batch writes into memory that outlives it belongs to the task that writes: when other tasks of this
-// micro-batch run, that task may be at a later one. They read copies, which are ordinary values.
+// If a micro-batch writes memory that outlives it, the memory belongs to the task that writes. When other tasks of this
+// micro-batch run, that task may already be at a later micro-batch. So the other tasks read copies, which are ordinary
+// values.
 class Snapshots {
  public:
   explicit Snapshots(ir::Graph& graph) : graph_(graph), writer_(graph.values.size(), kNone) {
@@ -48,7 +49,7 @@ class Snapshots {
       append(behind_[i]);
     }
     if (copy_of_.empty()) return Changed::kNo;
-    ir::removeUnreadViews(graph_);  // that only readers of copies read
+    ir::removeUnreadViews(graph_);  // views that only readers of copies read
     return Changed::kYes;
   }
 
@@ -56,7 +57,7 @@ class Snapshots {
   static constexpr int32_t kNotWritten = -2;
   static size_t index(ValueId v) { return static_cast<size_t>(v); }
 
-  // A value's writer is the first node that writes its memory: all are in one stage (assign-stages).
+  // The writer of a value is the first node that writes its memory. All its writers are in one stage (assign-stages).
   void addWrites(int32_t position) {
     const Node& node = graph_.nodes[static_cast<size_t>(position)];
     if (node.direction != Direction::kForward) return;
@@ -86,7 +87,7 @@ class Snapshots {
     }
   }
 
-  // Of what it writes, as a hook in backward may, a node needs the memory itself.
+  // A node needs the memory itself for an operand that it writes, as a hook in backward may.
   static bool writes(const Node& node, size_t arg, int32_t element) {
     return std::any_of(node.writes.begin(), node.writes.end(),
                        [&](const ir::Write& w) { return static_cast<size_t>(w.arg) == arg && w.element == element; });
@@ -98,7 +99,7 @@ class Snapshots {
     const ValueId base = graph_.baseOf(v);
     if (writer_[index(base)] < 0) return;
     const Node& writer = writerOf(base);
-    // An earlier stage would have to wait for the micro-batch before: plan refuses that where it cannot.
+    // An earlier stage would have to wait for the micro-batch before; plan refuses that if it cannot.
     const bool is_later = reader.direction != Direction::kForward || reader.stage > writer.stage;
     if (is_later) id = copyOf(v);
   }
@@ -128,7 +129,7 @@ class Snapshots {
     return copy;
   }
 
-  // In the task of the writer.
+  // Adds a node to the task of the writer.
   Node& addNode(std::vector<Node>& place, ValueId base) {
     const Node& writer = writerOf(base);
     Node& node = place.emplace_back();
@@ -149,7 +150,7 @@ class Snapshots {
 
   ir::Graph& graph_;
   std::vector<int32_t> writer_;         // by base value: position of the first node that writes into its memory
-  std::map<ValueId, int32_t> made_by_;  // written values: position of the node that made them
+  std::map<ValueId, int32_t> made_by_;  // written values: position of the node that made each
   std::map<ValueId, ValueId> copy_of_;
   const std::vector<Node>* source_ = nullptr;
   std::vector<std::vector<Node>> before_, behind_;  // nodes to add, by position

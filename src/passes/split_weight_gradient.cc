@@ -3,7 +3,7 @@
 // Before:  %gx, %gw, %gb = aten.convolution_backward(%g, %x, %w, ..., [true, true, true]) {dir=bwd}
 // After:   %gx, _, _ = aten.convolution_backward(%g, %x, %w, ..., [true, false, false]) {dir=bwd}
 //          _, %gw, %gb = aten.convolution_backward(%g, %x, %w, ..., [false, true, true]) {dir=wgrad}
-// Order:   last; only for schedules that run weight gradients apart.
+// Order:   late; only for schedules that run weight gradients separately.
 // Cost:    O(edges).   Undone by: nothing.
 #include <algorithm>
 #include <string_view>
@@ -19,22 +19,23 @@ using ir::Direction;
 using ir::Node;
 using ir::ValueId;
 
-// Operators that make all the gradients of a layer, those that their last argument (bool[], one per result) asks for:
-// result 0 for the layer's input, the others for its parameters. Here are those that make the two kinds apart, so that
-// two calls take the time of one: test_separable.py holds each row to giving the same bits. Not here: normalisations,
-// where both kinds come from the same sums over the gradient (on one core, two calls of batch_norm take 1.6 times as
-// long as one, group_norm 1.5, layer_norm 1.15), and LSTMs (mkldnn_rnn_layer_backward has no mask).
+// Operators that make all the gradients of a layer and can make them in two calls. Their last argument (bool[], one per
+// result) selects the gradients: result 0 is for the layer's input, the others are for its parameters. In these
+// operators the two kinds are separate work, so two calls take the time of one. test_separable.py checks that each row
+// gives the same bits. Normalisations are not here, because both kinds come from the same sums over the gradient: on
+// one core, two calls of batch_norm take 1.6 times as long as one, group_norm 1.5, layer_norm 1.15. LSTMs are not here
+// either, because mkldnn_rnn_layer_backward has no mask.
 constexpr std::string_view kSeparable[] = {"aten::convolution_backward"};
 
-// Late: a backward node whose results nobody reads but updates and late nodes of its own stage. Nodes are in execution
-// order, so one walk from the end decides all.
+// A backward node is late if only updates, and late nodes of its own stage, read its results. Nodes are in execution
+// order, so one walk from the end decides for all of them.
 class WeightGradients {
  public:
   explicit WeightGradients(const ir::Graph& graph) : graph_(graph), needed_(graph.values.size(), kNobody) {}
 
-  /// By node: late as a whole.
+  /// By node: the whole node is late.
   std::vector<bool> late;
-  /// By node: its gradients of parameters are late, that of its input is not, and they can be made apart.
+  /// By node: its gradients of parameters are late, the gradient of its input is not, and they can be made separately.
   std::vector<bool> late_parameters;
 
   void find() {
@@ -56,7 +57,7 @@ class WeightGradients {
   }
 
  private:
-  // Who needs a base value: a stage's late nodes, or else.
+  // Who needs a base value: late nodes of one stage (its number), nothing, or any other reader.
   static constexpr int32_t kNobody = -1, kEverybody = -2;
 
   bool isSum(const ir::Output& output) const {
@@ -78,7 +79,7 @@ class WeightGradients {
   bool hasLateParameters(const Node& node) const {
     const bool separable = std::find(std::begin(kSeparable), std::end(kSeparable), node.op) != std::end(kSeparable);
     if (!separable || node.direction != Direction::kBackward || !node.writes.empty()) return false;
-    // Another part of the same operator may take another way through its kernel: all parameters, or none.
+    // All parameters or none: the operator may choose another kernel for a part of them.
     int parameters = 0;
     for (size_t r = 1; r < node.results.size(); ++r)
       for (ValueId v : node.results[r]) {
@@ -103,7 +104,7 @@ Node takeParameters(ir::Graph& graph, Node& node) {
   late.id = graph.nextNodeId();
   graph.node_id_limit = late.id + 1;
   late.direction = Direction::kWeightGrad;
-  late.time_ns = node.time_ns / 2;  // as plan/cost.cc has it: a convolution each
+  late.time_ns = node.time_ns / 2;  // as in plan/cost.cc: each half is one convolution
   node.time_ns -= late.time_ns;
   late.results[0][0] = ir::kNone;
   late.args.back().ints[0] = 0;

@@ -1,12 +1,12 @@
-// How many stages the pipeline of a staged graph has. Used by compile/ for the minimum of micro-batches (E0401).
+// Counts the stages of a staged graph's pipeline. Used by compile/ for the minimum of micro-batches (E0401).
 #pragma once
 
 #include "ir/graph.h"
 
 namespace abele::passes {
 
-/// F: the stages that run something in forward. Returning to a device counts again; consecutive blocks on one device
-/// count once.
+/// F: the number of stages that run something in forward. Returning to a device counts again; consecutive blocks on one
+/// device count once.
 /// Requires: form kStaged.   Source: spec options.md section 9.3.
 int forwardStageCount(const ir::Graph& graph);
 

@@ -28,8 +28,7 @@ int explicitStage(const StageRules& rules, const ir::Block& block) {
              .remedy = "add the id to a Stage of the strategy, or rename the block"});
 }
 
-// The device of a stage of a phase for which nobody named one: its position in the phase, among the phase's own
-// devices.
+// The default device for a stage of a phase: its position in the phase, among the phase's own devices.
 int deviceInPhase(const StageRules& rules, int number) {
   const int phase = rules.stages[number].phase;
   int position = 0;
@@ -94,7 +93,7 @@ std::vector<AskedStage> askedStages(const ir::Graph& graph, const StageRules& ru
   for (size_t i = 1; i < graph.blocks.size(); ++i) {
     AskedStage stage = askedStage(rules, graph.blocks[i], static_cast<int>(i));
     auto [it, is_new] = device_of.emplace(stage.number, stage.device);
-    // A stage runs on one device: the first block decides.
+    // A stage runs on one device, which its first block decides.
     if (!is_new && it->second != stage.device)
       log::warn(blockText(graph.blocks[i]), " asks for device ", stage.device, " but its stage ", stage.number,
                 " is on device ", it->second);
