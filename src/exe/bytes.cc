@@ -11,8 +11,8 @@ constexpr size_t kMagicBytes = 8;
 constexpr size_t kIdentityBytes = 16;
 constexpr size_t kHeaderBytes = kMagicBytes + 4 + 8 + 8;  // magic, version, payload size, checksum
 
-/// What the fields are, whatever is in the header: it stays what it was where somebody changes one and writes the
-/// checksum anew. With the format in it, so that the fields of one format are none of another.
+/// A hash of the fields, independent of the header: it stays the same if someone changes a field and writes a new
+/// checksum. The format is part of it, so fields of two formats never have the same identity.
 std::string identityOf(const char* magic, uint32_t version, std::string_view fields) {
   const XXH128_hash_t hash = XXH3_128bits_withSeed(fields.data(), fields.size(), XXH64(magic, kMagicBytes, version));
   Writer identity;

@@ -1,5 +1,5 @@
-// For the .abx codec and what compile/ and model/ store around it: numbers, strings and lists as little-endian bytes.
-// One visit() per struct, which takes a Writer or a Reader, describes both directions. Byte order and widths:
+// Numbers, strings and lists as little-endian bytes, for the .abx codec and for what compile/ and model/ store with it.
+// A struct has one visit(), which takes a Writer or a Reader and so describes both directions. Byte order and widths:
 // docs/executable.md.
 #pragma once
 
@@ -22,7 +22,7 @@ namespace abele::exe {
 /// Throws E0501.
 [[noreturn]] void reject(std::string what, std::string found = {}, std::string expected = {});
 
-/// Enumerators that a file may hold; other enums overload it in their own namespace.
+/// True for enumerators that a file may hold. Other enums overload it in their own namespace.
 inline bool isKnown(Arg::Kind k) { return k <= Arg::Kind::kNumber; }
 inline bool isKnown(DType d) {
   return (d >= DType::kUInt8 && d <= DType::kBool) || d == DType::kBFloat16 || d == DType::kUndefined;
@@ -107,7 +107,7 @@ class Reader {
     (*this)(n);
     text = take(n);
   }
-  // Every element takes a byte at least, so a damaged count cannot ask for more memory than a few times the file.
+  // Every element takes at least one byte, so a damaged count cannot ask for more memory than a few times the file.
   uint64_t count(uint64_t) {
     uint64_t n;
     (*this)(n);
@@ -144,7 +144,7 @@ void visit(A& a, std::vector<T>& list) {
   }
 }
 
-/// Keys in ascending order, so that a map has one text of bytes, and values, which fn visits.
+/// Visits keys in ascending order, so that equal maps have equal bytes; fn visits the values.
 template <class A, class Value, class Fn>
 void visitMap(A& a, std::map<std::string, Value>& map, Fn&& fn) {
   const uint64_t n = a.count(map.size());
@@ -172,9 +172,9 @@ void visit(A& a, Type& x) {
   visit(a, x.strides);
 }
 
-/// magic (8 bytes), version, size and checksum in front of the fields, their identity behind them.
+/// Puts magic (8 bytes), version, size and checksum before the fields, and their identity after them.
 std::string seal(const char* magic, uint32_t version, std::string_view fields);
-/// The fields of what seal made. Throws E0501 for anything else; kind: "an Abele executable".
+/// Returns the fields that seal() was given. Throws E0501 for other bytes; kind: "an Abele executable".
 std::string_view unseal(const char* magic, uint32_t version, std::string_view bytes, const char* kind);
 
 }  // namespace abele::exe

@@ -1,4 +1,4 @@
-// .abx: docs/executable.md. One description of the fields serves both directions.
+// The .abx format: docs/executable.md. One description of the fields serves both directions.
 #include "base/error.h"
 #include "exe/executable.h"
 #include "exe/fields.h"
@@ -7,7 +7,7 @@ namespace abele::exe {
 
 std::string encode(const Executable& executable) {
   Writer payload;
-  // The fields are described once, for reading and writing, hence not const; a Writer changes nothing.
+  // visit() takes no const because it serves both directions; a Writer changes nothing.
   visit(payload, const_cast<Executable&>(executable));
   return seal(kExecutableMagic, kExecutableVersion, payload.take());
 }

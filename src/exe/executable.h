@@ -1,5 +1,5 @@
-// What a runtime needs to run a training or inference step, and nothing else: no Graph, no Plan, no LibTorch.
-// Made by exe/build/, run by runtime/, shown by print(). Docs: docs/executable.md.
+// All that a runtime needs to run a training or inference step: no Graph, no Plan, no LibTorch. Made by exe/build/, run
+// by runtime/, shown by print(). Docs: docs/executable.md.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,13 @@
 
 namespace abele::exe {
 
-/// Replicas are copies of the program in one process, each with workers, segments and groups of its own; what only
-/// updates write (weights, optimizer state) they share. Things of replica r follow those of replica r - 1, in the same
-/// order. Nothing in here tells one process from another. Memory with one lifetime. The bytes of a group are one
-/// allocation per frame; Executable::frameOf says which a micro-batch has. Every replica numbers its micro-batches
-/// 0..micro_batches-1 over the whole step (device iteration slowest).
+/// Memory with one lifetime. The bytes of a group are one allocation per frame; Executable::frameOf gives the frame of
+/// a micro-batch.
+///
+/// Replicas are copies of the program in one process. Each has its own workers, segments and groups, but they share
+/// memory that only updates write (weights, optimizer state). In every table the entries of replica r follow those of
+/// replica r - 1, in the same order. Every replica numbers its micro-batches 0..micro_batches-1 over the whole step
+/// (device iteration slowest). All processes have the same tables.
 enum class GroupKind : uint8_t {
   kPersistent,  // weights, buffers, constants, accumulators, optimizer state: lives as long as the executable is loaded
   kStash,       // values of a stage that outlive one task (forward to backward, stage to stage); a ring of frames
@@ -28,11 +30,11 @@ enum class GroupKind : uint8_t {
 };
 struct Group {
   GroupKind kind = GroupKind::kTransient;
-  int32_t worker = -1;  // who touches it first; -1 for shared ones
+  int32_t worker = -1;  // first worker that touches it; -1 for shared groups
   int32_t frames = 1;
-  int64_t frame_bytes = 0;  // offsets in it are multiples of 64
+  int64_t frame_bytes = 0;  // offsets inside a frame are multiples of 64
   std::string name;         // "stash/stage2"
-  bool off_chip = false;    // outside the device's memory but while actions fetch it; persistent and stash only
+  bool off_chip = false;    // outside the device's memory except while actions fetch it; persistent and stash only
   bool operator==(const Group&) const = default;
 };
 
@@ -45,9 +47,8 @@ struct Slot {
   bool operator==(const Slot&) const = default;
 };
 
-/// One call. op is an ATen name or "abele::...", a row of base/instructions.def or base/optimizers.def.
-/// Ids in args and results are slot indices. Written operands are the slots of the regions themselves (updated in
-/// place).
+/// One call. op is an ATen name or "abele::...", a row of base/instructions.def or base/optimizers.def. Ids in args and
+/// results are slot indices. A written operand is the slot of the region itself, which is updated in place.
 struct Instruction {
   std::string op;
   std::vector<Arg> args;
@@ -56,8 +57,9 @@ struct Instruction {
   int64_t random_draws = -1;                  // >= 0: random op
   int64_t random_offset = -1;                 // within a micro-batch
   int32_t source = -1;                        // index into Executable::sources
-  Normals normals = {};                       // drawn one at a time, beside random_draws
-  bool draws_vary = false;                    // may draw another number of them than this says: values decide
+  Normals normals = {};                       // numbers drawn one at a time; random_draws does not include their draws
+  bool draws_vary = false;                    // the number of draws depends on values, so it may differ from
+                                              // random_draws
   bool isRandom() const { return random_draws > 0 || normals.count > 0 || draws_vary; }
   bool operator==(const Instruction&) const = default;
 };
@@ -80,33 +82,36 @@ struct Wait {
   int64_t completions = 0;
   bool operator==(const Wait&) const = default;
 };
-/// A frame of an off-chip group. writes: the action changes it.
+/// A use of one frame of an off-chip group. writes: the action changes it.
 struct FrameUse {
   int32_t group = -1;
   int32_t frame = 0;
   bool writes = false;
   bool operator==(const FrameUse&) const = default;
 };
-/// Run a segment for a micro-batch after all waits hold. For kUpdate, micro_batch is the last one of its group.
+/// Runs a segment for a micro-batch once all waits hold. For kUpdate, micro_batch is the last one of its group.
 struct Action {
   int32_t segment = -1;
   int32_t micro_batch = 0;
   std::vector<Wait> waits;
-  std::vector<FrameUse> fetches = {};   // to be on the device before it runs, and not there from the action before
-  std::vector<FrameUse> releases = {};  // may leave the device behind it: the next action does not need them
+  std::vector<FrameUse> fetches = {};   // frames that must come to the device before it runs, because the action before
+                                        // did not leave them there
+  std::vector<FrameUse> releases = {};  // frames that may leave the device after it, because the next action does not
+                                        // need them
   bool operator==(const Action&) const = default;
 };
-/// Computes on a device, or is a link: it brings to the device's memory space what another space has made, by segments
-/// of abele::transfer alone, while the device computes. Between processes a link has two workers: one sends, the other
-/// receives, segment by segment in the same order. Links follow the other workers of their replica.
+/// The actions of one worker. A worker computes on a device, or it is a link. A link only runs segments of
+/// abele::transfer: it brings values of another space to the device's memory space while the device computes. A link
+/// between processes has two workers: one sends and the other receives, segment by segment in the same order. Links
+/// follow the other workers of their replica.
 struct WorkerProgram {
   int32_t device = 0;
   std::vector<Action> actions;  // one step, in order
   int32_t replica = 0;
-  int32_t space = 0;    // of the device: workers of one space share memory
-  int32_t from = -1;    // of a link: the space that it brings values from
-  int32_t to = -1;      // of a link that sends: the space, in another process, that its values go to
-  int32_t process = 0;  // of those that hold the stages of one replica; a space is in one process
+  int32_t space = 0;    // space of the device: workers of one space share memory
+  int32_t from = -1;    // for a link: the space that it brings values from
+  int32_t to = -1;      // for a link that sends: the space, in another process, that receives its values
+  int32_t process = 0;  // index among the processes that hold the stages of one replica; a space is in one process
   bool isLink() const { return from >= 0 || to >= 0; }
   bool operator==(const WorkerProgram&) const = default;
 };
@@ -116,12 +121,12 @@ enum class ExternalKind : uint8_t { kParameter, kBuffer, kConstant, kAccumulator
 struct External {
   std::string name;
   ExternalKind kind = ExternalKind::kConstant;
-  int32_t slot = -1;  // of replica 0
+  int32_t slot = -1;  // slot in replica 0
   int32_t owner = -1;
   double initial = 0;
   std::vector<int32_t> replica_slots = {};  // by replica; empty: all use `slot`
   /// Further slots with the same contents, for other memory spaces: by copy and replica, replica fastest. The host
-  /// fills all of them, and reads `slot`.
+  /// fills all of them and reads `slot`.
   std::vector<int32_t> copies = {};
   int32_t slotOf(int32_t replica) const { return replica_slots.empty() ? slot : replica_slots[replica]; }
   bool operator==(const External&) const = default;
@@ -135,11 +140,12 @@ struct Executable {
   int64_t random_draws = 0;   // per micro-batch
   Normals normals = {};       // per micro-batch
   int64_t replicas = 1;
-  /// That run this executable side by side, each with replicas of its own; the gradient sums of all are added up.
+  /// Processes that run this executable side by side, each with replicas of its own; all their gradient sums are added
+  /// up.
   int64_t processes = 1;
-  /// That hold the stages of one replica; each runs its own workers (WorkerProgram::process).
+  /// Processes that hold the stages of one replica; each runs its own workers (WorkerProgram::process).
   int64_t stage_processes = 1;
-  std::vector<int32_t> input_part;  // by replica: which of the parts of the inputs it takes; empty: {0}
+  std::vector<int32_t> input_part;  // by replica: the part of the inputs that it takes; empty: {0}
   std::vector<Group> groups;
   std::vector<Slot> slots;
   std::vector<Segment> segments;
@@ -148,55 +154,57 @@ struct Executable {
   std::vector<int32_t> input_slots;   // by replica and tensor argument; -1 = unused
   std::vector<int32_t> output_slots;  // by replica and kResult target; in kOutput groups
   std::vector<std::string> sources;
-  bool fetch_ahead = true;  // an action's fetches begin with the action before it; false: when that one has released
+  bool fetch_ahead = true;  // true: an action's fetches begin with the action before it; false: when that action has
+                            // released its frames
   bool isRandom() const { return random_draws > 0 || normals.count > 0; }
-  /// Where a micro-batch lies in a group.
+  /// The frame of a micro-batch in a group.
   int64_t frameOf(int32_t group, int64_t micro_batch) const {
     const Group& g = groups[static_cast<std::size_t>(group)];
     const bool is_bound = g.kind == GroupKind::kInput || g.kind == GroupKind::kOutput;
     return is_bound ? micro_batch : micro_batch % g.frames;
   }
-  /// Micro-batches of a step, of all replicas of all processes: the random stream goes through them.
+  /// Micro-batches of a step in all replicas of all processes: the random stream runs through all of them.
   int64_t allMicroBatches() const { return micro_batches * replicas * processes; }
-  /// Arguments and results of one replica.
+  /// Number of arguments, and of results, of one replica.
   int64_t numInputs() const { return static_cast<int64_t>(input_slots.size()) / replicas; }
   int64_t numOutputs() const { return static_cast<int64_t>(output_slots.size()) / replicas; }
-  /// Workers that compute, of all replicas.
+  /// Number of workers that compute, in all replicas.
   int64_t numComputing() const;
-  /// Which of stage_processes has the memory of a group; -1: the caller's tensors, which each has.
+  /// The process, of stage_processes, that has the memory of a group; -1: the caller's tensors, which every process
+  /// has.
   int32_t processOf(int32_t group) const;
   int32_t inputPart(int32_t replica) const { return input_part.empty() ? 0 : input_part[replica]; }
-  /// Replicas that take different inputs.
+  /// Number of different parts of the inputs that replicas take.
   int64_t inputParts() const;
   /// Position of a replica's micro-batch among those of all replicas, replica fastest.
   int64_t globalMicroBatch(int64_t micro_batch, int32_t replica) const { return micro_batch * replicas + replica; }
-  /// The same among those of all processes, whose replicas follow each other: its place in the random stream.
+  /// The same among those of all processes, whose replicas are consecutive: its place in the random stream.
   int64_t globalMicroBatch(int64_t micro_batch, int32_t replica, int64_t process) const {
     return (micro_batch * processes + process) * replicas + replica;
   }
   bool operator==(const Executable&) const = default;
 };
 
-/// All that hold what a replica sees as the external's contents: its slot and the copies for other memory spaces.
+/// All slots that hold the external's contents for a replica: its own slot and the copies for other memory spaces.
 std::vector<int32_t> slotsOf(const Executable& executable, const External& external, int32_t replica);
 
-/// Bytes of all groups of a worker that are always on its device (the caller's tensors left out); groups of no worker
+/// Bytes of a worker's groups that are always on its device, without the caller's tensors. Groups without a worker
 /// count for worker 0.
 int64_t residentBytes(const Executable& executable, int32_t worker);
-/// Most bytes of off-chip frames that a worker has fetched at once.
+/// The most bytes of off-chip frames that a worker has fetched at once.
 int64_t fetchedBytes(const Executable& executable, int32_t worker);
 /// The sum of both.
 int64_t peakBytes(const Executable& executable, int32_t worker);
 /// Bytes of all off-chip groups.
 int64_t offChipBytes(const Executable& executable);
-/// Text form and its inverse: docs/executable.md. parse throws UserError E0501 that lists every mistake with its line,
-/// or what verify finds.
+/// The text form and its inverse: docs/executable.md. parse throws UserError E0501 that lists every mistake with its
+/// line, or the findings of verify.
 std::string print(const Executable& executable);
 Executable parse(std::string_view text);
 /// All findings about ids, sizes and offsets that a runtime relies on; empty = good.
 std::vector<std::string> verify(const Executable& executable);
-/// Binary form (.abx), docs/executable.md: versioned and checksummed. decode throws E0501 for anything else than what
-/// encode made; what it returns is verified.
+/// The binary form (.abx), docs/executable.md: versioned and checksummed. decode throws E0501 for bytes that encode did
+/// not make; its result is verified.
 std::string encode(const Executable& executable);
 Executable decode(const std::string& bytes);
 

@@ -1,4 +1,4 @@
-// The fields of an executable, described once: .abx files and tests that change them visit them. Private to exe/.
+// Describes the fields of an executable once, for .abx files and for tests that change fields. Private to exe/.
 #pragma once
 
 #include "exe/bytes.h"
@@ -9,7 +9,7 @@ namespace abele::exe {
 inline constexpr const char* kExecutableMagic = "ABELEABX";
 inline constexpr uint32_t kExecutableVersion = 10;
 
-// Beside the enums, where the Reader finds them by argument.
+// In the namespace of the enums, where the Reader finds them by argument.
 inline bool isKnown(GroupKind k) { return k <= GroupKind::kOutput; }
 inline bool isKnown(Direction d) { return d <= Direction::kUpdate; }
 inline bool isKnown(ExternalKind k) { return k <= ExternalKind::kState; }

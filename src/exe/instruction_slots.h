@@ -1,4 +1,4 @@
-// Which slots an instruction names. Read first: exe/executable.h.
+// Walks the slots that an instruction names. Read first: exe/executable.h.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace abele::exe {
 
-/// Calls fn(int32_t slot) for every tensor among the arguments (list elements too, absent ones left out).
+/// Calls fn(int32_t slot) for every tensor among the arguments (list elements too; absent ones are left out).
 template <class Fn>
 void forEachOperand(const Instruction& instruction, Fn&& fn) {
   for (const Arg& arg : instruction.args) {

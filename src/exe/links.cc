@@ -33,7 +33,8 @@ int64_t linkOffset(const Executable& executable) {
   std::vector<int64_t> ends;
   for (const LinkUse& link : linksOf(executable))
     ends.insert(ends.end(), {link.link, link.from, link.to, spaceOf(link.from_worker), spaceOf(link.to_worker)});
-  return static_cast<int64_t>(XXH3_64bits(ends.data(), ends.size() * sizeof(int64_t)) >> 2);  // links are added to it
+  // The shift leaves room to add the numbers of links.
+  return static_cast<int64_t>(XXH3_64bits(ends.data(), ends.size() * sizeof(int64_t)) >> 2);
 }
 
 }  // namespace abele::exe

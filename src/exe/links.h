@@ -12,11 +12,11 @@ struct LinkUse {
   int64_t link = 0, from = 0, to = 0;  // processes of a replica
   int32_t from_worker = -1, to_worker = -1;
 };
-/// In the order of their numbers.
+/// All links, in the order of their numbers.
 std::vector<LinkUse> linksOf(const Executable& executable);
 
-/// Executables number their links from 0 on. With this added, links of two executables have other numbers unless both
-/// have the same links between the same memory spaces; in all processes they have the same.
+/// Executables number their links from 0. Adding this offset gives links of two executables different numbers, unless
+/// both have the same links between the same memory spaces. All processes compute the same offset.
 int64_t linkOffset(const Executable& executable);
 
 }  // namespace abele::exe

@@ -1,4 +1,4 @@
-// Which process makes which result.
+// Finds the process that makes each result.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@
 
 namespace abele::exe {
 
-/// By result (Executable::output_slots): which of stage_processes has the worker that makes it; -1: none makes it.
+/// By result (Executable::output_slots): the process, of stage_processes, whose worker makes it; -1: no process makes
+/// it.
 std::vector<int32_t> processesOfOutputs(const Executable& executable);
 
 }  // namespace abele::exe

@@ -1,11 +1,11 @@
-// Gradient sums over processes: who adds them up, and when.
+// Which workers add up gradient sums over processes.
 #pragma once
 
 #include "exe/executable.h"
 
 namespace abele::exe {
 
-/// A link from its space to itself adds up gradient sums with other processes while the others compute.
+/// True for a link from its space to itself: it adds up gradient sums with other processes while other workers compute.
 inline bool addsUp(const WorkerProgram& worker) { return worker.from >= 0 && worker.from == worker.to; }
 
 }  // namespace abele::exe

@@ -29,7 +29,9 @@ int indexIn(const std::array<std::string_view, kSize>& names, std::string_view n
 }
 
 // --- names -----------------------------------------------------------------------------------------------------------
-// Quoted unless they are letters, digits and these, and start with no word that starts a line: those have a meaning.
+//
+// True if the name needs no quotes: it has only letters, digits and these marks, and does not start with a word that
+// starts a line.
 bool isPlain(std::string_view name) {
   constexpr std::string_view kMarks = "_./%:-";
   constexpr std::string_view kFirstWords[] = {"group", "external", "inputs", "source", "segment", "worker", "none"};
@@ -48,7 +50,7 @@ std::string parseName(Cursor& c) {
   return name;
 }
 
-/// Segments or groups as actions name them: by their name, or as @index where the name says less.
+/// Segments or groups as actions name them: by name, or as @index if several have the name.
 class Names {
  public:
   template <class Thing>
@@ -80,7 +82,7 @@ class Names {
 
  private:
   std::vector<std::string> names_;
-  std::map<std::string, int32_t> index_;  // -1: several
+  std::map<std::string, int32_t> index_;  // -1: several have the name
 };
 
 std::string defaultName(const Segment& segment) {
@@ -100,7 +102,7 @@ std::string numbersText(const std::vector<T>& numbers) {
   return listText(numbers, [](T n) { return cat(n); });
 }
 
-// 3@5 spare=12: so many, behind so many of the micro-batch.
+// Writes "3@5 spare=12": 3 numbers, after 5 others of the micro-batch.
 std::string normalsText(const Normals& n) {
   if (n == Normals{}) return {};
   return cat(" normals=", n.count, "@", n.before, n.spare != 0 ? cat(" spare=", n.spare) : "");
@@ -254,7 +256,7 @@ class Parser {
     slots_.emplace_back(line_, c.index(text::kMaxId));
     return slots_.back().second;
   }
-  /// -1 or an index.
+  /// Reads -1 or an index.
   static int32_t optionalIndex(Cursor& c) { return c.acceptText("-1") ? -1 : c.index(); }
   static void expectNext(Cursor& c, const char* what, size_t next) {
     c.acceptWord(what);
@@ -336,7 +338,7 @@ class Parser {
     if (c.acceptKey("replica")) segment.replica = c.index();
   }
 
-  // "fwd/2" says direction and stage.
+  // Takes direction and stage from a name such as "fwd/2".
   static void readDefaultName(Segment& segment) {
     const size_t slash = segment.name.find('/');
     if (slash == std::string::npos) fail("segment ", segment.name, " needs stage=");
@@ -421,7 +423,7 @@ class Parser {
   int line_ = 0;
   bool opened_ = false, in_segment_ = false, in_worker_ = false;
   Names groups_, segments_;
-  std::vector<std::pair<int, int32_t>> slots_;  // line, slot that it names
+  std::vector<std::pair<int, int32_t>> slots_;  // line, and the slot that it names
   text::Mistakes mistakes_;
 };
 

@@ -1,4 +1,5 @@
-// Tables and instructions; the order of actions: verify_actions.cc, the arguments of our own: verify_own.cc.
+// Checks tables and instructions. verify_actions.cc checks the order of actions, and verify_own.cc the arguments of our
+// own instructions.
 #include <algorithm>
 #include <map>
 
@@ -12,10 +13,10 @@ namespace abele::exe {
 namespace {
 
 constexpr int64_t kMaxBytes = int64_t{1} << 46;     // half of what a process can address
-constexpr int64_t kMaxElements = int64_t{1} << 46;  // of an expanded tensor, which has fewer bytes
-constexpr int64_t kMaxDraws = int64_t{1} << 36;     // of a step: minutes
+constexpr int64_t kMaxElements = int64_t{1} << 46;  // in an expanded tensor, which has fewer bytes
+constexpr int64_t kMaxDraws = int64_t{1} << 36;     // in a step, which then takes minutes
 constexpr int64_t kMaxProcesses = int64_t{1} << 20;
-constexpr size_t kMaxDimensions = 64;  // ATen's
+constexpr size_t kMaxDimensions = 64;  // as in ATen
 
 class Verifier {
  public:
@@ -42,7 +43,7 @@ class Verifier {
     for (size_t e = 0; e < exe_.externals.size(); ++e) checkExternal(e);
     for (int32_t slot : exe_.input_slots) checkBound(slot, GroupKind::kInput, "input");
     for (int32_t slot : exe_.output_slots) checkBound(slot, GroupKind::kOutput, "output");
-    // What follows looks things up by the ids that were found good.
+    // The checks below look things up by ids, so they need good ids.
     if (!findings_.empty()) return std::move(findings_);
     checkReplicasAlike();
     checkInputs();
@@ -104,7 +105,7 @@ class Verifier {
   bool checkSlotId(int64_t slot, const std::string& where) {
     return require(slot >= -1 && slot < size(exe_.slots), where, ": slot ", slot);
   }
-  // Of a slot that is known to exist.
+  // The group of a slot that is known to exist.
   const Group* groupOf(int64_t slot) const {
     if (slot < 0 || slot >= size(exe_.slots)) return nullptr;
     const int32_t group = exe_.slots[slot].group;
@@ -134,7 +135,7 @@ class Verifier {
             ": off-chip, and neither persistent nor stash");
   }
 
-  // Bytes that the elements span, or -1 when the type is not a sane one.
+  // Bytes that the elements span, or -1 for an impossible type.
   static int64_t spanBytes(const Type& type) {
     if (type.sizes.size() != type.strides.size() || type.sizes.size() > kMaxDimensions) return -1;
     bool empty = false;
@@ -170,7 +171,7 @@ class Verifier {
   void checkRead(int64_t slot, bool is_emitted, const std::string& where) {
     if (!checkSlotId(slot, where) || slot < 0) return;
     const Group* group = groupOf(slot);
-    // A result is bound to a tensor of the caller's or to none.
+    // A result may be bound to no tensor, so nothing may read its slot.
     require(!group || group->kind != GroupKind::kOutput || is_emitted, where, ": uses the result in slot ", slot);
   }
 
@@ -222,7 +223,7 @@ class Verifier {
             i.random_offset);
   }
 
-  // Slots, in ascending order.
+  // The slots in ascending order.
   static std::vector<int64_t> argumentsOf(const Instruction& i) {
     std::vector<int64_t> slots;
     for (const Arg& a : i.args) {
@@ -274,7 +275,8 @@ class Verifier {
             where, ": owner ", e.owner);
   }
 
-  // --- what looks at several things at once --------------------------------------------------------------------------
+  // --- checks of several tables at once
+  // --------------------------------------------------------------------------------
   void checkReplicasAlike() {
     const auto check = [&](const std::vector<int32_t>& slots, int64_t count, const char* what) {
       for (int64_t i = count; i < size(slots); ++i) {
@@ -293,7 +295,7 @@ class Verifier {
               "slot ", slot, " belongs to no result");
   }
 
-  // Every slot of an input lies in an argument, and an argument has no room but for the rows of all micro-batches.
+  // Every slot of an input is inside an argument, and an argument has room for exactly the rows of all micro-batches.
   void checkInputs() {
     std::map<int32_t, std::vector<const Slot*>> arguments;  // by group
     const int64_t parts = exe_.micro_batches * exe_.inputParts();
@@ -318,7 +320,7 @@ class Verifier {
 
   static int64_t endOf(const Slot& slot) { return slot.offset_bytes + slot.type.extentBytes(); }
 
-  // Two externals have no byte in common.
+  // No two externals share a byte.
   void checkExternalsApart() {
     struct Range {
       int64_t begin, end;

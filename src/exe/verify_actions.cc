@@ -41,7 +41,7 @@ class ActionVerifier {
                        [](const Instruction& i) { return ownOp(i.op) == OwnOp::kAdd || hasTrait(i.op, kJoint); });
   }
 
-  // A segment is one worker's, and runs once for each micro-batch; an update once for each group of them.
+  // A segment belongs to one worker and runs once for each micro-batch; an update runs once for each group.
   void checkTasks() {
     std::set<std::pair<int32_t, int32_t>> tasks;
     for (size_t w = 0; w < exe_.workers.size(); ++w)
@@ -72,7 +72,7 @@ class ActionVerifier {
     checkLinks();
   }
 
-  // A process hears of another one's work by messages alone: nobody else waits for it.
+  // A process learns of another one's work by messages alone, so only a receive may wait for another process.
   void checkMessages() {
     const auto process = [&](int32_t segment) {
       return worker_of_[segment] < 0 ? -1 : exe_.workers[worker_of_[segment]].process;
@@ -85,7 +85,7 @@ class ActionVerifier {
     }
   }
 
-  // What runs through a link at one of its ends.
+  // The messages that go through one end of a link.
   struct LinkEnd {
     int32_t worker = -1;
     struct Message {
@@ -95,7 +95,7 @@ class ActionVerifier {
     std::vector<Message> messages = {};
   };
 
-  // A link takes its messages apart by what each end expects of it: both have to expect the same, in the same order.
+  // A link has no labels on its messages, so both ends must expect the same messages in the same order.
   void checkLinks() {
     std::map<int64_t, std::pair<LinkEnd, LinkEnd>> links;  // sender and receiver, by number
     for (size_t w = 0; w < exe_.workers.size(); ++w)
@@ -133,7 +133,7 @@ class ActionVerifier {
     }
   }
 
-  // Transient memory is overwritten by its worker between any two tasks.
+  // A worker overwrites its transient memory between any two tasks.
   void checkMemory() {
     for (size_t s = 0; s < exe_.segments.size(); ++s) {
       const auto check = [&](int32_t slot) {
@@ -148,11 +148,12 @@ class ActionVerifier {
     }
   }
 
-  // Runs all lists on counters. A worker that has to wait is looked at again when its counter moves.
+  // Runs all lists on counters. A worker that has to wait is visited again when its counter moves.
   void checkProgress() {
     std::vector<int64_t> done(exe_.segments.size(), 0);
     std::vector<size_t> head(exe_.workers.size(), 0);
-    std::vector<std::vector<size_t>> sleepers(exe_.segments.size());  // workers, by the segment that they wait for
+    std::vector<std::vector<size_t>> sleepers(exe_.segments.size());  // waiting workers, by the segment that they wait
+                                                                      // for
     std::vector<size_t> awake;
     for (size_t w = exe_.workers.size(); w-- > 0;) awake.push_back(w);
     while (!awake.empty()) {
@@ -185,7 +186,7 @@ class ActionVerifier {
   std::vector<std::string>& findings_;
   std::vector<int32_t> worker_of_;  // by segment
   std::vector<int64_t> runs_of_;
-  std::vector<std::pair<int32_t, int32_t>> waits_;  // segments: who waits, for whom
+  std::vector<std::pair<int32_t, int32_t>> waits_;  // a segment, and a segment that it waits for
 };
 
 }  // namespace

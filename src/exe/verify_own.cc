@@ -1,4 +1,4 @@
-// Kernels of our own take what is written here without looking: a file must not be able to give them anything else.
+// Our own kernels do not check their arguments, so these checks must refuse every argument that a kernel cannot take.
 #include <algorithm>
 
 #include "base/cat.h"
@@ -14,7 +14,7 @@ class OwnVerifier {
  public:
   OwnVerifier(const Executable& exe, const Instruction& instruction) : exe_(exe), instruction_(instruction) {}
 
-  /// What is wrong; empty: nothing.
+  /// The mistake, or empty.
   std::string finding() const {
     const OwnOpRow* row = ownOpRow(instruction_.op);
     if (!row) return "no such operator";
@@ -40,7 +40,7 @@ class OwnVerifier {
   }
 
  private:
-  // What the kernels of sums that are more than an add rely on.
+  // Checks what the kernels of kAccumulateProduct and kAccumulateRows rely on.
   std::string wrongSum(OwnOp op) const {
     if (op != OwnOp::kAccumulateProduct && op != OwnOp::kAccumulateRows) return "";
     const std::vector<Arg>& args = instruction_.args;

@@ -8,11 +8,12 @@
 
 namespace abele::exe {
 
-/// Arguments of instructions of our own ("abele::..."): kinds, numbers and types, as their rows have them
-/// (base/instructions.h). Requires: all ids are good.
+/// Checks the arguments of our own instructions ("abele::...") against their rows (base/instructions.h): kinds, numbers
+/// and types. Requires: all ids are good.
 void checkOwnInstructions(const Executable& executable, std::vector<std::string>& findings);
 
-/// Lists of actions: every task once, by one worker, with that worker's memory, and none that waits for ever.
+/// Checks the lists of actions. Each task runs once, on one worker and with that worker's memory, and no action waits
+/// forever.
 /// Requires: all ids are good.
 void checkActions(const Executable& executable, std::vector<std::string>& findings);
 

@@ -8,8 +8,10 @@
 namespace abele::exe {
 namespace {
 
-constexpr int64_t kBucketBytes = int64_t{4} << 20;   // takes some milliseconds, where an action takes microseconds
-constexpr int64_t kLeastBytes = int64_t{256} << 10;  // fewer go with the next bucket: messages of them cost as much
+constexpr int64_t kBucketBytes = int64_t{4} << 20;   // adding up takes some milliseconds, where an action takes
+                                                     // microseconds
+constexpr int64_t kLeastBytes = int64_t{256} << 10;  // fewer bytes join the next bucket, because their messages would
+                                                     // take as long
 
 int64_t bytesOf(const Executable& exe, int32_t external) {
   return exe.slots[exe.externals[external].slot].type.extentBytes();
@@ -32,7 +34,7 @@ bool isBackward(const Segment& segment) {
   return segment.direction == Direction::kBackward || segment.direction == Direction::kWeightGrad;
 }
 
-// Gradient sums by the instruction of the segment that writes them last.
+// Gradient sums by the instruction that writes them last in the segment.
 std::map<size_t, std::vector<int32_t>> completedSums(const Executable& exe, const Segment& segment,
                                                      const std::vector<int32_t>& sums) {
   std::map<size_t, std::vector<int32_t>> completed;
@@ -53,7 +55,7 @@ std::vector<int32_t> allSums(const Executable& exe) {
   return sums;
 }
 
-// Behind which instructions a segment is cut.
+// The positions where a segment is cut.
 std::vector<size_t> cutsOf(const Executable& exe, const Segment& segment, const std::vector<int32_t>& sums) {
   std::vector<size_t> cuts;
   int64_t bytes = 0;
@@ -66,7 +68,8 @@ std::vector<size_t> cutsOf(const Executable& exe, const Segment& segment, const 
   return cuts;
 }
 
-// When sums are complete: backward goes from the last stage to the first, and through a worker's actions.
+// The order in which sums become complete: backward goes from the last stage to the first, and through a worker's
+// actions.
 class CompletionOrder {
  public:
   explicit CompletionOrder(const Executable& exe) : exe_(exe), position_(exe.segments.size(), 0) {
@@ -82,7 +85,7 @@ class CompletionOrder {
 
  private:
   const Executable& exe_;
-  std::vector<size_t> position_;  // by segment: of its last action
+  std::vector<size_t> position_;  // by segment: position of its last action
 };
 
 }  // namespace
@@ -113,7 +116,7 @@ void splitBackward(Executable& executable, std::vector<SegmentUses>& uses) {
       part.name += cat("/part", k);
       part.instructions = take(cuts[k]);
       executable.segments.push_back(std::move(part));
-      uses.push_back(SegmentUses(uses[s]));  // the parts wait for what the segment waits for
+      uses.push_back(SegmentUses(uses[s]));  // each part waits for all that the segment waits for
     }
     executable.segments[s].instructions = take(whole.size());
   }
@@ -143,7 +146,7 @@ std::vector<Bucket> bucketsOf(const Executable& executable, const std::vector<in
   const CompletionOrder order(executable);
   std::ranges::stable_sort(found, [&](const Bucket& a, const Bucket& b) { return order.of(a) < order.of(b); });
   std::vector<Bucket> buckets;
-  int64_t bytes = kLeastBytes;  // of the last bucket
+  int64_t bytes = kLeastBytes;  // size of the last bucket
   for (Bucket& bucket : found) {
     if (bytes >= kLeastBytes) {
       buckets.emplace_back();

@@ -1,4 +1,4 @@
-// Private to exe/build: which gradient sums processes add up together, and from when on they are complete.
+// Private to exe/build: groups gradient sums that processes add up together, by the time when they are complete.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@ namespace abele::exe {
 
 /// Sums that are complete at the same time.
 struct Bucket {
-  std::set<int32_t> makers;   // segments: complete once these have run for the last micro-batch of a group
+  std::set<int32_t> makers;   // segments: the sums are complete once these have run for the last micro-batch of a group
   std::vector<int32_t> sums;  // externals
 };
 
-/// Cuts segments that finish many bytes of gradient sums into several, which run one after the other on their worker:
-/// the sums of one can be added up while the next one runs. A part is named after its segment, "bwd/0/part0"; the
-/// segment itself is the last one. Leaves programs alone that keep something off-chip. Requires: no waits yet.
+/// Cuts segments that finish many bytes of gradient sums into parts, which run one after the other on their worker. So
+/// the sums of one part can be added up while the next part runs. A part is named after its segment, "bwd/0/part0"; the
+/// segment itself is the last part. Does nothing to programs with off-chip memory. Requires: no waits yet.
 void splitBackward(Executable& executable, std::vector<SegmentUses>& uses);
 
-/// By the order in which the program completes them. Requires: externals with slots; of one replica.
+/// The buckets in the order in which the program completes them. Requires: externals with slots; of one replica.
 std::vector<Bucket> bucketsOf(const Executable& executable, const std::vector<int32_t>& sums);
 
 bool usesOffChipMemory(const Executable& executable);

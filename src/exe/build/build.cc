@@ -54,10 +54,10 @@ class Builder {
 
  private:
   using Key = std::pair<int32_t, Direction>;
-  using TransferKey = std::tuple<Key, int32_t, bool>;  // task, space that the values come from, refreshes copies
+  using TransferKey = std::tuple<Key, int32_t, bool>;  // task, source space of the values, whether it refreshes copies
   struct TransferSegments {
     int32_t brings = -1;
-    int32_t sends = -1;  // in the other process; -1: there is none between
+    int32_t sends = -1;  // segment of the other process that sends; -1: both spaces are in one process
   };
 
   void indexInputs() {
@@ -142,7 +142,7 @@ class Builder {
 
   std::string nameOf(ValueId v) const { return graph_.values[v].name.empty() ? cat("%", v) : graph_.values[v].name; }
 
-  // The slot of an argument comes first of all its views, so that it starts at the tensor's first element.
+  // The slot of an argument comes before all of its views, so that it starts at the tensor's first element.
   int32_t slotOf(ValueId v) {
     if (v < 0) return -1;
     if (slot_of_.empty()) slot_of_.assign(graph_.values.size(), -1);
@@ -183,8 +183,8 @@ class Builder {
     uses_.resize(exe_.segments.size());
   }
 
-  // What a task gets from one other space is a segment of its own. So is what refreshes a stage's copies of externals
-  // behind the updates. Where the space is in another process, one more segment sends there what this one receives.
+  // Makes a segment for the values that a task gets from one other space, and one that refreshes a stage's copies of
+  // externals after the updates. If the space is in another process, one more segment sends the values there.
   void makeTransferSegments() {
     for (const ir::Node& node : graph_.nodes)
       if (ownOp(node.op) == OwnOp::kTransfer) transfers_[transferKey(node)] = {};
@@ -319,7 +319,8 @@ class Builder {
         if (kept) made.push_back({slots.back(), v});
       }
     }
-    if (ownOp(node.op) == OwnOp::kTransfer && !instruction.results.empty()) {  // its first operand, as of a copy
+    if (ownOp(node.op) == OwnOp::kTransfer && !instruction.results.empty()) {  // its first operand is a result here, as
+                                                                               // in abele::copy
       instruction.args[0] = Arg::id(instruction.results[0][0]);
       instruction.writes = instruction.results[0];
       instruction.results.clear();
@@ -334,7 +335,7 @@ class Builder {
     forEachResult(node, [&](ValueId v) { finishValue(segment, graph_.baseOf(v)); });
   }
 
-  // A transfer between processes: one more value of the message.
+  // Adds a value to the message that a transfer between processes sends.
   void addToMessage(const ir::Node& node) {
     const TransferSegments& segments = transfers_.at(transferKey(node));
     const auto from = static_cast<ValueId>(node.args.at(1).i);
@@ -349,7 +350,7 @@ class Builder {
     finishValue(segments.brings, graph_.baseOf(to));
   }
 
-  // Right behind the node that makes a value: later nodes may overwrite its memory.
+  // Emits a value directly after the node that makes it, because later nodes may overwrite its memory.
   void finishValue(int32_t segment, ValueId base) {
     if (!maker_.emplace(base, segment).second) return;
     for (const ir::Output& out : results_of_[base]) emit(segment, out);
@@ -362,7 +363,7 @@ class Builder {
     return it->second;
   }
 
-  // New contents of an external that could not be written in place.
+  // Copies new contents back into an external that could not be written in place.
   void addCopyBack(const ir::Output& out) {
     if (out.kind != ir::OutputKind::kUpdate) return;
     ++touch_count_;
@@ -413,9 +414,10 @@ class Builder {
     return stage == plan_.worker_of.end() ? 0 : spaceOf(static_cast<int32_t>(stage - plan_.worker_of.begin()));
   }
 
-  // What a worker's actions get from one space, in the order of these actions: it can run right before each of them, so
-  // it adds no wait that could not be met. Copies are refreshed behind all updates of the worker, none of which waits
-  // for that: two workers may refresh copies of what the other one updates.
+  // A link of a worker: all that its actions get from one space, in the order of these actions. A transfer can run
+  // directly before its action, so it adds no wait that cannot be met. Copies are refreshed after all updates of the
+  // worker. None of these updates waits for a refresh, because two workers may refresh copies of what the other one
+  // updates.
   void addLink(size_t worker, int32_t from) {
     const int32_t space = spaceOfWorker(worker);
     WorkerProgram link{.device = plan_.device_of[worker],
@@ -431,7 +433,7 @@ class Builder {
       link.actions.push_back({found->second.brings, a.micro_batch, {}});
       if (found->second.sends >= 0) sender.actions.push_back({found->second.sends, a.micro_batch, {}});
     };
-    std::vector<plan::Action> updates;  // of one group
+    std::vector<plan::Action> updates;  // the updates of one group
     for (const plan::Action& a : plan_.schedule.workers[worker]) {
       const bool is_update = a.direction == ir::Direction::kUpdate;
       if (!updates.empty() && (!is_update || a.micro_batch != updates.front().micro_batch)) {
@@ -461,7 +463,7 @@ class Builder {
   std::vector<ValueId> value_of_;                // by external: its input, or kNone
   std::map<Key, int32_t> segment_of_;
   std::map<TransferKey, TransferSegments> transfers_;
-  std::map<std::pair<int32_t, int32_t>, size_t> link_of_;  // between processes: by worker that receives, and space
+  std::map<std::pair<int32_t, int32_t>, size_t> link_of_;  // links between processes: by receiving worker, and space
   std::map<std::string, int32_t> source_index_;
   std::map<ValueId, std::vector<ir::Output>> results_of_;  // by base
   std::map<ValueId, int32_t> maker_;                       // base -> segment

@@ -9,7 +9,7 @@
 namespace abele::exe {
 namespace {
 
-// Where a piece of persistent memory is used by one segment.
+// The use of a piece of persistent memory by one segment.
 struct PersistentUse {
   int64_t first = -1;
   bool writes = false;
@@ -64,7 +64,7 @@ class WaitMaker {
     use.writes |= writes;
   }
 
-  // Every ordered pair of segments that use the same memory, one of them writing.
+  // Called for every ordered pair of segments that use the same memory, if one of them writes.
   void noteConflict(int32_t segment, const PersistentUse& use, int32_t other, const PersistentUse& other_use) {
     if (isUpdate(segment) && isUpdate(other)) {
       (other_use.first < use.first ? same_micro_batch_ : updates_before_)[segment].insert(other);
@@ -72,7 +72,7 @@ class WaitMaker {
       updates_before_[segment].insert(other);
     } else if (!isUpdate(segment)) {
       (runsBefore(other, segment) ? same_micro_batch_ : micro_batch_before_)[segment].insert(other);
-    }  // an update waits for everything else of its group anyway, sums over processes for what makes them
+    }  // an update waits for all of its group anyway, and sums over processes wait for their makers
   }
 
   bool runsBefore(int32_t first, int32_t second) const {
@@ -82,7 +82,8 @@ class WaitMaker {
   }
 
   // --- waits ---------------------------------------------------------------------------------------------------------
-  // Completions of a segment once it has run for every micro-batch up to this one; 0 for none.
+  //
+  // Completions of a segment once it has run for every micro-batch up to this one; 0 if it has run for none.
   int64_t completionsAt(int32_t segment, int64_t micro_batch) const {
     for (; micro_batch >= 0; --micro_batch)
       if (completions_[segment][micro_batch] > 0) return completions_[segment][micro_batch];
@@ -93,8 +94,8 @@ class WaitMaker {
     std::map<int32_t, int64_t> wanted;
     auto want = [&](int32_t segment, int64_t micro_batch) {
       if (worker_of_[segment] == worker || worker_of_[segment] < 0) return;
-      // What another process does is known here by its messages alone. Its memory is its own; what comes of it in a
-      // message has been waited for there.
+      // This process learns of another process's work only by messages. The other process has its own memory, and its
+      // sender has waited for the work whose results a message carries.
       const bool is_here = exe_.workers[worker_of_[segment]].process == exe_.workers[worker].process;
       if (!is_here && !uses_[a.segment].makers.contains(segment)) return;
       const int64_t completions = completionsAt(segment, micro_batch);
@@ -117,16 +118,17 @@ class WaitMaker {
   Executable& exe_;
   const std::vector<SegmentUses>& uses_;
   std::vector<int32_t> worker_of_;                       // by segment
-  std::vector<std::vector<int64_t>> completions_;        // by segment and micro-batch; 0 = not then
+  std::vector<std::vector<int64_t>> completions_;        // by segment and micro-batch; 0 = it does not complete then
   std::vector<std::set<int32_t>> frame_users_;           // by group
   std::map<int32_t, std::set<int32_t>> frames_written_;  // segment -> stash groups
   std::map<std::pair<int32_t, int64_t>, std::map<int32_t, PersistentUse>> persistent_;
-  // Segments that share persistent memory with the key and must have run for the same micro-batch, for the one before,
-  // or for the group before.
+  // Segments that share persistent memory with the key. They must have run for the same micro-batch, for the one
+  // before, or for the group before.
   std::map<int32_t, std::set<int32_t>> same_micro_batch_, micro_batch_before_, updates_before_;
 };
 
-// Runs all actions on counters and hands each to fn as soon as its waits hold. Returns what never became ready.
+// Runs all actions on counters and passes each to fn as soon as its waits hold. Returns the actions that never become
+// ready.
 template <class Fn>
 std::vector<std::string> runInOrder(Executable& exe, Fn&& fn) {
   std::vector<int64_t> done(exe.segments.size(), 0);
@@ -153,9 +155,9 @@ std::vector<std::string> runInOrder(Executable& exe, Fn&& fn) {
   return stuck;
 }
 
-// Leaves out waits that the worker's own past or another wait of the same action grants. A wait for a message of
-// another process grants nothing of this one's own work, though the message may depend on it: a device is told to
-// receive before the message is there.
+// Drops waits that follow from the worker's own past or from another wait of the same action. A wait for a message of
+// another process implies no work of this process, even if the message depends on it: the receiving device is enqueued
+// before the message arrives.
 void dropImpliedWaits(Executable& exe) {
   std::vector<int32_t> process_of(exe.segments.size(), -1);
   for (const WorkerProgram& worker : exe.workers)

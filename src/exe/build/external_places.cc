@@ -15,7 +15,7 @@ ExternalPlaces::ExternalPlaces(const Executable& executable) {
 
 void ExternalPlaces::add(int32_t external, const Slot& slot, int32_t id) {
   auto [it, is_new] = places_.emplace(Memory{slot.group, slot.offset_bytes}, Place{external, id});
-  // Nothing lies behind a tensor without elements.
+  // A tensor without elements has no memory of its own.
   if (!is_new && slot.type.extentBytes() > 0) it->second = {external, id};
 }
 

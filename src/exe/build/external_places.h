@@ -1,4 +1,4 @@
-// Private to exe/build: which external lies where, in the executable of one replica.
+// Private to exe/build: the memory of each external in the executable of one replica.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ namespace abele::exe {
 class ExternalPlaces {
  public:
   using Memory = std::pair<int32_t, int64_t>;  // group and offset
-  /// Where an external starts, or a copy of it for another memory space.
+  /// The start of an external, or of its copy for another memory space.
   struct Place {
     int32_t external = -1, slot = -1;
   };
 
   explicit ExternalPlaces(const Executable& executable);
-  /// Requires: an external lies there.
+  /// Requires: an external starts there.
   const Place& at(int32_t group, int64_t offset_bytes) const;
   const std::map<Memory, Place>& all() const { return places_; }
 

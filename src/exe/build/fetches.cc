@@ -8,7 +8,7 @@ namespace abele::exe {
 namespace {
 
 using Frame = std::pair<int32_t, int32_t>;  // group, frame
-using Needs = std::map<Frame, bool>;        // and whether it is written
+using Needs = std::map<Frame, bool>;        // frame -> whether it is written
 
 // Off-chip groups that a segment's instructions touch.
 std::map<int32_t, bool> groupsOf(const Executable& exe, const Segment& segment) {

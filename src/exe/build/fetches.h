@@ -1,13 +1,13 @@
-// Private to exe/build: which off-chip frames come to the device for an action, and which leave it behind one.
+// Private to exe/build: decides which off-chip frames are fetched before an action and released after one.
 #pragma once
 
 #include "exe/executable.h"
 
 namespace abele::exe {
 
-/// Fills Action::fetches and releases from the schedule: a worker holds what its current action needs, and what that
-/// and the next one both need stays. The step repeats, so the first action is next to the last; it fetches all it
-/// needs, as nothing is there in the first step.
+/// Fills Action::fetches and releases from the schedule. A worker holds the frames that its current action needs;
+/// frames that the next action needs too stay. The step repeats, so the first action follows the last one. The first
+/// action fetches all that it needs, because the device is empty in the first step.
 void addFetches(Executable& executable);
 
 }  // namespace abele::exe

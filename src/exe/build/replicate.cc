@@ -16,8 +16,8 @@
 namespace abele::exe {
 namespace {
 
-constexpr int64_t kAlignment = 64;   // of memory in a group
-constexpr int64_t kReduceOrder = 0;  // before every touch of an update
+constexpr int64_t kAlignment = 64;   // alignment of memory in a group
+constexpr int64_t kReduceOrder = 0;  // before all other uses of an update
 
 class Replicator {
  public:
@@ -55,7 +55,7 @@ class Replicator {
   // --- who owns what -------------------------------------------------------------------------------------------------
   int32_t externalAt(int32_t group, int64_t offset_bytes) const { return places_.at(group, offset_bytes).external; }
 
-  // owner_[e][r]: the replica whose copy of external e replica r uses; never a later one than r itself.
+  // owner_[e][r]: the replica whose copy of external e replica r uses; never larger than r.
   void chooseOwners() {
     const std::vector<bool> written = writtenOutsideUpdates();
     owner_.assign(exe_.externals.size(), std::vector<int32_t>(num_replicas_, 0));
@@ -70,7 +70,7 @@ class Replicator {
     }
   }
 
-  // The first replica of each one's group, for a parameter or what belongs to it.
+  // For a parameter or one of its states: the first replica of each replica's group.
   std::vector<int32_t> groupsOf(const External& external) const {
     const External& parameter = external.owner >= 0 ? exe_.externals[external.owner] : external;
     for (const ParameterGroups& groups : rules_.parameters)
@@ -110,7 +110,7 @@ class Replicator {
     }
   }
 
-  // Offsets of what a replica holds of a persistent group. Returns its bytes.
+  // Places all that a replica holds of a persistent group. Returns its bytes.
   int64_t placeHeld(int32_t replica, int32_t group) {
     int64_t bytes = 0;
     for (const auto& [memory, place] : places_.all()) {
@@ -126,7 +126,7 @@ class Replicator {
     return bytes;
   }
 
-  // Where a replica has what replica 0 of the unreplicated program has there.
+  // Maps memory of the unreplicated program to the same memory of a replica.
   MemoryUse memoryOf(int32_t replica, MemoryUse use) const {
     if (!isPersistent(use.group)) {
       use.group = group_of_[replica][use.group];
@@ -180,18 +180,18 @@ class Replicator {
       for (Instruction& i : copy.instructions) moveTo(replica, i, isUpdate(s));
       exe_.segments.push_back(std::move(copy));
     }
-    // Once all are known: what a segment reads may be made by a later one.
+    // Runs after all segments are known, because a segment may read what a later one makes.
     for (const auto& [s, instructions] : originals) uses_.push_back(usesOf(replica, s, instructions));
   }
 
-  // A shared parameter is updated by one replica of its group. Kept is what writes something that the replica updates,
-  // and, from the end, what such an instruction reads.
+  // One replica of a group updates a shared parameter. Walks from the end and keeps instructions that write something
+  // that this replica updates, and instructions that make what a kept one reads.
   void keepOwnUpdates(int32_t replica, size_t segment, std::vector<Instruction>& instructions) const {
     if (messages_.has(segment))
       return messages_.keep(
           segment, [&](int32_t slot) { return baseOf(slot) < 0 || isOwnUpdate(replica, slot); }, instructions);
     std::vector<Instruction> kept;
-    const bool is_link = workerOf(segment).isLink();  // brings what an update of the replica may read
+    const bool is_link = workerOf(segment).isLink();  // it brings values that an update of the replica may read
     std::vector<int32_t> needed;
     for (auto it = instructions.rbegin(); it != instructions.rend(); ++it) {
       bool is_kept = false;
@@ -212,20 +212,20 @@ class Replicator {
     instructions = std::move(kept);
   }
 
-  // The replica that updates, for a replica's group, what belongs to the external's parameter.
+  // The replica that updates the external's parameter, and all that belongs to it, for the group of `replica`.
   int32_t updaterOf(int32_t e, int32_t replica) const {
     const External& external = exe_.externals[e];
     if (external.owner >= 0) return shards_.updater[external.owner][replica];
     return external.kind == ExternalKind::kAccumulator ? 0 : shards_.updater[e][replica];
   }
-  // The first of a replica's group: whose sums hold those of all.
+  // The first replica of the group of `replica`, which holds the sums of the group.
   int32_t firstOf(int32_t e, int32_t replica) const { return groupsOf(exe_.externals[e])[replica]; }
 
   bool isOwnUpdate(int32_t replica, int32_t slot) const {
     const int32_t e = baseOf(slot);
     return e >= 0 && updaterOf(e, replica) == replica;
   }
-  // Results that are no external's are given by replica 0.
+  // Replica 0 returns results that are not an external.
   bool isOwnResult(int32_t replica, int32_t slot) const {
     return baseOf(slot) < 0 ? replica == 0 : isOwnUpdate(replica, slot);
   }
@@ -243,7 +243,7 @@ class Replicator {
            endOf(other) <= endOf(slot);
   }
 
-  // An update is for the replica's group: sums and results are those of its first replica.
+  // An update serves the whole group, so its sums and results are those of the group's first replica.
   int32_t slotInUpdate(int32_t replica, const Instruction& i, int64_t slot) const {
     if (slot < 0) return -1;
     if (const int32_t e = baseOf(static_cast<int32_t>(slot)); e >= 0) {
@@ -271,7 +271,7 @@ class Replicator {
     if (hasTrait(i.op, kMessage)) i.args[2].i += replica * messages_.links();
   }
 
-  // Of an update, only the memory that the kept instructions use.
+  // For an update, only the memory that the kept instructions use.
   SegmentUses usesOf(int32_t replica, size_t segment, const std::vector<Instruction>& instructions) const {
     if (isUpdate(segment) && messages_.has(segment) && instructions.empty()) return {};
     std::set<int32_t> kept;
@@ -294,21 +294,22 @@ class Replicator {
     for (const MemoryUse& use : uses_[segment].writes)
       if (isUsed(use)) uses.writes.push_back(moved(use));
     for (int32_t maker : uses_[segment].makers) {
-      const bool is_of_all = maker >= static_cast<int32_t>(num_segments_);  // sums over processes
+      const bool is_of_all = maker >= static_cast<int32_t>(num_segments_);  // adds up sums over processes
       const int32_t own = is_of_all ? maker : segment_of_[replica][maker];
       if (own >= 0) uses.makers.insert(own);
     }
     return uses;
   }
 
-  // The external that a slot lies in; -1 for other memory, and where there is nothing.
+  // The external that contains a slot; -1 for other memory and for empty tensors.
   int32_t baseOf(int32_t slot) const {
     const Slot& s = exe_.slots[slot];
     return isPersistent(s.group) && s.type.extentBytes() > 0 ? externalAt(s.group, s.offset_bytes) : -1;
   }
 
   // --- sums over replicas --------------------------------------------------------------------------------------------
-  // Gradient sums that updates read: each added up where its parameter is updated, else where it is read first.
+  //
+  // Adds up the gradient sums that updates read, each where its parameter is updated, or else where it is read first.
   void addReductions() {
     std::map<int32_t, size_t> segment_of_sum;  // by external
     for (size_t s = num_segments_; s-- > 0;) {
@@ -316,7 +317,7 @@ class Replicator {
       for (const MemoryUse& use : uses_[s].reads) {
         const int32_t e = isPersistent(use.group) ? externalAt(use.group, use.offset_bytes) : -1;
         if (e < 0 || exe_.externals[e].kind != ExternalKind::kAccumulator) continue;
-        // Transfers read sums too; the updates of a sum's parameter run where the sum is.
+        // Transfers read sums too; but the updates of a sum's parameter run in the space of the sum.
         if (workerOf(s).space != exe_.workers[exe_.groups[use.group].worker].space) continue;
         auto [at, is_new] = segment_of_sum.emplace(e, s);
         if (!is_new && (updatesOwner(s, e) || !updatesOwner(at->second, e))) at->second = s;
@@ -327,8 +328,8 @@ class Replicator {
       for (size_t s = 0; s < num_segments_; ++s) addReduction(replica, s, segment_of_sum);
   }
 
-  // Where stages lie in several processes, those that hold the same stages meet. Sums are added up in the order of the
-  // replicas of all: what the processes before this one have comes first.
+  // If stages are spread over processes, the processes with the same stages add up their sums together. The replicas of
+  // all processes are in one order: sums of the processes before this one come first.
   void addJointReductions(const std::map<int32_t, size_t>& segment_of_sum) {
     std::map<int32_t, std::vector<int32_t>> by_process;
     for (const auto& [e, segment] : segment_of_sum) by_process[processOfSum(e)].push_back(e);
@@ -345,15 +346,16 @@ class Replicator {
     return worker < 0 ? 0 : exe_.workers[worker].process;
   }
 
-  // All sums of a process by one segment before its first update, in order that no worker fetches what another one has.
+  // One segment adds up all sums of a process before its first update, so that no worker fetches off-chip memory that
+  // another worker holds.
   void addJointReduction(int32_t process, const std::vector<int32_t>& sums) {
     const int32_t at = firstUpdate(process);
     if (at >= 0)
       reductions_[{0, static_cast<size_t>(at)}] = addJointSegment(process, exe_.segments[at].stage, sums, {});
   }
 
-  // One worker for all messages, so that processes meet in one order only: it adds up each bucket of sums once it is
-  // complete, while the others go on with backward. No update runs before they have met for all of them.
+  // One worker sends all messages, so that all processes use the same order. It adds up each bucket of sums once the
+  // bucket is complete, while the other workers continue with backward. No update runs before all buckets are done.
   void addSumWorker(int32_t process, const std::vector<int32_t>& sums) {
     const auto first = std::ranges::find_if(
         exe_.workers, [&](const WorkerProgram& worker) { return worker.process == process && !worker.isLink(); });
@@ -409,7 +411,7 @@ class Replicator {
     return static_cast<int32_t>(exe_.segments.size() - 1);
   }
 
-  // The first update of the first worker of a process that computes one; -1: there is none.
+  // The first update that runs on a process, on its first worker with an update; -1 if it runs no update.
   int32_t firstUpdate(int32_t process) const {
     for (const WorkerProgram& program : exe_.workers)
       for (const Action& action : program.actions)
@@ -432,7 +434,7 @@ class Replicator {
     });
   }
 
-  // What a replica adds up before the updates of a segment.
+  // Adds up sums of a replica before the updates of a segment.
   void addReduction(int32_t replica, size_t segment, const std::map<int32_t, size_t>& segment_of_sum) {
     Segment sums{.stage = exe_.segments[segment].stage, .direction = Direction::kUpdate, .replica = replica};
     SegmentUses uses;
@@ -445,7 +447,7 @@ class Replicator {
     uses_.push_back(std::move(uses));
   }
 
-  // Into the sum of the group's first replica, those of the others in ascending order.
+  // Adds the sums of the other replicas to the sum of the group's first replica, in ascending order.
   void addSum(int32_t first, int32_t e, Segment& sums, SegmentUses& uses) const {
     const Slot& slot = exe_.slots[exe_.externals[e].slot];
     const MemoryUse memory{slot.group, slot.offset_bytes, kReduceOrder};
@@ -461,7 +463,8 @@ class Replicator {
   }
 
   // --- workers and tables --------------------------------------------------------------------------------------------
-  // Where a replica lies in several processes, the devices of a process follow each other.
+  //
+  // If a replica is spread over several processes, the devices of a process are consecutive.
   int32_t deviceOf(int32_t replica, int32_t device, int32_t devices) const {
     const auto here = static_cast<int32_t>(rules_.devices_per_process);
     if (here == 0) return device + replica * devices;
@@ -480,7 +483,8 @@ class Replicator {
         copy.replica = r;
         int32_t reduced = -1;  // micro-batch: the sums of its group are complete
         for (const Action& action : original.actions) {
-          // All sums of a worker before its first update: an update may read those of other workers (clipping).
+          // All sums of a worker come before its first update, because an update may read the sums of other workers
+          // (clipping).
           if (isUpdate(action.segment) && action.micro_batch != reduced) {
             addReductionActions(r, original, action.micro_batch, copy);
             reduced = action.micro_batch;
@@ -522,8 +526,9 @@ class Replicator {
   }
 
   // --- sharding ------------------------------------------------------------------------------------------------------
-  // Last, since everything else is told from replica 0 as it was: its updates are its share of them, and what it shares
-  // lies where its holder has it.
+  //
+  // Runs last, because all other steps read replica 0 as it was. It gives replica 0 its own share of the updates, and
+  // moves shared values to the memory of their holder.
   void changeFirstReplica() {
     std::vector<SegmentUses> uses;
     for (size_t s = 0; s < num_segments_; ++s) {
@@ -552,9 +557,12 @@ class Replicator {
   std::vector<std::vector<int32_t>> owner_;  // by external and replica
   Shards shards_;
   const bool is_sharded_ = num_replicas_ > 1 && (rules_.sharding.weights || rules_.sharding.states);
-  std::vector<int64_t> first_bytes_;                                   // of replica 0's groups, in the end
-  std::map<std::pair<int32_t, int32_t>, int64_t> held_offset_;         // by slot and owner: where its holder has it
-  std::vector<std::vector<int32_t>> group_of_, slot_of_, segment_of_;  // by replica and what replica 0 has
+  std::vector<int64_t> first_bytes_;                                   // by group of replica 0: its bytes after
+                                                                       // sharding
+  std::map<std::pair<int32_t, int32_t>, int64_t> held_offset_;         // by slot and owner: its offset in the memory of
+                                                                       // its holder
+  std::vector<std::vector<int32_t>> group_of_, slot_of_, segment_of_;  // by replica, and by the group, slot or segment
+                                                                       // of replica 0
   std::map<std::pair<int32_t, size_t>, int32_t> reductions_;           // by replica and update segment
   std::vector<WorkerProgram> sum_workers_;
 };

@@ -1,5 +1,5 @@
-// Private to exe/build: from the executable of one replica to that of several. Knows nothing of schedules: it copies
-// the finished tables of one replica, whatever made them.
+// Private to exe/build: turns the executable of one replica into one for several. Knows nothing of schedules: it copies
+// the finished tables of one replica, whatever schedule made them.
 #pragma once
 
 #include <vector>
@@ -9,13 +9,13 @@
 
 namespace abele::exe {
 
-/// Every replica gets workers, segments, stash, transient memory and gradient sums of its own, and buffers of its own
-/// where its forward writes them; all else in persistent memory is shared. Gradient sums of the replicas that share a
-/// parameter are added up in ascending order by segments that run before the updates; then one replica, the first of
-/// those or the one that the parameter is dealt to (Replication::sharding), updates. Requires: no waits yet.
+/// Every replica gets its own workers, segments, stash, transient memory and gradient sums, and its own copy of buffers
+/// that its forward writes. Replicas share all other persistent memory. Segments that run before the updates add up the
+/// gradient sums of replicas that share a parameter, in ascending order. Then one replica runs the update: the first of
+/// the group, or the one that the parameter is dealt to (Replication::sharding). Requires: no waits yet.
 void replicate(Executable& executable, std::vector<SegmentUses>& uses, const Replication& rules);
 
-/// Throws E0403 where a forward writes a parameter that several replicas share.
+/// Throws E0403 if a forward writes a parameter that several replicas share.
 void checkSharedParameters(const ir::Graph& graph, const Replication& rules);
 
 }  // namespace abele::exe

@@ -30,8 +30,9 @@ class Dealer {
   // A parameter of a group of replicas, with its state.
   struct Item {
     int32_t parameter, first;  // the group's first replica
-    bool weight, state;        // what of it is dealt
-    int32_t worker;            // of replica 0, that updates it: those of the other replicas share with it
+    bool weight, state;        // whether the weight, and the state, are dealt
+    int32_t worker;            // the worker of replica 0 that updates it; the same workers of other replicas share with
+                               // it
     int64_t bytes;
   };
 
@@ -82,7 +83,7 @@ class Dealer {
   const std::vector<std::vector<int32_t>>& owner_;
   const ShardingRules& rules_;
   std::vector<std::vector<int32_t>> states_of_;          // by parameter
-  std::map<std::pair<int32_t, int32_t>, int64_t> load_;  // by worker and replica: bytes
+  std::map<std::pair<int32_t, int32_t>, int64_t> load_;  // bytes, by worker and replica
   Shards shards_;
 };
 

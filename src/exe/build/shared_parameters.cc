@@ -8,7 +8,7 @@
 namespace abele::exe {
 
 void checkSharedParameters(const ir::Graph& graph, const Replication& rules) {
-  std::vector<int32_t> parameter_of(graph.values.size(), ir::kNone);  // external, by base value that holds it
+  std::vector<int32_t> parameter_of(graph.values.size(), ir::kNone);  // by base value: the external that it holds
   for (const ir::Input& in : graph.inputs)
     if (in.kind == ir::InputKind::kParameter) parameter_of[in.value] = in.external;
   for (const ir::Node& node : graph.nodes)
