@@ -1,4 +1,5 @@
-// What a kind of device offers the runtime. Torch-free; each backend is a folder under device/ (cpu, null).
+// The interface between the runtime and a kind of device. Torch-free; each backend is a folder under device/ (cpu,
+// null).
 #pragma once
 
 #include <cstdint>
@@ -8,22 +9,22 @@
 
 namespace abele::runtime {
 
-/// Where a worker stands in a step.
+/// The position of a worker in a step.
 struct ActionContext {
   int32_t worker = 0;
   int32_t segment = 0;
   int32_t micro_batch = 0;  // within the step
-  int32_t group_index = 0;  // position in its accumulation group, 0-based
+  int32_t group_index = 0;  // position in its accumulation group, counted from 0
   int64_t step = 0;         // steps completed before this one
 };
 
-/// One worker's view of the device; used by its thread only.
+/// One worker's part of the device. Only the worker's thread uses it.
 class Device {
  public:
   virtual ~Device() = default;
   /// Called once on the worker's thread before anything runs.
   virtual void attach() = 0;
-  /// Runs all instructions of a segment. Throws what the kernel threw.
+  /// Runs all instructions of a segment. Passes on what a kernel throws.
   virtual void run(const ActionContext& context) = 0;
 };
 
@@ -32,20 +33,22 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::unique_ptr<Device> makeDevice(int32_t worker) = 0;
-  /// Whether the calling thread is just like one that attach() prepared, so that a step's caller may do the work
-  /// itself.
+  /// True if the calling thread is prepared just as attach() prepares a worker's thread, so that the step's caller may
+  /// do the worker's actions itself.
   virtual bool canWorkOnThisThread(int32_t /*worker*/) const { return false; }
-  /// Whether off-chip memory comes and goes: then fetch and release are called from a thread of its own for each
-  /// worker, in the order of its actions. A frame that is used without them is there all the same, later.
+  /// True if off-chip memory moves. Then each worker has a thread that calls fetch and release in the order of the
+  /// worker's actions. A frame that was not fetched can still be used; it just arrives later.
   virtual bool movesOffChipMemory() const { return false; }
   virtual void fetch(const exe::FrameUse& /*frame*/) {}
   virtual void release(const exe::FrameUse& /*frame*/) {}
-  /// A step was aborted, on any thread: what waits for something outside of this process gives up.
+  /// Called on any thread when a step is aborted: calls that wait for something outside this process must return.
   virtual void interrupt() {}
-  /// Of an executable whose stages lie in several processes: this one has done all of the step but the last updates,
-  /// none of which has begun. Called once a step, on any thread, while the workers wait. Throws: the step fails.
+  /// For an executable whose stages are in several processes. This process has done the whole step except the last
+  /// updates, which have not begun. Called once a step, on any thread, while the workers wait. If it throws, the step
+  /// fails.
   virtual void agree() {}
-  /// Before / after each step, on the caller's thread. finish(false): the step failed; put back what it half changed.
+  /// Called before and after each step, on the caller's thread. finish(false): the step failed, so finish() restores
+  /// all that the step half changed.
   virtual void begin(int64_t step) = 0;
   virtual void finish(bool completed) = 0;
 };

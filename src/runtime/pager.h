@@ -14,8 +14,9 @@
 
 namespace abele::runtime {
 
-/// Owns a thread that does the fetches and releases of a worker's actions, in their order: what is released behind an
-/// action is gone before the action after the next fetches, which bounds what is held at once.
+/// Owns a thread that does the fetches and releases of a worker's actions, in their order. Frames that are released
+/// after an action are gone before the fetches of the action after the next. That limits the memory that is held at
+/// once.
 /// Threads: before() and after() by one thread at a time, in the order of the actions; reset() by any when nothing
 /// runs.
 class Pager {
@@ -24,12 +25,12 @@ class Pager {
   ~Pager();
   Pager(const Pager&) = delete;
 
-  /// Returns when the action's memory is there, and starts on the next action's. Throws what a fetch threw.
+  /// Returns when the action's memory is there, and starts to fetch the next action's. Throws what a fetch threw.
   void before(size_t action);
   void after(size_t action);
-  /// Forgets what was asked for ahead, and errors: the step gave up.
+  /// Drops pending fetches and errors, because the step gave up.
   void reset();
-  /// Adds what was done since it was last asked, which must be after every step.
+  /// Adds the times since the last call to `into`. Must be called after every step.
   void takeTimes(int32_t worker, std::chrono::steady_clock::time_point begin, std::vector<PagingTime>& into);
 
  private:
@@ -50,17 +51,17 @@ class Pager {
   Backend& backend_;
   const exe::WorkerProgram& worker_;
   const bool fetch_ahead_;
-  size_t requested_ = kNone;  // the action whose fetches were posted last
-  int64_t ticket_ = 0;        // jobs posted when that was
+  size_t requested_ = kNone;  // action whose fetches were posted last
+  int64_t ticket_ = 0;        // number of jobs posted by then
 
   std::mutex mutex_;
   std::condition_variable posted_, finished_;
-  std::deque<Job> jobs_;  // guarded by mutex_, like all below
+  std::deque<Job> jobs_;  // guarded by mutex_, as are all members below
   std::vector<Done> done_;
   int64_t num_posted_ = 0, num_done_ = 0;
   bool stopping_ = false;
   std::exception_ptr error_;
-  std::jthread thread_;  // last: joined first
+  std::jthread thread_;  // last member, so that it is joined first
 };
 
 }  // namespace abele::runtime

@@ -26,7 +26,7 @@ using Poll = std::function<bool()>;
 
 constexpr auto kPollPeriod = std::chrono::milliseconds(50);
 constexpr int64_t kPollPeriodNs = std::chrono::nanoseconds(kPollPeriod).count();
-// Looks at a counter before sleeping: about a microsecond, less than going to sleep and waking up costs.
+// Number of looks at a counter before sleeping. They take about a microsecond, less than going to sleep and waking up.
 constexpr int kSpins = 200;
 
 std::string typeName(const std::type_info& type) {
@@ -95,7 +95,7 @@ struct Runtime::Impl {
       stopping = true;
     }
     work.notify_all();
-    threads.clear();  // joins
+    threads.clear();  // joins the threads
   }
 
   // --- worker threads ------------------------------------------------------------------------------------------------
@@ -117,23 +117,24 @@ struct Runtime::Impl {
     }
   }
 
-  // Where a worker sleeps until its wait is over.
+  // State of a worker that sleeps until its wait is over.
   struct Sleep {
     std::condition_variable over;
     const exe::Wait* wait = nullptr;  // guarded by mutex; null: awake
   };
 
-  // Whether the caller's thread does the work of this worker in the current step.
+  // True if the caller's thread does the work of this worker in the current step.
   bool isLent(int32_t worker) const { return worker == 0 && caller_works; }
 
-  // False when the worker left actions undone. poll: only on the caller's thread, which looks for interruptions itself.
+  // Returns false if the worker left actions undone. poll: only on the caller's thread, which checks for interruptions
+  // itself.
   bool runActions(int32_t worker, const Poll& poll) {
     const auto& actions = exe.workers[worker].actions;
     Pager* const pager = pagers[worker].get();
     for (size_t i = 0; i < actions.size(); ++i) {
       const exe::Action& action = actions[i];
-      // All of a step's last updates run or none: they wait for every backward, so only a worker that gave up before
-      // can stop them, and then it stops them all. Anything else gives up as soon as the step is aborted.
+      // Either all or none of a step's last updates run. They wait for every backward, so only a worker that gave up
+      // earlier can stop them, and then it stops all of them. Other actions give up as soon as the step is aborted.
       const bool is_last_update = isLastUpdate(static_cast<size_t>(worker), action);
       const std::atomic<bool>& gives_up = is_last_update ? abandoned : aborted;
       if (poll && now() - last_poll_ns >= kPollPeriodNs) look(poll);
@@ -156,25 +157,28 @@ struct Runtime::Impl {
       times[worker][i] = {worker, action.segment, action.micro_batch, begin_ns, now()};
       completions[action.segment].fetch_add(1);
       if (!is_last_update) completions[allElse()].fetch_add(1);
-      wakeSleepers();  // only those that can go on: with more workers than cores, others would take turns for nothing
+      wakeSleepers();  // Only those that can continue: with more workers than cores, waking the others would cost time
+                       // for nothing.
     }
     return true;
   }
 
-  // Sums over processes change no weight: updates wait for them.
+  // Sums over processes change no weight, because updates wait for them.
   bool isLastUpdate(size_t worker, const exe::Action& action) const {
     return exe.segments[action.segment].direction == exe::Direction::kUpdate &&
            action.micro_batch == exe.micro_batches - 1 && !exe::addsUp(exe.workers[worker]);
   }
 
   // --- other processes with stages of the same replica ---------------------------------------------------------------
-  // Two counters behind those of the segments: actions that are no last updates, and whether all processes have agreed.
+  //
+  // Two counters follow those of the segments: the completed actions before the last updates, and whether all processes
+  // have agreed.
   int32_t allElse() const { return static_cast<int32_t>(exe.segments.size()); }
   int32_t agreed() const { return static_cast<int32_t>(exe.segments.size()) + 1; }
   bool needsAgreement() const { return process != kAllProcesses && exe.stage_processes > 1; }
 
-  // No last update runs before all processes have come as far: they all update, or none does. The first worker that is
-  // there asks them. False: this one gives up.
+  // No last update runs before all processes have come as far, so that either all of them update or none. The first
+  // worker that gets here asks the other processes. Returns false if this worker gives up.
   bool passAgreement(int32_t worker, const Poll& poll) {
     if (!needsAgreement()) return true;
     if (!waitFor(worker, {allElse(), num_else}, abandoned, poll)) return false;
@@ -203,13 +207,14 @@ struct Runtime::Impl {
 
   bool isReached(const exe::Wait& wait) const { return completions[wait.segment].load() >= wait.completions; }
 
-  // False when the worker shall give up instead.
+  // Returns false if the worker has to give up.
   bool waitFor(int32_t worker, const exe::Wait& wait, const std::atomic<bool>& gives_up, const Poll& poll) {
     for (int i = 0; i < kSpins; ++i)
       if (isReached(wait)) return true;
     std::unique_lock lock(mutex);
-    // Order matters: a worker that completes an action adds to the counter first and looks for sleepers then; whoever
-    // sleeps is counted first and looks at the counter then. One of the two sees the other.
+    // The order of these steps matters. A worker that completes an action first adds to the counter, then looks for
+    // sleepers. A worker that sleeps first counts itself as a sleeper, then looks at the counter. So one of the two
+    // sees the other.
     sleepers.fetch_add(1);
     Sleep& sleep = sleeps[worker];
     sleep.wait = &wait;
@@ -227,18 +232,19 @@ struct Runtime::Impl {
 
   void wakeSleepers() {
     if (sleepers.load() == 0) return;
-    const std::lock_guard lock(mutex);  // nobody is between its look at the counter and its sleep
+    const std::lock_guard lock(mutex);  // no worker is between its look at the counter and its sleep
     for (Sleep& sleep : sleeps)
       if (sleep.wait && isReached(*sleep.wait)) sleep.over.notify_one();
   }
 
-  // With the mutex held.
+  // Requires: the mutex is held.
   void wakeAll() {
     for (Sleep& sleep : sleeps) sleep.over.notify_one();
   }
 
   // --- errors --------------------------------------------------------------------------------------------------------
-  // The exception that is being handled, as the caller of run() will see it.
+  //
+  // The exception that is being handled, with the context that the caller of run() needs.
   std::exception_ptr withContext(const ActionContext& context) const {
     const exe::Segment& segment = exe.segments[context.segment];
     const std::string place = cat(segment.name, " (", directionName(segment.direction), " of stage ", segment.stage,
@@ -261,7 +267,7 @@ struct Runtime::Impl {
     }
   }
 
-  // Keeps the first error of a step and wakes everybody.
+  // Keeps the first error of a step and wakes all workers.
   void fail(std::exception_ptr first) {
     std::lock_guard lock(mutex);
     failLocked(std::move(first));
@@ -285,9 +291,10 @@ struct Runtime::Impl {
   }
 
   // --- the caller's thread -------------------------------------------------------------------------------------------
-  // Does worker 0's part itself where its thread is as good: no hand-over, and the thread pool that the caller's own
-  // operators use is warm (libgomp makes waiting threads sleep at once when pools have more threads than there are
-  // cores).
+  //
+  // Does worker 0's part itself if its thread is prepared like a worker's. That saves a hand-over. The caller's own
+  // operators also find a warm thread pool: libgomp makes waiting threads sleep at once if the pools have more threads
+  // than there are cores.
   const StepReport& run(const Poll& poll) {
     backend.begin(steps);
     for (auto& counter : completions) counter.store(0);
@@ -311,17 +318,17 @@ struct Runtime::Impl {
       --busy;
     }
     waitForWorkers(poll);
-    // A process without last updates of its own.
+    // For a process without last updates of its own.
     if (needsAgreement() && !abandoned.load() && !asked.exchange(true) && !agree()) abandon();
     report.wall_ns = now();
-    // An interruption can come too late to stop anything: then the step counts, and its caller still hears of it.
+    // An interruption may come too late to stop anything. Then the step counts, but its caller still gets the error.
     const bool completed = !abandoned.load();
     if (!completed)
       for (const std::unique_ptr<Pager>& pager : pagers)
         if (pager) pager->reset();
     backend.finish(completed);
     if (completed) ++steps;
-    // Nobody but the workers and poll() sets it, and both are done.
+    // No lock: only the workers and poll() set it, and both are done.
     if (std::exception_ptr first = std::exchange(error, nullptr)) std::rethrow_exception(first);
     report.begin = std::chrono::nanoseconds(begin.time_since_epoch()).count();
     report.paging.clear();
@@ -344,7 +351,7 @@ struct Runtime::Impl {
     all_parked.wait(lock, parked);
   }
 
-  // Asks whether the step shall be interrupted, and sees to it.
+  // Calls poll, and fails the step if poll asks for an interruption or throws.
   void look(const Poll& poll) {
     last_poll_ns = now();
     bool stop_now = false;
@@ -360,40 +367,43 @@ struct Runtime::Impl {
 
   const exe::Executable& exe;
   Backend& backend;
-  const int64_t process;                          // whose workers run; kAllProcesses
-  std::vector<char> is_here;                      // by segment: one of them runs it. The others' work comes by messages
-  std::vector<std::unique_ptr<Device>> devices;   // by worker, used by its thread only; null for other processes'
-  std::vector<std::unique_ptr<Pager>> pagers;     // by worker, used by its thread only; null: nothing to move
+  const int64_t process;                          // the process whose workers run here, or kAllProcesses
+  std::vector<char> is_here;                      // by segment: a worker of this process runs it. Work of other
+                                                  // processes arrives by messages
+  std::vector<std::unique_ptr<Device>> devices;   // by worker, used by its thread only; null for workers of other
+                                                  // processes
+  std::vector<std::unique_ptr<Pager>> pagers;     // by worker, used by its thread only; null: no memory to move
   std::vector<std::atomic<int64_t>> completions;  // by segment, of this step; then allElse() and agreed()
-  int64_t num_else = 0;                           // actions here that are no last updates
+  int64_t num_else = 0;                           // number of actions here before the last updates
   std::vector<std::vector<ActionTime>> times;     // by worker
-  std::atomic<bool> aborted = false;              // somebody failed or interrupted the step
+  std::atomic<bool> aborted = false;              // a worker failed, or the step was interrupted
   std::atomic<bool> abandoned = false;            // a worker left actions undone because of that
-  std::atomic<bool> asked = false;                // somebody asks the other processes, or has
+  std::atomic<bool> asked = false;                // a worker asks the other processes, or has asked them
   std::atomic<int> sleepers = 0;
 
   std::mutex mutex;
   std::condition_variable work, all_parked;
   std::vector<Sleep> sleeps;  // by worker
-  size_t busy = 0;            // workers that are not parked; guarded by mutex, like all below
+  size_t busy = 0;            // workers that are not parked; guarded by mutex, as are all members below
   int64_t generation = 0;
   bool stopping = false;
-  bool caller_works = false;  // in this step, the caller's thread does what worker 0's would
-  Caller* caller = nullptr;   // of this step
+  bool caller_works = false;  // in this step the caller's thread does worker 0's work
+  Caller* caller = nullptr;   // caller of this step
   std::exception_ptr error;
 
-  // Written by the caller while the workers are parked.
+  // The caller writes these while the workers are parked.
   int64_t steps = 0;
   int64_t last_poll_ns = 0;
   Clock::time_point begin = Clock::now();
   StepReport report;
   const Home home;
-  std::vector<std::jthread> threads;  // last: joined before anything above goes
+  std::vector<std::jthread> threads;  // last member: joined before the members above are destroyed
 };
 
 Runtime::Runtime(const exe::Executable& executable, Backend& backend, int64_t process)
     : impl_(std::make_unique<Impl>(executable, backend, process)) {}
-// In a forked child nobody ends the threads, and what they sleep on cannot be destroyed: all of it is left alone.
+// A forked child has no threads to end, and cannot destroy the objects that they sleep on, so it leaves all of it
+// alone.
 Runtime::~Runtime() {
   if (!impl_->home.isHere()) static_cast<void>(impl_.release());
 }

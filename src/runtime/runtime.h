@@ -1,4 +1,4 @@
-// Runs an Executable: one thread per worker, counters between them, no schedule logic of its own.
+// Runs an Executable with one thread per worker and counters between them. It has no schedule logic of its own.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace abele::runtime {
 
-/// When one action ran. Units: ns since the step began.
+/// The time of one action. Units: ns since the step began.
 struct ActionTime {
   int32_t worker = 0;
   int32_t segment = 0;
@@ -18,8 +18,8 @@ struct ActionTime {
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
 };
-/// When the memory of an action moved, by a thread of the worker's own. Units: as ActionTime; what ended after the step
-/// before is in this one, at a time below 0.
+/// The time when the memory of an action moved, on a thread that belongs to the worker. Units: as ActionTime; a move
+/// that ended after the step before counts here, at a time below 0.
 struct PagingTime {
   int32_t worker = 0;
   bool is_fetch = false;
@@ -30,22 +30,22 @@ struct StepReport {
   int64_t begin = 0;  // ns of std::chrono::steady_clock
   int64_t wall_ns = 0;
   std::vector<PagingTime> paging;
-  std::vector<ActionTime> actions;  // worker after worker, in order
+  std::vector<ActionTime> actions;  // all actions of one worker, then of the next, in order
 };
 
 /// Threads: one caller at a time; abort() from any thread.
 class Runtime {
  public:
   static constexpr int64_t kAllProcesses = -1;
-  /// Starts the workers of one of Executable::stage_processes; they sleep until run(). What others do comes by
-  /// messages, which the backend waits for. kAllProcesses: all of them, here.
+  /// Starts the workers of one of Executable::stage_processes; they sleep until run(). Work of other processes arrives
+  /// by messages, which the backend waits for. kAllProcesses: starts the workers of all processes here.
   Runtime(const exe::Executable& executable, Backend& backend, int64_t process = kAllProcesses);
   ~Runtime();
   Runtime(const Runtime&) = delete;
 
-  /// One step. Rethrows the first worker's error with worker, stage and micro-batch as context (E0601 around foreign
-  /// exceptions keeps their text). poll is called about every 50 ms while waiting; if it returns true the step is
-  /// aborted and E0602 thrown. After any error the next run() works. E0607 in a forked child.
+  /// Runs one step. Rethrows the first worker's error with worker, stage and micro-batch as context; E0601 wraps
+  /// foreign exceptions and keeps their text. poll is called about every 50 ms while waiting; if it returns true, the
+  /// step is aborted and E0602 thrown. After any error the next run() works. Throws E0607 in a forked child.
   const StepReport& run(const std::function<bool()>& poll = {});
   void abort();
 

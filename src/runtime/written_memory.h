@@ -1,4 +1,4 @@
-// What the instructions of an executable write. Used by the devices.
+// The memory that the instructions of an executable write. Used by the devices.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@ namespace abele::runtime {
 class WrittenMemory {
  public:
   explicit WrittenMemory(const exe::Executable& executable);
-  /// Does an instruction write any byte of the slot?
+  /// Whether an instruction writes any byte of the slot.
   bool overlaps(const exe::Slot& slot) const;
 
  private:
   struct Range {
-    int64_t begin, end;  // end: the last one of this and those before
+    int64_t begin, end;  // end: the largest end of this range and those before it
   };
   std::vector<std::vector<Range>> ranges_;  // by group, in the order of their begins
 };

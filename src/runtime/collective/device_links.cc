@@ -28,7 +28,7 @@ struct Maker {
   std::mutex mutex;
   MakeDeviceGroup make;
 };
-// Never destroyed: it may hold a function of Python's.
+// Never destroyed, because it may hold a Python function.
 Maker& maker() {
   static auto* const instance = new Maker;
   return *instance;
@@ -46,7 +46,7 @@ DeviceGroup makeGroup(int64_t process, const std::string& kind, int64_t first, i
 
 std::string kindOf(c10::DeviceType type) { return c10::DeviceTypeName(type, /*lower_case=*/true); }
 
-// Two characters for each link: where this process's end is. Of links of others it says nothing.
+// Two characters for each link: the device of this process's end. Links of other processes get no device.
 constexpr size_t kPlaceBytes = 2;
 std::string placesOf(const std::vector<DeviceLink>& links) {
   std::string text;
@@ -115,7 +115,7 @@ bool DeviceLinks::isTheOneOf(int64_t process, c10::Device device, const Known& k
   return known_at_.try_emplace({std::get<0>(known), process, type, device.index()}, known).first->second == known;
 }
 
-// Both ends wait: the next one is begun when this one works.
+// Both ends wait until the message has arrived, so the next communicator is made only when this one works.
 void DeviceLinks::tryOut(const Made& made) {
   const auto& [end, sends, communicator] = made;
   {
@@ -124,7 +124,7 @@ void DeviceLinks::tryOut(const Made& made) {
     if (is_aborted_) communicator->abort();
   }
   const c10::Stream stream = c10::impl::VirtualGuardImpl(end.device.type()).getStreamFromGlobalPool(end.device);
-  const c10::StreamGuard there(stream);  // the program's own streams wait for nobody
+  const c10::StreamGuard there(stream);  // a stream of its own, so that the program's streams do not wait
   std::vector<at::Tensor> message{at::zeros({kTriedBytes}, at::TensorOptions(at::kByte).device(end.device))};
   const int other = otherOf(*communicator);
   const auto work =
@@ -164,7 +164,7 @@ void DeviceLinks::connect(PeerMessages& peers, const std::vector<DeviceLink>& li
       refuse(cat("a link does not reach the accelerator of process ", each.end.other));
     }
   }
-  peers.exchange("y");  // who was interrupted, or heard that another one fails, hears of it here
+  peers.exchange("y");  // a process that was interrupted, or learned of a failure, throws here
 }
 
 int DeviceLinks::otherOf(const c10d::Backend& communicator) { return communicator.getRank() == 0 ? 1 : 0; }

@@ -1,5 +1,5 @@
-// Which links between processes go from accelerator to accelerator, through the device's own backend of
-// torch.distributed. Others go through the host's memory.
+// Links between processes that go directly from accelerator to accelerator, through the device's own backend of
+// torch.distributed. All other links go through the host's memory.
 #pragma once
 
 #include <cstdint>
@@ -22,32 +22,33 @@ namespace abele::runtime {
 
 class PeerMessages;
 
-/// A link as one of its ends knows it. The processes of a replica are counted from 0 on.
+/// A link as one of its ends sees it. The processes of a replica are counted from 0.
 struct DeviceLink {
   int64_t link = 0, from = 0, to = 0;
-  c10::Device own = c10::Device(c10::DeviceType::CPU);  // where this process's end of it is
+  c10::Device own = c10::Device(c10::DeviceType::CPU);  // the device of this process's end
 };
 
-/// A group of two processes that torch.distributed has made, in c10d's registry.
+/// A group of two processes that torch.distributed made. It is in c10d's registry.
 struct DeviceGroup {
-  std::string name;     // in the two processes
-  std::string why_not;  // there is none; "": there is one
+  std::string name;     // the same in both processes
+  std::string why_not;  // the reason if the group could not be made; otherwise ""
 };
-/// Makes one with the backend that the program's own group has for this kind of device ("cuda"). process: this one, and
-/// the two of the group, of all processes. All processes call it for each group, in one order: c10d asks for that.
+/// Makes a group with the backend that the program's own group has for this kind of device ("cuda"). process: this
+/// process; first, second: the two processes of the group; all three count over all processes. Every process must call
+/// it for every group, in the same order, because c10d requires that.
 using MakeDeviceGroup =
     std::function<DeviceGroup(int64_t process, const std::string& kind, int64_t first, int64_t second)>;
-/// What this program makes such groups with: c10d's generic classes have no way to a second communicator that works
-/// with every backend, and torch.distributed has new_group. Threads: any.
+/// Sets the function that makes such groups. c10d's generic classes cannot make a second communicator with every
+/// backend, but torch.distributed has new_group.   Threads: any.
 void setDeviceGroups(MakeDeviceGroup make);
 
-/// Communicators, each for one link between two devices, since the backends of devices ignore tags and match messages
-/// by the order of calls. Both ends of a link call in one order: exe::verify refuses a program where they do not, and a
-/// thread at each end does what its worker's list says. Messages of several links have no order, so they never share a
-/// communicator. Threads: any, after connect().
+/// The communicators, one for each link between two devices. Backends of devices ignore tags and match messages by the
+/// order of calls. Both ends of a link make their calls in the same order: exe::verify ensures it, and one thread at
+/// each end follows its worker's list. Messages of several links have no common order, so they never share a
+/// communicator.   Threads: any, after connect().
 class DeviceLinks {
  public:
-  /// One end of a link: the other process, of all, and the device here.
+  /// One end of a link: the other process, counted over all processes, and the device of this process.
   struct End {
     int64_t link = 0, other = 0;
     c10::Device device;
@@ -58,41 +59,42 @@ class DeviceLinks {
   };
   using Communicator = c10::intrusive_ptr<c10d::Backend>;
 
-  /// All processes tell each other where the ends of links are, make the communicators that are new, and try them, one
-  /// after the other: so that none is made in the middle of a step, when devices wait for each other. stages: so many
-  /// processes have a replica. Throws E0714: in all processes where one has no backend for a device, and in the one
-  /// whose backend does not reach another device.
+  /// Exchanges the devices of all ends of links, then makes the new communicators and tries them one after the other.
+  /// This is done here because making one in the middle of a step could block devices that wait for each other. stages:
+  /// the number of processes that hold one replica. Throws E0714 in all processes if one has no backend for a device.
+  /// Throws E0714 only in the process whose backend does not reach another device.
   void connect(PeerMessages& peers, const std::vector<DeviceLink>& links, int64_t stages);
-  /// Null: the link goes through the host's memory.
+  /// The communicator of an end; null if the link goes through the host's memory.
   Communicator at(const End& end) const;
-  /// The rank of the other one of its two processes.
+  /// The rank of the other process of the two.
   static int otherOf(const c10d::Backend& communicator);
-  /// Streams that wait for a message of another process go on, with whatever is there. No message can be sent
+  /// Lets streams that wait for another process's message continue with undefined data. No message can be sent
   /// afterwards.
   void abort();
-  /// In a forked child, where the communicators are the parent's.
+  /// For a forked child, where the communicators belong to the parent.
   void abandon();
 
  private:
-  // Both ends, as all processes know them: link, processes, indices of their devices.
+  // A link as both ends know it: number, processes, indices of their devices.
   using Known = std::tuple<int64_t, int64_t, int64_t, int, int>;
   struct Made {
     End end;
     bool sends;
     Communicator communicator;
   };
-  /// The communicators of this process that are new. why_not: what is missing.
+  /// Makes the communicators that are new in this process. why_not: the reason if one cannot be made.
   std::vector<Made> make(const PeerMessages& peers, const std::vector<DeviceLink>& links, int64_t stages,
                          const std::vector<std::string>& places, std::string& why_not);
   void tryOut(const Made& made);
 
-  // A link from a device of a process, or from its host, leads to the same device for all programs that have it: who
-  // sends and who receives find their communicator by what they know of their own end.
+  // Whether this device, or this host, of a process has only one link of this number. Then sender and receiver find
+  // their communicator by what they know of their own end.
   bool isTheOneOf(int64_t process, c10::Device device, const Known& known);
 
   std::set<Known> known_;
-  std::map<std::tuple<int64_t, int64_t, int, int>, Known> known_at_;  // by link, process, its device
-  mutable std::mutex mutex_;                                          // guards what follows
+  std::map<std::tuple<int64_t, int64_t, int, int>, Known> known_at_;  // by link, process, and kind and index of its
+                                                                      // device
+  mutable std::mutex mutex_;                                          // guards the members below
   std::map<End, Communicator> communicators_;
   bool is_aborted_ = false;
 };

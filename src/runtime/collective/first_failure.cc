@@ -16,7 +16,8 @@ constexpr char kFailed[] = "failed";
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-// Where nothing comes back of the store's host, a thread of its own waits for that, and nobody for the thread.
+// Asks the store on a thread of its own, and waits for that thread only a short time, because the store's host may
+// never answer.
 template <class Question>
 std::string askStore(const StorePtr& store, const Question& question, const std::string& where_it_is_gone,
                      const std::string& where_it_is_silent) noexcept {

@@ -1,4 +1,4 @@
-// For C10dPeers: who was the first to fail, and why. It stands in the store of the processes' group.
+// For C10dPeers: records the process that failed first, and why. The record is in the store of the processes' group.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@ class Store;
 
 namespace abele::runtime {
 
-/// Writes the text unless there is one. Returns what is there then; the text where the store is gone with the process
-/// that held it, or where nothing comes back of its host. Waits a few seconds at most. store: not null.
+/// Writes the text unless the store has one already, and returns the text that is there then. Returns `text` if the
+/// store is gone with its process, or if its host does not answer. Waits a few seconds at most. store: not null.
 std::string noteFailure(const c10::intrusive_ptr<c10d::Store>& store, const std::string& text) noexcept;
-/// "" where nobody has failed.
+/// The recorded failure, or "".
 std::string notedFailure(const c10::intrusive_ptr<c10d::Store>& store) noexcept;
 
 }  // namespace abele::runtime

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-// LibTorch's library has Gloo.
+// LibTorch's library contains Gloo, but its headers hide it without this macro.
 #define USE_C10D_GLOO
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -23,9 +23,9 @@
 namespace abele::runtime {
 namespace {
 
-constexpr int64_t kDefaultTimeout = 1800;  // seconds; torch.distributed's
+constexpr int64_t kDefaultTimeout = 1800;  // seconds, as in torch.distributed
 
-/// The launcher's store, as torch.distributed finds it by env://.
+/// The launcher's store, which torch.distributed finds by env://.
 c10::intrusive_ptr<c10d::Store> storeOf(int64_t process, int64_t processes, std::chrono::milliseconds timeout) {
   std::string missing;
   for (const char* name : {"MASTER_ADDR", "MASTER_PORT"})
@@ -49,8 +49,9 @@ c10::intrusive_ptr<c10d::Store> storeOf(int64_t process, int64_t processes, std:
       cat("/worker/attempt_", environmentInteger("TORCHELASTIC_RESTART_COUNT", 0)), std::move(store));
 }
 
-/// Where a process cannot open the files that it needs, c10d accepts no connection, and all processes wait until their
-/// timeout. Process 0, which has the store, took 12 and 3 for each process when it was counted, the others 5 and 1.
+/// If a process cannot open the files that it needs, c10d accepts no connection, and all processes wait until their
+/// timeout. When counted, process 0, which has the store, needed 12 files and 3 for each process; the others needed 5
+/// and 1.
 void requireFiles(int64_t process, int64_t processes) {
   const int64_t wanted = process == 0 ? 16 + 4 * processes : 8 + 2 * processes;
   std::vector<int> opened;
@@ -68,10 +69,10 @@ void requireFiles(int64_t process, int64_t processes) {
        .remedy = "raise the limit of open files: ulimit -n 1024"});
 }
 
-/// This host's address on the way to another one, in digits; "" where there is no way.
+/// This host's address, in digits, on the way to another host; "" if the host cannot be reached.
 std::string addressTowards(const std::string& host) {
   addrinfo hints{}, *found = nullptr;
-  hints.ai_socktype = SOCK_DGRAM;  // nothing is sent
+  hints.ai_socktype = SOCK_DGRAM;  // a connected datagram socket sends nothing
   if (::getaddrinfo(host.c_str(), "9", &hints, &found) != 0) return "";
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> all(found, &::freeaddrinfo);
   std::string address;
@@ -91,8 +92,8 @@ std::string addressTowards(const std::string& host) {
   return address;
 }
 
-/// Without a word of the user's, c10d would take the address of this host's own name, which is often that of the
-/// loopback; the way to where all meet is one that the others know.
+/// If the user does not choose an address, c10d takes the address of this host's own name, which is often the loopback.
+/// The address on the way to the common store is one that the other hosts can reach.
 c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> optionsOf(std::chrono::milliseconds timeout) {
   const std::string address =
       environmentText("GLOO_SOCKET_IFNAME").empty() ? addressTowards(environmentText("MASTER_ADDR")) : "";

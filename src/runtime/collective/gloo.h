@@ -1,4 +1,5 @@
-// Makes the process group of a training from what a launcher's environment says: torchrun, poprun, mpirun, or by hand.
+// Makes the process group of a training from the environment variables of a launcher: torchrun, poprun, mpirun, or set
+// by hand.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@ class ProcessGroup;
 namespace abele::runtime {
 
 /// Connects this process with the others over Gloo. All processes call it. Reads MASTER_ADDR, MASTER_PORT,
-/// ABELE_PROCESS_TIMEOUT (seconds) and torchrun's TORCHELASTIC_USE_AGENT_STORE and TORCHELASTIC_RESTART_COUNT.
-/// Throws E0714: nothing says where the others are, or they do not come in time.
+/// ABELE_PROCESS_TIMEOUT (seconds) and torchrun's TORCHELASTIC_USE_AGENT_STORE and TORCHELASTIC_RESTART_COUNT. Throws
+/// E0714 if no variable says how to reach the others, or if they do not come in time.
 c10::intrusive_ptr<c10d::ProcessGroup> connectProcesses(const std::string& name, int64_t process, int64_t processes);
 
 }  // namespace abele::runtime

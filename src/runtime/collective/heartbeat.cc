@@ -49,13 +49,14 @@ void Heartbeat::hearAll() {
     heard_ = 0;
   }
   if (heard == Heard::kGoodbye) return;
-  // It has left. A step that it has done its part of may come to its end.
+  // It has left. If it has done its part of a step, the step may still end normally, so wait before reporting it.
   for (int64_t beat = 0; beat < kBeats; ++beat)
     if (!sleep()) return;
   calls_.lost();
 }
 
-// Counts its own sleeps rather than the clock: a machine that stood still has not been silent.
+// Counts its own sleeps instead of reading the clock: if this whole machine was suspended, the other process was not
+// silent.
 void Heartbeat::watch() {
   int64_t last = 0, silent = 0;
   while (sleep()) {

@@ -1,5 +1,5 @@
-// For C10dPeers: notices that the process before this one is silent, though no connection was closed: a host that lost
-// its power, a cut link, a stopped process. Every process tells the next one, round a ring, that it is there.
+// For C10dPeers: notices that the process before this one is silent although its connection was not closed: a host
+// without power, a cut link, a stopped process. The processes form a ring, and each one sends beats to the next.
 #pragma once
 
 #include <condition_variable>
@@ -11,41 +11,44 @@
 
 namespace abele::runtime {
 
-/// Three threads that mostly sleep. Threads: end() from any, also from the calls below; the rest is its owner's.
+/// Three threads that mostly sleep. Threads: end() from any thread, also from the calls below; the rest from its
+/// owner's.
 class Heartbeat {
  public:
-  /// Of the process before: it is there; it ended with nothing left to do; or it cannot be heard any more.
+  /// The state of the process before: it is there; it ended normally with no work left; or it cannot be heard any more.
   enum class Heard { kPresent, kGoodbye, kNothing };
 
   struct Calls {
-    /// Tells the next process, and hears the one before. Each waits as long as it takes; they are called from a thread
-    /// each. tell returns false once there is nobody to tell.
+    /// Sends a beat to the next process; waits for a beat of the process before. Each blocks as long as needed and runs
+    /// on a thread of its own. `tell` returns false once the next process has left.
     std::function<bool()> tell;
     std::function<Heard()> hear;
-    /// The process before has been heard of, and not for the time below. Called once at most.
+    /// Called when the process before was heard once, and then was silent for longer than silence_s. Called at most
+    /// once.
     std::function<void()> lost;
   };
-  /// silence_s: how long the process before may be silent; what it does before its first beat is nobody's concern.
+  /// silence_s: how long the process before may be silent after its first beat. The time before that beat does not
+  /// count.
   Heartbeat(Calls calls, int64_t silence_s);
   ~Heartbeat();
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  /// No beat after this one.
+  /// Sends no more beats.
   void end();
-  /// Waits for its threads. `tell` and `hear` have been made to return.
+  /// Waits for its threads. The caller has made `tell` and `hear` return.
   void join();
 
  private:
   void tellAll();
   void hearAll();
   void watch();
-  /// False at the end.
+  /// Returns false at the end.
   bool sleep();
 
   const Calls calls_;
   const int64_t silence_s_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable ended_;
   bool is_over_ = false;
   int64_t heard_ = 0;

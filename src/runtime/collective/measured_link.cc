@@ -15,16 +15,16 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kLink = Peers::kMeasuredLink;
 constexpr int64_t kEnd = -1;
-// What a program hands over between stages has these sizes. The first word says how many bytes follow.
+// Messages between stages of a program have these sizes. The first word gives the number of bytes that follow.
 constexpr int64_t kWordBytes = 64, kLeastBytes = int64_t{16} << 10, kMostBytes = int64_t{1} << 20, kGrowth = 4;
 constexpr int kShortMessages = 32, kFewestShort = 4, kLongMessages = 3;
-constexpr int64_t kEnoughNs = 5'000'000;  // of one size: a slow network need not be measured often
+constexpr int64_t kEnoughNs = 5'000'000;  // spent on one size; a slow network need not be measured often
 
 class Ends {
  public:
   Ends(Peers& peers, int64_t other) : peers_(peers), other_(other), word_(at::empty({kWordBytes}, at::kByte)) {}
 
-  /// There and back.
+  /// The time of a message to the other end and its answer.
   int64_t roundTripNs(int64_t bytes) {
     const at::Tensor sent = bytes > 0 ? memory(bytes) : at::Tensor();
     const Clock::time_point start = Clock::now();
@@ -63,7 +63,7 @@ class Ends {
   at::Tensor word_, memory_;
 };
 
-// Others on the machine make a message slower and never faster, so the fastest one counts.
+// Other programs on the machine only make a message slower, so the fastest one counts.
 template <class Fn>
 int64_t fastestNs(int most, int fewest, Fn&& takes) {
   int64_t fastest = takes(), sum = fastest;
@@ -84,7 +84,7 @@ LinkTime measureLink(Peers& peers, int64_t with, bool starts) {
     if (!starts) {
       ends.answer();
     } else {
-      ends.roundTripNs(0);  // the ends agree on their transport
+      ends.roundTripNs(0);  // the first message lets the ends agree on their transport
       const int64_t short_ns = fastestNs(kShortMessages, kFewestShort, [&] { return ends.roundTripNs(0); });
       for (int64_t bytes = kLeastBytes, ns = 0; bytes <= kMostBytes && ns < kEnoughNs; bytes *= kGrowth) {
         ns = fastestNs(kLongMessages, 1, [&] { return ends.roundTripNs(bytes); });

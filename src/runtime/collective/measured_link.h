@@ -1,4 +1,4 @@
-// How long messages between two processes take.
+// Measures the time of messages between two processes.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,15 @@
 
 namespace abele::runtime {
 
-/// Sends messages to and fro on a link of its own, which is gone afterwards: over the same transport as the links of a
-/// program, shared memory within a host. It takes some milliseconds, on a slow network a few messages of 16 KiB.
-/// Both processes call it, one with starts. Returns: nothing in the one that does not. Throws as Peers::send.
+/// Sends messages to and fro over a link that exists for this only. It uses the same transport as the links of a
+/// program, so shared memory within a host. It takes some milliseconds; on a slow network it sends a few messages of 16
+/// KiB. Both processes call it, one of them with `starts`. Returns: the times; nothing in the process without `starts`.
+/// Throws as Peers::send.
 LinkTime measureLink(Peers& peers, int64_t with, bool starts);
 
-/// Every process with the next one, so that each measures alone with another. All processes call it.
-/// Returns: what this process found of the link to the next one; nothing in the last process.
+/// Measures the link of every process to the next one. Each pair measures while the others are quiet. All processes
+/// call it.
+/// Returns: the times of this process's link to the next one; nothing in the last process.
 LinkTime measureLinkToNext(Peers& peers);
 
 }  // namespace abele::runtime

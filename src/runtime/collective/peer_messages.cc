@@ -7,7 +7,7 @@
 
 namespace abele::runtime {
 
-// Pairs meet in the order of the lower process, then of the higher: nobody waits in a circle.
+// Pairs exchange in the order of the lower process, then of the higher one, so no circle of waits can arise.
 std::vector<std::string> PeerMessages::exchange(const std::string& own) {
   std::vector<std::string> all(static_cast<size_t>(processes()), own);
   const auto length = static_cast<int64_t>(own.size());

@@ -27,14 +27,15 @@ namespace abele::runtime {
 namespace {
 
 constexpr int kTag = 1, kAcknowledgement = 2, kNote = 3, kBeat = 4, kTrade = 5, kFirstLink = 16;
-constexpr auto kLeavingPatience = std::chrono::seconds(5);  // when this process leaves, or is interrupted and cannot go
-constexpr auto kFarewell = std::chrono::milliseconds(500);  // the next process may have stopped
+constexpr auto kLeavingPatience = std::chrono::seconds(5);  // for last messages, when this process leaves or is
+                                                            // interrupted
+constexpr auto kFarewell = std::chrono::milliseconds(500);  // short, because the next process may have stopped
 constexpr auto kAsLongAsItTakes = std::chrono::hours(24 * 365);
-constexpr uint8_t kIsThere = 0, kHasEnded = 1;  // what a beat says
+constexpr uint8_t kIsThere = 0, kHasEnded = 1;  // contents of a beat
 constexpr int64_t kSilence = 30;                // seconds
 constexpr char kRestart[] = "start all processes again, from the last checkpoint";
 
-// What c10d says, without the place in its sources and the advice.
+// c10d's error text, without the place in its sources and the advice.
 std::string shortened(std::string text) {
   text = text.substr(0, text.find('\n'));
   text = text.substr(0, text.find(". This is"));
@@ -62,8 +63,7 @@ class C10dPeers final : public Peers {
   int64_t process() const override { return process_; }
   int64_t processes() const override { return processes_; }
 
-  // Waits for what comes back: Gloo notices that the other side is gone where it receives, and not always where it
-  // sends.
+  // Waits for an acknowledgement: Gloo notices a lost connection when it receives, but not always when it sends.
   void send(const at::Tensor& bytes, int64_t to) override {
     const Connection connection = open();
     sent_bytes_ += static_cast<int64_t>(bytes.nbytes());
@@ -82,7 +82,7 @@ class C10dPeers final : public Peers {
     std::vector<at::Tensor> list{bytes};
     attempt(from, [&] {
       if (!wait(connection->recv(list, peer, kTag))) return false;
-      // Not waited for: the other side has it, or is gone and nobody needs it.
+      // Not waited for: either the other side has the message, or it is gone and needs none.
       Transfer sent = connection->send(acknowledgement_, peer, kAcknowledgement);
       const std::lock_guard lock(mutex_);
       acknowledged_[peer].swap(sent);
@@ -90,7 +90,7 @@ class C10dPeers final : public Peers {
     });
   }
 
-  // Nobody is waited for before all messages are under way.
+  // Starts all messages before it waits for any.
   void trade(const std::vector<at::Tensor>& out, const std::vector<at::Tensor>& in) override {
     const Connection connection = open();
     std::vector<Traded> traded;
@@ -113,7 +113,7 @@ class C10dPeers final : public Peers {
     for (const Traded& message : traded) attempt(message.process, [&] { return wait(message.transfer); });
   }
 
-  // Without an answer: every step ends with messages that are answered.
+  // Needs no acknowledgement, because every step ends with messages that have one.
   void sendOn(int64_t link, const at::Tensor& bytes, int64_t to) override {
     requireOpen();
     sent_bytes_ += static_cast<int64_t>(bytes.nbytes());
@@ -149,7 +149,7 @@ class C10dPeers final : public Peers {
     }
   }
 
-  // Notes go to all at once, and are small enough to leave with the call.
+  // Notes go to all processes at once. They are small enough to leave within the call.
   void announce(const std::string& own) override {
     ABELE_CHECK(own.size() == kNoteBytes, "a note of ", own.size(), " bytes");
     const Connection connection = open();
@@ -188,7 +188,7 @@ class C10dPeers final : public Peers {
   void agree() override {
     {
       const std::lock_guard lock(mutex_);
-      if (interrupted_) throwInterrupted();  // nobody has heard of this process yet
+      if (interrupted_) throwInterrupted();  // no other process knows yet that this one is ready
       stands_ = true;
     }
     const std::string ready(kNoteBytes, '.');
@@ -205,7 +205,7 @@ class C10dPeers final : public Peers {
       if (agreed_) return;
       interrupted_ = true;
       stopAll();
-      if (stands_) return;  // the devices are done with the step
+      if (stands_) return;  // the devices are done with the step, so their links stay
     }
     device_links_.abort();
   }
@@ -219,7 +219,7 @@ class C10dPeers final : public Peers {
   void dropLink(int64_t link, int64_t other) override { links_.drop(link, other); }
   int64_t sentBytes() const override { return sent_bytes_; }
 
-  // In a forked child the connections are the parent's, and their threads are not there to be ended.
+  // In a forked child the connections are the parent's, and the threads do not exist.
   ~C10dPeers() override {
     if (!home_.isHere()) abandon();
   }
@@ -229,13 +229,13 @@ class C10dPeers final : public Peers {
     leave(noteFailure(cat("process ", process_, ": ", why)));
   }
 
-  // Other threads that wait for messages give up: their connections stay until they have.
+  // Other threads that wait for messages give up. They keep their connections alive until they have.
   void leave(const std::string& why) {
     if (!home_.isHere()) return abandon();
     Connection backend;
     c10::intrusive_ptr<c10d::ProcessGroup> group;
     std::vector<Note> notes;
-    Acknowledgements acknowledged;  // of whoever comes first: several threads may leave at once
+    Acknowledgements acknowledged;  // taken by the first of the threads that leave
     {
       const std::lock_guard lock(mutex_);
       if (group_) broken_ = why;
@@ -251,12 +251,12 @@ class C10dPeers final : public Peers {
     links_.closeAll();
     flush(acknowledged);
   }
-  /// Before leave(), where nothing has failed: the next process need not ask why this one has left. The store that it
-  /// would ask may be gone as well, and torch.distributed writes a warning about that.
+  /// Called before leave() if nothing has failed, so that the next process need not ask the store why this one left.
+  /// The store may be gone as well, and torch.distributed would write a warning about that.
   void sayGoodbye() {
     if (heartbeat_ && isOpen()) tell((process_ + 1) % processes_, kHasEnded, kFarewell);
   }
-  /// Behind leave(): waits for the threads that send and hear beats.
+  /// Called after leave(): waits for the threads that send and hear beats.
   void joinHeartbeat() {
     if (heartbeat_ && home_.isHere()) heartbeat_->join();
   }
@@ -270,7 +270,7 @@ class C10dPeers final : public Peers {
 
  private:
   using Connection = c10::intrusive_ptr<c10d::Backend>;
-  using Acknowledgements = std::map<int, c10::intrusive_ptr<c10d::Work>>;  // by process; the last one
+  using Acknowledgements = std::map<int, c10::intrusive_ptr<c10d::Work>>;  // process -> the last acknowledgement
 
   void sendByGroup(int64_t link, const at::Tensor& bytes, int64_t to) {
     const Connection connection = open();
@@ -285,7 +285,7 @@ class C10dPeers final : public Peers {
             [&] { return wait(connection->recv(list, static_cast<int>(from), kFirstLink + static_cast<int>(link))); });
   }
 
-  // Null where the link's messages go by the group.
+  // Null if the link's messages go through the process group.
   std::shared_ptr<SharedChannel> sharedAt(const SharedLinks::End& end, size_t message_bytes) {
     const auto tell = [&](const std::string& text) { sendByGroup(end.link, bytesOf(text), end.process); };
     const auto hear = [&] {
@@ -297,8 +297,7 @@ class C10dPeers final : public Peers {
     return links_.at(end, message_bytes, tell, hear);
   }
 
-  // In the order of the current stream of the device: nobody waits for the other process, but where the backend knows
-  // no better.
+  // Enqueues on the device's current stream. The host waits for the other process only if the backend cannot avoid it.
   void byDevice(const DeviceLinks::End& end, const at::Tensor& bytes, bool sends) {
     const DeviceLinks::Communicator communicator = device_links_.at(end);
     ABELE_CHECK(communicator, "link ", end.link, " has no way from ", end.device.str());
@@ -308,7 +307,7 @@ class C10dPeers final : public Peers {
       try {
         return !isStopped() && wait(sends ? communicator->send(list, other, 0) : communicator->recv(list, other, 0));
       } catch (const std::exception&) {
-        if (isStopped()) return false;  // while the call was under way
+        if (isStopped()) return false;  // stopped while the call was running
         throw;
       }
     });
@@ -317,7 +316,7 @@ class C10dPeers final : public Peers {
   void through(int64_t peer, SharedChannel::Outcome outcome) {
     if (outcome == SharedChannel::Outcome::kLost) throwLost(peer, "it has ended, or left");
     if (outcome == SharedChannel::Outcome::kDone) return;
-    requireOpen();  // another thread has heard of a failure
+    requireOpen();  // throws if another thread has learned of a failure
     throwInterrupted();
   }
 
@@ -337,18 +336,19 @@ class C10dPeers final : public Peers {
     return backend_;
   }
 
-  // The last that others wait for has to be on its way before connections are closed.
+  // Other processes wait for the last acknowledgements, so these must leave before connections are closed.
   static void flush(const Acknowledgements& acknowledged) {
     for (const auto& [process, transfer] : acknowledged) {
       try {
         transfer->wait(kLeavingPatience);
-      } catch (const std::exception& error) {  // the other side is gone, and nobody needs it
+      } catch (const std::exception& error) {  // the other side is gone and needs nothing
         log::debug("process ", process, " did not take the last message: ", shortened(error.what()));
       }
     }
   }
 
-  // A thread of the heartbeat is in this, and one in hear(). False once this process or the other one has left.
+  // Runs on one thread of the heartbeat; hear() runs on another. Returns false once this process or the other one has
+  // left.
   bool tell(int64_t next, uint8_t what, std::chrono::milliseconds patience) {
     try {
       const Connection connection = open();
@@ -357,7 +357,7 @@ class C10dPeers final : public Peers {
       const Pending pending(*this, *transfer, beats_);
       return transfer->wait(patience);
     } catch (const std::exception&) {
-      return false;  // those who wait for the other process hear of it where they do
+      return false;  // threads that wait for the other process get the error themselves
     }
   }
   Heartbeat::Heard hear(int64_t previous) {
@@ -370,7 +370,7 @@ class C10dPeers final : public Peers {
       if (!transfer->wait(kAsLongAsItTakes)) return kNothing;
       return *list[0].const_data_ptr<uint8_t>() == kIsThere ? kPresent : kGoodbye;
     } catch (const std::exception&) {
-      // Some wait for a process that cannot be reached, and this one could: it may have left because of that.
+      // The other process may have left because it waited for a third one that failed.
       if (isOpen())
         if (const std::string why = notedFailure(); !why.empty()) leave(why);
       return kNothing;
@@ -404,14 +404,14 @@ class C10dPeers final : public Peers {
   }
 
   using Transfer = c10::intrusive_ptr<c10d::Work>;
-  // Between this process and another: what both announce.
+  // The announcements that this process exchanges with one other process.
   struct Note {
     int64_t process = 0;
     std::vector<at::Tensor> in, out;
     Transfer received = {}, sent = {};
   };
 
-  // A message to or from another process, among several.
+  // One of several messages to or from other processes.
   struct Traded {
     int64_t process = 0;
     std::vector<at::Tensor> list;
@@ -424,7 +424,7 @@ class C10dPeers final : public Peers {
     return bytes;
   }
 
-  // False when it was interrupted.
+  // Returns false if it was interrupted.
   bool wait(const Transfer& transfer) {
     const Pending pending(*this, *transfer, pending_);
     if (transfer->wait()) return true;
@@ -453,7 +453,7 @@ class C10dPeers final : public Peers {
     throwInterrupted();
   }
 
-  // A message that a thread waits for.
+  // Registers a message that a thread waits for.
   class Pending {
    public:
     using Set = std::set<c10d::Work*>;
@@ -475,7 +475,7 @@ class C10dPeers final : public Peers {
     Set& among_;
   };
 
-  // With the mutex held.
+  // Requires: the mutex is held.
   void stopAll() {
     for (c10d::Work* work : pending_) stop(*work);
   }
@@ -495,13 +495,13 @@ class C10dPeers final : public Peers {
                  .remedy = kRestart});
   }
 
-  // What the store holds then: the first failure.
+  // Returns the text that the store holds then: the first failure's.
   std::string noteFailure(const std::string& text) noexcept {
     const auto store = storeNow();
     return store ? runtime::noteFailure(store, text) : whyBroken(text);
   }
 
-  // "" where nobody has failed.
+  // The failure in the store, or "".
   std::string notedFailure() noexcept {
     const auto store = storeNow();
     return store ? runtime::notedFailure(store) : whyBroken("");
@@ -511,13 +511,13 @@ class C10dPeers final : public Peers {
     const std::lock_guard lock(mutex_);
     return group_ ? group_->getStore() : c10::intrusive_ptr<c10d::Store>();
   }
-  // Another thread may have left first.
+  // The reason why the group broke; another thread may have left first.
   std::string whyBroken(const std::string& text) const {
     const std::lock_guard lock(mutex_);
     return broken_.empty() ? text : broken_;
   }
 
-  c10::intrusive_ptr<c10d::ProcessGroup> group_;  // null once this process left
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;  // null once this process has left
   c10::intrusive_ptr<c10d::Backend> backend_;
   int64_t process_, processes_;
   std::atomic<int64_t> sent_bytes_ = 0;
@@ -525,20 +525,21 @@ class C10dPeers final : public Peers {
   SharedLinks links_;
   DeviceLinks device_links_;
   std::vector<at::Tensor> acknowledgement_{at::empty({1}, at::kByte)};
-  mutable std::mutex mutex_;       // guards group_, backend_, and all below
-  Acknowledgements acknowledged_;  // that nobody waits for
-  std::string broken_;             // why it left
-  std::set<c10d::Work*> pending_;  // by thread that waits
+  mutable std::mutex mutex_;       // guards group_, backend_, and all members below
+  Acknowledgements acknowledged_;  // acknowledgements that are sent without waiting
+  std::string broken_;             // the reason why it left
+  std::set<c10d::Work*> pending_;  // one for each waiting thread
   std::set<c10d::Work*> beats_;    // an interruption does not end these
-  std::vector<Note> notes_;        // that announced() waits for
+  std::vector<Note> notes_;        // announcements that announced() waits for
   bool interrupted_ = false;
-  bool stands_ = false;                   // the others may know that this process does the step to its end
-  bool agreed_ = false;                   // so do all
-  std::string own_note_;                  // the last; of the thread that announces
-  std::unique_ptr<Heartbeat> heartbeat_;  // null: nobody minds silence. Last: its threads use what is above
+  bool stands_ = false;                   // other processes may know that this one will complete the step
+  bool agreed_ = false;                   // all processes will complete the step
+  std::string own_note_;                  // the last announcement; used by the thread that announces
+  std::unique_ptr<Heartbeat> heartbeat_;  // null: silence is not watched. Last member, because its threads use the
+                                          // others
 };
 
-// Groups of this process by name. Never destroyed: what uses them may outlive static objects.
+// The groups of this process by name. Never destroyed, because objects that use them may outlive static objects.
 struct Joined {
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<C10dPeers>> by_name;
@@ -554,7 +555,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> takeRegistered(const std::string& name) {
     c10d::unregister_process_group(name);
     return group;
   } catch (const std::exception&) {
-    return {};  // there is none
+    return {};  // no such group
   }
 }
 
@@ -567,7 +568,7 @@ std::shared_ptr<Peers> Peers::join(const std::string& name, int64_t process, int
     auto group = takeRegistered(name);
     if (!group && !peers) group = connectProcesses(name, process, processes);
     if (group) peers = std::make_shared<C10dPeers>(std::move(group));
-    // A program in C++ has nobody else who says good-bye.
+    // A C++ program has no other place that says goodbye at its end.
     static const int at_the_end = std::atexit(leaveAll);
     static_cast<void>(at_the_end);
   }

@@ -25,19 +25,19 @@
 namespace abele::runtime {
 namespace {
 
-// A core that sleeps takes tens of microseconds to wake: a side looks this long for what it waits for, then it sleeps.
-// When some messages in a row took much longer to begin, it does so at once for the next ones, until one is in time
-// again.
+// A sleeping core takes tens of microseconds to wake up. So a side first spins for this long, and sleeps then. If
+// several messages in a row begin much later, it goes to sleep at once, until a message is in time again.
 constexpr auto kPatience = std::chrono::microseconds(50), kLittlePatience = std::chrono::microseconds(1);
 constexpr auto kLate = 2 * kPatience;
 constexpr int kLateMessages = 3;
 constexpr int kLooks = 16;                                     // between two looks at the clock: about a microsecond
-constexpr auto kInterruption = std::chrono::microseconds(20);  // so long between them: another thread had the core
+constexpr auto kInterruption = std::chrono::microseconds(20);  // a longer time between two looks means that another
+                                                               // thread had the core
 
-constexpr long kSleepNs = 10'000'000;    // before looking whether the other process is there
-constexpr size_t kChunkBytes = 1 << 15;  // after each of them the other side may go on
+constexpr long kSleepNs = 10'000'000;    // between checks that the other process still exists
+constexpr size_t kChunkBytes = 1 << 15;  // after each chunk the other side may continue
 
-/// Of this boot of this machine, and of the processes that see each other's numbers.
+/// Identifies this boot of this machine, and the processes that see each other's process ids.
 std::string hostIdentity() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -47,7 +47,7 @@ std::string hostIdentity() {
   return cat(hashOf(whole.data(), whole.size()));
 }
 
-/// "HOST PID START FILE BYTES": START tells a process from a later one with the same number.
+/// Reads "HOST PID START FILE BYTES". START tells a process from a later one with the same id.
 struct Identity {
   std::string host;
   long pid = 0, start = 0;
@@ -100,12 +100,12 @@ void wake(std::atomic<uint32_t>& word) {
 
 }  // namespace
 
-// What one side tells the other.
+// The state that one side shows to the other.
 struct SharedChannel::Side {
-  alignas(64) std::atomic<uint64_t> bytes;  // written, or read
-  std::atomic<uint32_t> rings;              // moves behind `bytes`: what the other side sleeps on
-  std::atomic<uint32_t> is_awaited;         // the other side sleeps
-  std::atomic<int32_t> core;                // that this side used last
+  alignas(64) std::atomic<uint64_t> bytes;  // bytes written, or bytes read
+  std::atomic<uint32_t> rings;              // changes after `bytes` does; the other side sleeps on it
+  std::atomic<uint32_t> is_awaited;         // nonzero while the other side sleeps
+  std::atomic<int32_t> core;                // the core that this side used last
 
   void moveTo(uint64_t count) {
     bytes.store(count);
@@ -137,7 +137,7 @@ bool SharedChannel::map(int file, size_t bytes) {
 
 std::unique_ptr<SharedChannel> SharedChannel::make(size_t ring_bytes) {
   std::unique_ptr<SharedChannel> channel(new SharedChannel);
-  channel->file_ = ::memfd_create("abele", MFD_CLOEXEC);  // zeros: a channel in which nothing happened
+  channel->file_ = ::memfd_create("abele", MFD_CLOEXEC);  // its zeros are a channel without messages
   const size_t bytes = kHeaderBytes + ring_bytes;
   if (channel->file_ < 0 || ::ftruncate(channel->file_, static_cast<off_t>(bytes)) != 0) return nullptr;
   return channel->map(channel->file_, bytes) ? std::move(channel) : nullptr;
@@ -206,7 +206,8 @@ SharedChannel::Outcome SharedChannel::waitFor(const std::function<bool()>& is_ov
   return outcome;
 }
 
-// Whoever looks keeps a core from others: in vain where the other side needs this very core, or somebody else does.
+// Spinning keeps a core from others. It stops if the other side needs this very core, or if another thread takes the
+// core.
 bool SharedChannel::looksFor(const std::function<bool()>& is_over, Clock::time_point end, const Side& other) {
   for (auto last = Clock::now(); other.core.load() != ::sched_getcpu();) {
     for (int i = 0; i < kLooks; ++i) {
@@ -220,8 +221,8 @@ bool SharedChannel::looksFor(const std::function<bool()>& is_over, Clock::time_p
   return false;
 }
 
-// Order matters: who moves a count rings first and looks for sleepers then; who sleeps is counted first and looks at
-// the count then.
+// The order of these steps matters. A side that moves a count first rings, then looks for sleepers. A side that sleeps
+// first marks itself as sleeping, then looks at the count.
 SharedChannel::Outcome SharedChannel::sleepUntil(const std::function<bool()>& is_over, Side& other,
                                                  const std::function<bool()>& stops) const {
   while (true) {

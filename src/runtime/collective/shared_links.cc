@@ -10,8 +10,8 @@
 namespace abele::runtime {
 namespace {
 
-// In time a ring is used all over, and takes memory in both processes. Two messages: one is read while the next one is
-// written. Larger ones go through in pieces.
+// A ring is used all over in time, and takes its memory in both processes. Two messages fit, so that one is read while
+// the next is written. Larger messages go through in pieces.
 constexpr size_t kLeastRing = size_t{256} << 10, kMostRing = size_t{1} << 20;
 
 size_t ringBytes(size_t message_bytes) { return std::clamp(std::bit_ceil(2 * message_bytes), kLeastRing, kMostRing); }

@@ -1,4 +1,4 @@
-// Which links between processes go through shared memory: those within a host. Others stay with the process group.
+// Decides which links between processes use shared memory: those within a host. Other links use the process group.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,8 @@
 
 namespace abele::runtime {
 
-/// What ABELE_HANDOVER asks for: links through shared memory within a host, all through sockets, or those between
-/// accelerators from device to device and others as with kMemory. Throws E0702.
+/// The transport that ABELE_HANDOVER asks for. kMemory: shared memory within a host. kSockets: sockets for all links.
+/// kDevice: links between accelerators go from device to device, the others as with kMemory. Throws E0702.
 enum class Handover { kMemory, kSockets, kDevice };
 Handover handover();
 
@@ -28,17 +28,17 @@ class SharedLinks {
       return std::tie(link, process, sends) < std::tie(other.link, other.process, other.sends);
     }
   };
-  /// Messages of SharedChannel::kOfferBytes over the link as it is without shared memory.
+  /// Functions for messages of SharedChannel::kOfferBytes over the link before it has shared memory.
   using Tell = std::function<void(const std::string&)>;
   using Hear = std::function<std::string()>;
 
-  /// Null: the link goes over the process group. The first call of each end agrees with the other on that, which the
-  /// log says. ABELE_HANDOVER=sockets keeps all links there. message_bytes: of the link's first message, which says how
-  /// much memory the two ends have.
+  /// The channel of an end; null if the link uses the process group. At the first call the two ends agree on one of the
+  /// two, and log it. ABELE_HANDOVER=sockets keeps all links on the group. message_bytes: of the link's first message;
+  /// it sets the size of the shared memory.
   std::shared_ptr<SharedChannel> at(const End& end, size_t message_bytes, const Tell& tell, const Hear& hear);
-  /// Both directions of a link to a process, behind its last message.
+  /// Drops both directions of a link to a process, after its last message.
   void drop(int64_t link, int64_t process);
-  /// Whoever waits at the other end of a channel hears that it is lost.
+  /// Closes all channels; the processes that wait at the other ends get kLost.
   void closeAll();
 
  private:

@@ -16,7 +16,7 @@ void DeviceBackend::setOwnStreams(std::vector<OwnStream> streams) {
                  .remedy = "leave the generator out, or draw the numbers before the call and pass them as an input"});
 }
 
-// No folder of a device is included here: a device is found by its row.
+// This file includes no folder of a device; it finds a device by its row.
 #define ABELE_BACKEND(name, make, ...) \
   std::unique_ptr<DeviceBackend> make(const exe::Executable& executable, const DeviceOptions& options);
 #include "runtime/device/backends.def"

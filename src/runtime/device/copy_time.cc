@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kShortBytes = 64, kLongBytes = int64_t{1} << 20;
 constexpr int kShortCopies = 16, kLongCopies = 4;
 
-// Others make a copy slower and never faster, so the fastest one counts.
+// Other programs only make a copy slower, so the fastest one counts.
 int64_t fastestNs(int times, const at::Tensor& to, const at::Tensor& from, const std::vector<c10::Stream>& streams) {
   int64_t fastest = 0;
   for (int i = 0; i < times; ++i) {
@@ -48,7 +48,7 @@ LinkTime measureCopy(c10::Device from, c10::Device to) {
   const at::Tensor source = bytesOn(from, kLongBytes), target = bytesOn(to, kLongBytes);
   for (const c10::Stream& stream : streams) stream.synchronize();
   const auto part = [](const at::Tensor& whole) { return whole.narrow(0, 0, kShortBytes); };
-  fastestNs(1, target, source, streams);  // what a device does once
+  fastestNs(1, target, source, streams);  // pays for what a device does only once
   const int64_t short_ns = fastestNs(kShortCopies, part(target), part(source), streams);
   return linkTimeOf(short_ns, fastestNs(kLongCopies, target, source, streams), kLongBytes);
 }

@@ -1,4 +1,4 @@
-// How long copies between two memories take.
+// Measures the time of copies between two memories.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -7,8 +7,9 @@
 
 namespace abele::runtime {
 
-/// Copies as links and messages of a program make them: on a stream of an accelerator, to and from pinned memory of the
-/// host. Takes some milliseconds. Nothing where both are one, or both the host. Throws what the devices throw.
+/// Copies like the links and messages of a program: on a stream of an accelerator, to and from pinned memory of the
+/// host. Takes some milliseconds. Returns nothing if both are the same memory, or both the host. Throws what the
+/// devices throw.
 LinkTime measureCopy(c10::Device from, c10::Device to);
 
 }  // namespace abele::runtime

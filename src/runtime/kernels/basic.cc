@@ -10,7 +10,7 @@
 namespace abele::runtime {
 namespace {
 
-// What ATen would add on one thread, and takes longer to prepare than to add.
+// ATen adds this many on one thread, and takes longer to prepare the call than to add.
 constexpr int64_t kSmall = 32768;
 
 bool isSmall(const at::Tensor& sum, const at::Tensor& term) {

@@ -11,7 +11,7 @@ namespace abele::runtime {
 
 void copyInto(const at::Tensor& to, const at::Tensor& from);
 void fillZero(const at::Tensor& tensor);
-/// sum += term, or sum = term for the first one.
+/// sum += term; or sum = term if it is the first term.
 void addInto(const at::Tensor& sum, const at::Tensor& term, bool first);
 
 }  // namespace abele::runtime

@@ -1,4 +1,4 @@
-// Arguments of an instruction that do not change from call to call.
+// Arguments of an instruction that are the same in every call.
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -8,7 +8,7 @@
 
 namespace abele::runtime {
 
-/// The value of an argument that holds no slot ids, as the parameter's type asks for. A Python number becomes a
+/// The value of an argument without slot ids, as the parameter's type asks for. A Python number becomes a
 /// wrapped-number tensor.
 c10::IValue constantValue(const Arg& arg, const c10::Argument& parameter);
 

@@ -1,4 +1,4 @@
-// Elementwise operators as the updates call them: on the CPU without the dispatcher, elsewhere through it.
+// Elementwise operators for the updates: on the CPU without the dispatcher, elsewhere through it.
 #pragma once
 
 #include <utility>
@@ -19,7 +19,7 @@
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/sqrt_cpu_dispatch.h>
 
-// Named as ATen's functions, whose arguments they take.
+// The functions have the names and arguments of ATen's.
 namespace abele::runtime::ops {
 
 // self.NAME(operands...)

@@ -28,13 +28,13 @@ std::vector<int64_t> lengthsOf(const at::Tensor& tensor) {
   return {lengths.const_data_ptr<int64_t>(), lengths.const_data_ptr<int64_t>() + lengths.numel()};
 }
 
-/// States of the longest of these targets: each label and the blanks around it.
+/// The number of states of the longest target: its labels and the blanks around them.
 int64_t numStates(const std::vector<int64_t>& target_lengths) {
   const auto longest = std::max_element(target_lengths.begin(), target_lengths.end());
   return 2 * (longest == target_lengths.end() ? 0 : *longest) + 1;
 }
 
-// log_alpha has room for the longest targets that fit, not for the longest there are.
+// log_alpha has room for the longest targets that fit, not only for the longest in this batch.
 std::tuple<at::Tensor, at::Tensor> ctcLoss(const at::Tensor& log_probs, const at::Tensor& targets,
                                            const at::Tensor& input_lengths, const at::Tensor& target_lengths,
                                            int64_t blank, bool zero_infinity) {
@@ -55,7 +55,8 @@ at::Tensor ctcLossBackward(const at::Tensor& grad, const at::Tensor& log_probs, 
                                 zero_infinity);
 }
 
-// As many bins as the program asks for. Eager makes more of them for larger values: another shape.
+// Makes the number of bins that the program asks for. Eager PyTorch makes more bins for larger values, which changes
+// the shape.
 at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& weights, int64_t minlength) {
   const at::Tensor counts = at::bincount(self, weights, minlength);
   TORCH_CHECK(counts.numel() == minlength, "bincount: a value is ", counts.numel() - 1, ", and minlength ", minlength,

@@ -1,4 +1,4 @@
-// Which of the loops of functions run on this processor.
+// Chooses the loops of functions for this processor.
 #include "base/processor_loops.h"
 #include "runtime/kernels/gelu_loops.h"
 #include "runtime/kernels/norm_loops.h"

@@ -1,5 +1,5 @@
-// Compiled for processors with fused multiply-add (CMakeLists.txt); includes nothing whose inline functions others
-// share.
+// Compiled for processors with fused multiply-add (CMakeLists.txt). Includes no header with inline functions that other
+// units use, because the linker may pick this unit's copy for them.
 #include "runtime/kernels/fused_updates.h"
 
 namespace abele::runtime::fused {
@@ -7,7 +7,7 @@ namespace {
 
 inline float multiplyAdd(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 
-// at::lerp: from the nearer end.
+// at::lerp, which starts from the nearer end.
 struct Lerp {
   Lerp(float weight, float /*kept*/)
       : is_small((weight < 0 ? -weight : weight) < 0.5F), factor(is_small ? weight : weight - 1) {}
@@ -15,7 +15,7 @@ struct Lerp {
   bool is_small;
   float factor;
 };
-// mul_, and add_ with a factor.
+// mul_, then add_ with a factor.
 struct WeightedSum {
   WeightedSum(float weight, float kept_share) : taken(weight), kept(kept_share) {}
   float operator()(float from, float to) const { return multiplyAdd(to, taken, from * kept); }
@@ -107,7 +107,7 @@ struct No {
   static constexpr bool value = false;
 };
 
-// A loop for each case: no branch inside.
+// Calls fn with the flag as a constant, so that the loop has no branch inside.
 template <class Fn>
 void choose(bool flag, const Fn& fn) {
   flag ? fn(Yes()) : fn(No());

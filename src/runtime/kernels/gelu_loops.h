@@ -1,5 +1,5 @@
-// GELU and its gradient over elements that lie one behind the other, for Options.fusion("fast"): the normal
-// distribution by one exponential that its density shares, where ATen's kernels evaluate an error function.
+// GELU and its gradient over contiguous elements, for Options.fusion("fast"). One exponential gives both the normal
+// distribution and its density; ATen's kernels evaluate an error function.
 //
 // Bounds, of float32 against the real function, with u = 2^-24: gelu(x) within 6 u |x| + u |gelu(x)|, the gradient's
 // factor within 6 u (1 + |x|). Numbers that are not finite give what ATen gives. bfloat16: computed in float32 and
@@ -18,7 +18,7 @@ struct GeluLoops {
   void (*backward_bf16)(int64_t count, uint16_t* to, const uint16_t* grad, const uint16_t* x);
 };
 
-/// Those for this processor; null where it has none that we have loops for.
+/// The loops for this processor; null if we have none for it.
 const GeluLoops* geluLoops();
 
 namespace avx2 {

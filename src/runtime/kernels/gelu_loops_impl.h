@@ -1,5 +1,5 @@
-// The loops of gelu_loops.h, compiled once for each kind of processor in a namespace of its own; includes nothing whose
-// inline functions others share.
+// The loops of gelu_loops.h, compiled once for each kind of processor in a namespace of its own. Includes no header
+// with inline functions that other units use.
 #ifndef ABELE_LOOPS
 #error "ABELE_LOOPS names the kind of processor"
 #endif
@@ -13,7 +13,8 @@ namespace {
 
 inline float multiplyAdd(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 
-// exp(-y) of y >= 0, 0 where that would be subnormal: 2^n * exp(r) with |r| <= ln(2) / 2, and exp(r) by a polynomial.
+// exp(-y) for y >= 0, or 0 where that would be subnormal: 2^n * exp(r) with |r| <= ln(2) / 2, and exp(r) by a
+// polynomial.
 inline float expOfMinus(float y) {
   const float n = __builtin_rintf(y * -1.44269504F);
   float r = multiplyAdd(n, -0.693145752F, -y);  // ln(2) in two parts
@@ -29,7 +30,7 @@ inline float expOfMinus(float y) {
   return y < 87.0F ? p * power : 0.0F;
 }
 
-// Of the standard normal distribution at x: the share below x, and the density.
+// The standard normal distribution at x: the share below x, and the density.
 struct Normal {
   float below, density;
 };
@@ -54,7 +55,7 @@ inline float gradient(float grad, float x) {
 }
 
 inline float wide(uint16_t x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); }
-// To the nearest bfloat16, of two the even one.
+// Rounds to the nearest bfloat16; a tie goes to the even one.
 inline uint16_t narrow(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   const uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;

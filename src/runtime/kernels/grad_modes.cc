@@ -7,7 +7,7 @@
 namespace abele::runtime {
 namespace {
 
-// What it keeps for backward, and how it computes, depends on the mode.
+// The mode decides what the operator keeps for backward, and how it computes.
 void rnnLayer(const c10::OperatorHandle& /*told*/, torch::jit::Stack* stack) {
   static const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::mkldnn_rnn_layer", "");
   const c10::AutoGradMode mode(torch::jit::pop(*stack).toBool());

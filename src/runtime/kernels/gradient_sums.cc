@@ -25,11 +25,11 @@
 namespace abele::runtime {
 namespace {
 
-// Every element of the sum is compared; two kernels that round in another order agree on all of them never.
+// A trial compares every element of the sum. Two kernels that round in different orders never agree on all of them.
 constexpr int kTrials = 2;
-// Elements that are worth another thread.
+// Elements in a range; fewer are not worth another thread.
 constexpr int64_t kSumRange = 32768;
-// A product that cannot add to its sum is made in pieces of about so many bytes, of so many rows at least.
+// A product that cannot add to its sum is made in pieces of about this many bytes, and of at least this many rows.
 constexpr int64_t kPieceBytes = int64_t{1} << 20, kLeastRows = 32;
 
 int64_t rowsOfPiece(const at::Tensor& sum) {
@@ -37,15 +37,15 @@ int64_t rowsOfPiece(const at::Tensor& sum) {
   return std::min(sum.size(0), std::max(kLeastRows, kPieceBytes / row_bytes));
 }
 
-// fn(first row, rows)
+// Calls fn(first row, rows).
 template <class Fn>
 void forEachPiece(const at::Tensor& sum, const Fn& fn) {
   const int64_t rows = sum.size(0), step = rowsOfPiece(sum);
   for (int64_t row = 0; row < rows; row += step) fn(row, std::min(step, rows - row));
 }
 
-// Tries products on random numbers, in memory where a sum may be: both operands in one piece of memory, so that a trial
-// needs little beside.
+// Tries products on random numbers, in memory that may be the sum's. Both operands share one piece of memory, so a
+// trial needs little memory of its own.
 class SumTrial {
  public:
   SumTrial(const at::Tensor& left, const at::Tensor& right, at::Tensor product)
@@ -106,10 +106,10 @@ class SumTrial {
   ScratchMemory piece_, term_;
 };
 
-// Sums that ATen's kernels see as rows one behind the other.
+// Whether ATen's kernels see the sum as contiguous rows.
 bool isDense(const at::Tensor& tensor) { return tensor.is_cpu() && tensor.is_contiguous(); }
 
-// Where denormal results become zeros, sums may become -0.
+// If the processor turns denormal results into zeros, sums may become -0.
 bool flushesDenormals() {
   volatile float least = std::numeric_limits<float>::min();
   return least * 0.5F == 0.0F;

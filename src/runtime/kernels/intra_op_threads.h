@@ -1,10 +1,10 @@
-// Intra-op threads of a worker thread.
+// Sets the intra-op threads of a worker thread.
 #pragma once
 
 namespace abele::runtime {
 
-/// From now on operators on the calling thread use num_threads threads. at::set_num_threads also changes the default
-/// that threads started later begin with; that is put back, and no other thread is touched.
+/// Operators on the calling thread use num_threads threads from now on. at::set_num_threads also changes the default
+/// for threads that start later; this function restores that default, and changes no other thread.
 /// Threads: safe.
 void setIntraOpThreads(int num_threads);
 

@@ -1,4 +1,4 @@
-// Answers of trials of bits.
+// Stores the answers of trials of bits.
 #pragma once
 
 #include <algorithm>
@@ -8,23 +8,24 @@
 
 namespace abele::runtime {
 
-/// Another order of additions gives many elements the same bits: fewer are equal by luck, and so their trials repeat.
+/// Another order of additions still gives many elements the same bits. So trials with few elements might agree by
+/// chance, and are repeated.
 constexpr int64_t kFewTrialElements = 1024, kMostTrialRounds = 256;
 
-/// How often a trial repeats. elements: what one round compares; numbers: what it makes up and reads.
+/// The number of rounds of a trial. elements: compared in one round; numbers: made and read in one round.
 inline int64_t trialRounds(int64_t elements, int64_t numbers, int64_t least) {
   constexpr int64_t kNumbers = int64_t{1} << 21;
   const int64_t wanted = kFewTrialElements / std::max<int64_t>(1, elements);
   return std::clamp(std::min(wanted, kNumbers / std::max<int64_t>(1, numbers)), least, kMostTrialRounds);
 }
 
-/// What trials have found, kept for the process: make one that is never destroyed, since models of static lifetime
-/// outlive it otherwise. Threads: safe.
+/// The answers that trials have found, kept for the process. The object must never be destroyed, because models of
+/// static lifetime may outlive it. Threads: safe.
 template <class Key, class Answer>
 class KnownTrials {
  public:
-  /// attempt: makes the answer where it is not known. Outside of the lock: others need not wait, and who tries the same
-  /// finds the same.
+  /// attempt: makes the answer if it is not known. It runs outside the lock, so other threads need not wait; two
+  /// threads that try the same find the same.
   template <class Attempt>
   Answer of(const Key& key, const Attempt& attempt) {
     {

@@ -1,5 +1,5 @@
-// Layer normalisation and its gradients over rows of float32 that lie one behind the other, for Options.fusion("fast"):
-// every row is read from the cache, where ATen prepares each call for longer than small tensors take.
+// Layer normalisation and its gradients over contiguous rows of float32, for Options.fusion("fast"). Every row is read
+// from the cache; ATen prepares each call for longer than small tensors take.
 //
 //   m = sum x / n    s = 1 / sqrt(sum (x - m)^2 / n + eps)    y = (x - m) s w + b
 //
@@ -12,7 +12,7 @@
 
 namespace abele::runtime::loops {
 
-/// What both directions of one normalisation name. Rows are [num_rows, width]; weight and bias [width].
+/// The tensors that both directions of a normalisation read. Rows are [num_rows, width]; weight and bias [width].
 struct NormRows {
   int64_t width = 0;
   const float* x = nullptr;
@@ -25,13 +25,13 @@ struct NormLoops {
                   float* scale);
   void (*input_gradient)(int64_t begin, int64_t end, const NormRows& rows, const float* grad, const float* mean,
                          const float* scale, float* grad_x);
-  /// Adds the rows from begin to end to the columns from first to last.
+  /// Adds the rows from begin to end, for the columns from first to last.
   void (*parameter_gradients)(int64_t begin, int64_t end, int64_t first, int64_t last, const NormRows& rows,
                               const float* grad, const float* mean, const float* scale, float* grad_weight,
                               float* grad_bias);
 };
 
-/// Those for this processor; null where it has none that we have loops for.
+/// The loops for this processor; null if we have none for it.
 const NormLoops* normLoops();
 
 namespace avx2 {

@@ -1,5 +1,5 @@
-// The loops of norm_loops.h, compiled once for each kind of processor in a namespace of its own; includes nothing whose
-// inline functions others share.
+// The loops of norm_loops.h, compiled once for each kind of processor in a namespace of its own. Includes no header
+// with inline functions that other units use.
 #ifndef ABELE_LOOPS
 #error "ABELE_LOOPS names the kind of processor"
 #endif
@@ -10,7 +10,7 @@ namespace abele::runtime::loops::ABELE_LOOPS {
 namespace {
 
 constexpr int64_t kLanes = 16;
-// As many numbers as one register holds, or two; they may lie anywhere.
+// The numbers of one register, or of two; AnyLanes may start at any address.
 using Lanes = float __attribute__((vector_size(kLanes * sizeof(float))));
 using AnyLanes = float __attribute__((vector_size(kLanes * sizeof(float)), aligned(alignof(float)), may_alias));
 
@@ -25,7 +25,8 @@ inline float sumOf(Lanes lanes) {
   return part[0];
 }
 
-// The sum of term(i), which gives lanes at i, or one number: in 32 sums beside each other.
+// The sum of term(i) over a row, kept in 32 partial sums. `wide` gives the terms of several lanes at i, `one` gives a
+// single term.
 template <class Wide, class One>
 inline float sumOver(int64_t width, const Wide& wide, const One& one) {
   Lanes even = {}, odd = {};

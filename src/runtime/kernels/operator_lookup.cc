@@ -11,8 +11,8 @@ namespace {
 
 using Overloads = std::unordered_map<std::string, std::vector<c10::OperatorName>>;
 
-// Has the device a kernel that writes into what it is given? Where a device has one function for all operators, its
-// table names none: then an operator that no composite function makes has one.
+// Whether the device has a kernel that writes into given tensors. A device with a single function for all operators has
+// no entry in its table for this one. It still has a kernel, unless the operator is composed of others.
 bool isNative(const c10::OperatorHandle& op, c10::DispatchKey device) {
   if (op.hasKernelForDispatchKey(device)) return true;
   return device != c10::DispatchKey::CPU && op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
@@ -20,7 +20,7 @@ bool isNative(const c10::OperatorHandle& op, c10::DispatchKey device) {
          !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
 }
 
-// Overloads with a CPU kernel of their own, by operator name without overload. What other devices have, the CPU has.
+// Overloads with a CPU kernel of their own, by operator name without overload. The CPU has all that other devices have.
 const Overloads& overloadsOnCpu() {
   static const Overloads* overloads = [] {
     auto* table = new Overloads();
@@ -78,7 +78,7 @@ c10::OperatorHandle findOperator(const std::string& name, c10::DispatchKey devic
 
 std::optional<c10::OperatorHandle> findOutVariant(const c10::OperatorHandle& functional, c10::DispatchKey device) {
   if (!functional.hasKernelForDispatchKey(c10::DispatchKey::CPU)) return std::nullopt;
-  // Losses use `out` for the values before their reduction, which are larger than the result.
+  // Losses use `out` for the values before the reduction, which are larger than the result.
   if (functional.schema().argumentIndexWithName("reduction").has_value()) return std::nullopt;
   const auto overloads = overloadsOnCpu().find(functional.operator_name().name);
   if (overloads == overloadsOnCpu().end()) return std::nullopt;

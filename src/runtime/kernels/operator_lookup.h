@@ -1,4 +1,4 @@
-// Finds the operator behind a name and its `out=` twin. Used by device/cpu and operators/.
+// Finds an operator by its name, and its `out=` overload. Used by device/cpu and operators/.
 #pragma once
 
 #include <optional>
@@ -8,12 +8,12 @@
 
 namespace abele::runtime {
 
-/// "aten::add.Tensor". Throws E0106 when there is no such operator or it has no kernel for the device.
+/// Example: "aten::add.Tensor". Throws E0106 if the operator does not exist or has no kernel for the device.
 c10::OperatorHandle findOperator(const std::string& name, c10::DispatchKey device = c10::DispatchKey::CPU);
 
-/// The overload that writes the results of `functional` into given tensors: the other arguments are the same, one out
-/// argument per result, and a kernel of its own for the device (the generated wrappers around the functional operator
-/// make a copy). Nothing when there is none.
+/// The overload that writes the results of `functional` into given tensors. It has the same other arguments, one out
+/// argument for each result, and a kernel of its own for the device; the generated wrappers around the functional
+/// operator would make a copy. Nothing if there is none of this kind.
 std::optional<c10::OperatorHandle> findOutVariant(const c10::OperatorHandle& functional,
                                                   c10::DispatchKey device = c10::DispatchKey::CPU);
 

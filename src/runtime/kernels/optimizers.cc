@@ -39,21 +39,22 @@ namespace {
 
 using Tensors = c10::SmallVector<at::Tensor, 4>;
 
-// Elements that an update works on at once: a parameter, its gradient, two states and a scratch stay in a core's cache.
+// Elements that an update works on at once, so that a parameter, its gradient, two states and a scratch fit into a
+// core's cache.
 constexpr int64_t kPart = 16384;
-// Elements that are worth another thread.
+// Elements in a range; fewer are not worth another thread.
 constexpr int64_t kUpdateRange = 32768;
 
-// A Python float as an operand. In the parameter's own type where ATen would convert it at every call; for half types
-// it stays a double, because ATen computes with its exact value there.
+// A Python float as an operand. It has the parameter's own type if ATen would convert it at every call anyway. For half
+// types it stays a double, because ATen then computes with its exact value.
 at::Tensor number(double value, c10::ScalarType type) {
   at::Tensor tensor = type == at::kFloat ? c10::scalar_to_tensor(value).to(at::kFloat) : c10::scalar_to_tensor(value);
   tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
   return tensor;
 }
 
-// What a tensor is multiplied by in place. LibTorch's own optimizers call mul_ with a number, which rounds it to the
-// tensor's type; Python's do not.
+// The factor of an in-place product. LibTorch's own optimizers call mul_ with a number, which rounds it to the tensor's
+// type; Python's do not.
 at::Tensor factor(double value, c10::ScalarType type, const Hyper& hyper) {
   at::Tensor tensor = number(value, type);
   if (!hyper.libtorch || tensor.scalar_type() == type) return tensor;
@@ -77,8 +78,8 @@ bool haveOneLayout(const Tensors& tensors) {
   });
 }
 
-// Calls fn(tensors, scratch) on parts that fit in the cache, spread over the intra-op threads. The updates are
-// elementwise, so that parts give the same bits as the whole.
+// Calls fn(tensors, scratch) for parts that fit into the cache, on the intra-op threads. Updates are elementwise, so
+// parts give the same bits as the whole.
 template <class Fn>
 void forEachPart(const Tensors& tensors, const Fn& fn) {
   const int64_t elements = tensors[0].numel();
@@ -97,7 +98,7 @@ void forEachPart(const Tensors& tensors, const Fn& fn) {
   });
 }
 
-// An update's tensors in one element type, the widest of theirs. Number 1 is the gradient, which is only read.
+// An update's tensors in one element type, the widest of them. Number 1 is the gradient, which is only read.
 class InOneType {
  public:
   explicit InOneType(Tensors given) : given_(std::move(given)), used_(given_) {
@@ -109,7 +110,7 @@ class InOneType {
   }
   const Tensors& tensors() const { return used_; }
   const at::Tensor& operator[](std::size_t i) const { return used_[i]; }
-  // Results back to where they live.
+  // Copies results back into their own tensors.
   void store() const {
     for (std::size_t i = 0; i < used_.size(); ++i)
       if (i != 1 && used_[i].defined() && !used_[i].is_same(given_[i])) copyInto(given_[i], used_[i]);
@@ -119,7 +120,7 @@ class InOneType {
   Tensors given_, used_;
 };
 
-// What every update starts from: the sum, scaled, turned round when the loss is maximised, with the L2 term.
+// The gradient that every update starts from: the scaled sum, negated if the loss is maximised, with the L2 term.
 at::Tensor gradientOf(const at::Tensor& param, const at::Tensor& sum, at::Tensor& scratch, const at::Tensor& scale,
                       double decay, const Hyper& hyper) {
   at::Tensor gradient = sum;
@@ -129,13 +130,13 @@ at::Tensor gradientOf(const at::Tensor& param, const at::Tensor& sum, at::Tensor
   return gradient;
 }
 
-// Complex numbers as pairs of real ones.
+// Views complex numbers as pairs of real ones.
 at::Tensor asReal(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_complex() ? at::view_as_real(tensor) : tensor;
 }
 
-// Of complex parameters torch scales, negates and decays the gradient before it looks at real and imaginary parts.
-// Returns: what is left to do. decay: of the gradient.
+// For complex parameters, torch scales, negates and decays the gradient before it splits real and imaginary parts. This
+// does the same. Returns: the numbers for the rest of the update. decay: of the gradient.
 Hyper withComplexGradient(const at::Tensor& param, double decay, at::Tensor& gradient, Hyper hyper) {
   if (!param.is_complex()) return hyper;
   at::Tensor scratch = at::empty_like(param);
@@ -171,9 +172,9 @@ void sgdByOperators(const Tensors& tensors, const Hyper& hyper) {
   });
 }
 
-// What Adam's numbers are in the step that is made.
+// Adam's numbers in the current step.
 struct AdamStep {
-  /// by_lists: torch takes a number out of a tensor lr there, and rounds nothing.
+  /// by_lists: there torch takes a number out of a tensor lr, and rounds nothing.
   AdamStep(const Hyper& hyper, double count, bool decoupled_weight_decay, bool by_lists = false)
       : l2(decoupled_weight_decay ? 0 : hyper.weight_decay),
         shrinkage(decoupled_weight_decay ? 1 - hyper.lr * hyper.weight_decay : 1),
@@ -220,7 +221,7 @@ void adamByOperators(const Tensors& tensors, const AdamStep& step, const Hyper& 
   });
 }
 
-// What an RMSprop keeps beside the mean square.
+// Which states an RMSprop keeps in addition to the mean square.
 struct RmspropKind {
   bool centered, has_momentum, tf_variant;
 };
@@ -233,7 +234,7 @@ void rmspropByOperators(const Tensors& tensors, const RmspropKind& kind, const H
   forEachPart(tensors, [&](const Tensors& part, at::Tensor scratch) {
     at::Tensor weight = part[0], mean_square = part[2];
     at::Tensor grad = gradientOf(weight, part[1], scratch, scale, hyper.weight_decay, hyper);
-    // The gradient may live in the scratch memory, which the denominator takes.
+    // The gradient may be in the scratch memory, which the denominator needs.
     if (grad.is_same(scratch)) grad = grad.clone();
     ops::mul_(mean_square, alpha);
     ops::addcmul_(mean_square, grad, grad, 1 - hyper.alpha);
@@ -259,8 +260,8 @@ void rmspropByOperators(const Tensors& tensors, const RmspropKind& kind, const H
   });
 }
 
-// Updates by torch's operators on lists, which torch.optim takes on accelerators: their kernels have other bits than
-// those of single tensors. How many tensors are in a list changes no element.
+// Updates by torch's operators on lists, which torch.optim uses on accelerators; their bits differ from those of single
+// tensors. The length of a list changes no element.
 using List = std::vector<at::Tensor>;
 
 List gradientByLists(const List& weights, const List& sums, double decay, const Hyper& hyper) {
@@ -282,7 +283,7 @@ void sgdByLists(const Tensors& tensors, const Hyper& hyper) {
   at::_foreach_add_(weight, hyper.nesterov ? gradient : velocity, -hyper.lr);
 }
 
-// Parameters of one group. steps: of each, with one shrinkage and one decay.
+// Parameters of one group. steps: the step of each, with one shrinkage and one decay for all.
 struct AdamLists {
   List weights, sums, averages, squares;
   std::vector<AdamStep> steps;
@@ -416,8 +417,8 @@ void rmspropFused(const Tensors& tensors, const RmspropKind& kind, const Hyper& 
   });
 }
 
-// Operands for a trial: numbers in [0, 1) that differ; in [1, 2) for the mean square of RMSprop, which is larger than
-// the square of the mean.
+// Operands for a trial: different numbers in [0, 1). The mean square of RMSprop is in [1, 2), because it must be larger
+// than the square of the mean.
 Tensors trialTensors(int64_t number) {
   Tensors tensors;
   uint32_t state = 1;
@@ -470,7 +471,7 @@ bool fusedUpdatesAgree() {
     const bool nesterov = trial == 1;
     hyper.nesterov = nesterov;
     hyper.libtorch = trial == 2;
-    hyper.beta1 = hyper.alpha = nesterov ? 0.9 : 0.2;  // both ways of at::lerp
+    hyper.beta1 = hyper.alpha = nesterov ? 0.9 : 0.2;  // both branches of at::lerp
     if (!sameBits(
             3, [&](const Tensors& all) { sgdByOperators(all, hyper); },
             [&](const Tensors& all) { sgdFused(all, hyper); }) ||
@@ -562,7 +563,7 @@ void updateSgd(const at::Tensor& param, const at::Tensor& gradient, const at::Te
 }
 
 void updateAdam(const std::vector<AdamTensors>& all, bool decoupled_weight_decay, const Hyper& hyper) {
-  std::map<c10::ScalarType, AdamLists> lists;  // torch makes lists of one element type
+  std::map<c10::ScalarType, AdamLists> lists;  // torch makes lists with one element type
   for (const AdamTensors& one : all) {
     const auto isOfType = [&](const at::Tensor& tensor) { return tensor.scalar_type() == one.param.scalar_type(); };
     if (hyper.fused || hyper.libtorch || one.param.is_cpu() || one.param.is_complex() || !isOfType(one.gradient) ||
@@ -606,7 +607,7 @@ void updateRmsprop(const at::Tensor& param, const at::Tensor& sum, const at::Ten
   if (buffer.defined()) given.push_back(asReal(buffer));
   const InOneType all(std::move(given));
   const RmspropKind kind{average.defined(), buffer.defined(), tf_variant};
-  if (!param.is_cpu() && !tf_variant && !hyper.libtorch)  // torch has no other
+  if (!param.is_cpu() && !tf_variant && !hyper.libtorch)  // torch has no other implementation there
     rmspropByLists(all.tensors(), kind, hyper);
   else
     canFuse(all.tensors()) ? rmspropFused(all.tensors(), kind, hyper) : rmspropByOperators(all.tensors(), kind, hyper);

@@ -9,7 +9,7 @@
 
 namespace abele::runtime {
 
-// A walk over one byte for each range, which torch's compiled code shares out; nobody reads the bytes.
+// Uses an iterator over one byte for each range, which torch's compiled code shares out. The bytes are never read.
 void shareOut(int64_t count, int64_t grain, c10::function_ref<void(int64_t, int64_t)> fn) {
   grain = std::max<int64_t>(grain, 1);
   const int64_t ranges =

@@ -12,9 +12,9 @@
 namespace abele::runtime {
 namespace {
 
-constexpr int64_t kGrain = 8192;  // elements that are worth a thread
+constexpr int64_t kGrain = 8192;  // elements in a range; fewer are not worth a thread
 
-// splitmix64: a counter in, 64 independent bits out; so that the result depends on no number of threads.
+// splitmix64 turns a counter into 64 independent bits, so the result does not depend on the number of threads.
 uint64_t mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -26,7 +26,7 @@ c10::Half roundOne(float value, uint64_t bits) {
   const c10::Half nearest(value);
   const float found = static_cast<float>(nearest);
   if (found == value || !std::isfinite(found)) return nearest;
-  // Float16 numbers of one sign are in the order of their bits.
+  // The bits of float16 numbers of one sign are in the order of the numbers.
   c10::Half low = nearest;
   if (std::abs(found) > std::abs(value)) low.x -= 1;
   c10::Half high = low;

@@ -13,27 +13,27 @@
 
 namespace abele::runtime {
 
-/// Elements from the start of a cache line to the tensor's first.
+/// Elements from the start of a cache line to the tensor's first element.
 inline int64_t misalignment(const at::Tensor& tensor) {
   constexpr uintptr_t kLine = 64;
   return static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % kLine) / tensor.itemsize();
 }
 
-/// From the start of that cache line to the tensor's last element.
+/// Elements from the start of that cache line to the tensor's last element.
 inline int64_t extentOf(const at::Tensor& tensor) {
   int64_t extent = misalignment(tensor) + 1;
   for (int64_t d = 0; d < tensor.dim(); ++d) extent += (tensor.size(d) - 1) * tensor.stride(d);
   return extent;
 }
 
-/// Adds what kernels choose their way by.
+/// Adds to the key all that may make a kernel choose another algorithm.
 inline void addLayout(const at::Tensor& tensor, std::vector<int64_t>& key) {
   key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
   key.insert(key.end(), tensor.strides().begin(), tensor.strides().end());
   key.push_back(misalignment(tensor));
 }
 
-/// Memory beside the device's own: it goes back to the system at once, so that none of it is kept for later steps.
+/// Memory outside the device's own. It returns to the system at once, so that it is not kept for later steps.
 class ScratchMemory {
  public:
   ScratchMemory(int64_t elements, const at::TensorOptions& options)
@@ -50,7 +50,7 @@ class ScratchMemory {
   at::Tensor rows(int64_t rows, int64_t columns) const {
     return whole_.narrow(0, 0, rows * columns).view({rows, columns});
   }
-  /// A tensor of the same strides and place in a cache line.
+  /// A tensor with the same strides and the same position in a cache line.
   at::Tensor like(const at::Tensor& tensor) const {
     return whole_.as_strided(tensor.sizes(), tensor.strides(), misalignment(tensor));
   }
@@ -61,7 +61,7 @@ class ScratchMemory {
   at::Tensor whole_;
 };
 
-/// A tensor of the same type, strides and place in a cache line, in such memory.
+/// A tensor with the same type, strides and position in a cache line, in scratch memory.
 class Scratch {
  public:
   explicit Scratch(const at::Tensor& like) : memory_(extentOf(like), like.options()), tensor_(memory_.like(like)) {}

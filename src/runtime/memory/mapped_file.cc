@@ -16,9 +16,9 @@ namespace abele::runtime {
 namespace {
 
 constexpr long kTmpfs = 0x01021994;
-// Linux 5.14; older C libraries do not know them.
+// Linux 5.14; older C libraries do not define them.
 constexpr int kPopulateRead = 22, kPopulateWrite = 23;
-// Pages are brought in by so many bytes at once, so that the process's other mappings can change in between.
+// Pages are brought in this many bytes at a time, so that other mappings of the process can change in between.
 constexpr int64_t kWindowBytes = int64_t{16} << 20;
 
 bool isInMemory(const std::string& folder) {
@@ -26,7 +26,7 @@ bool isInMemory(const std::string& folder) {
   return ::statfs(folder.c_str(), &system) == 0 && system.f_type == kTmpfs;
 }
 
-// A folder in memory would not take anything off the host's memory.
+// A folder in memory would not save any of the host's memory, so it is not chosen.
 std::string temporaryFolder() {
   const char* chosen = std::getenv("TMPDIR");
   if (chosen && *chosen) return chosen;
@@ -54,14 +54,14 @@ int openNameless(const std::string& folder) {
   const int file = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
 #endif
-  // File systems without nameless files: between these two lines a name exists.
+  // The file system has no nameless files, so between these two lines the file has a name.
   std::string path = folder + "/abele-off-chip-XXXXXX";
   const int named = ::mkostemp(path.data(), O_CLOEXEC);
   if (named >= 0) ::unlink(path.c_str());
   return named;
 }
 
-// One element of every page, for kernels that cannot populate.
+// Touches one element of every page, for kernels that cannot populate.
 void touch(volatile char* begin, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += pageBytes()) (void)begin[at];
 }
@@ -71,7 +71,7 @@ void touch(volatile char* begin, int64_t bytes) {
 MappedFile::MappedFile(const std::string& folder, int64_t bytes)
     : folder_(folder.empty() ? temporaryFolder() : folder), file_(openNameless(folder_)) {
   if (file_ < 0) refuse("no file for off-chip tensors can be made", folder_, errno, bytes);
-  // All at once: a file that grows when pages are written fails in the middle of a step.
+  // All at once: a file that grew as pages are written could fail in the middle of a step.
   try {
     reserve(0, bytes);
   } catch (...) {
@@ -116,7 +116,8 @@ void fetchPages(char* begin, int64_t bytes, bool writes) {
     if (errno == EINVAL || errno == ENOSYS) {
       touch(chunk, size);
     } else if (errno != EINTR && errno != EAGAIN) {
-      // What is not there now comes page by page when it is used; what cannot be read would kill the process then.
+      // Pages that are not brought in now come one by one when they are used; a page that cannot be read would kill the
+      // process then.
       refuse("off-chip tensors cannot be read back", "", errno, size);
     }
   }

@@ -14,7 +14,7 @@
 namespace abele::runtime {
 namespace {
 
-// What was moved: begin -> bytes. Never destroyed: tensors of other libraries may outlive it.
+// The moved memory: begin -> bytes. Never destroyed, because tensors of other libraries may outlive it.
 struct Moved {
   std::mutex mutex;
   std::map<const char*, int64_t> ranges;
@@ -39,7 +39,7 @@ void unmapMoved(void* begin) {
   ::munmap(begin, static_cast<std::size_t>(bytes));
 }
 
-// Without torch's check: a capture may have locked the memory.
+// Skips torch's check, because a capture may have locked the memory.
 at::DataPtr& memoryOf(c10::StorageImpl& storage) { return storage._mutable_data_ptr_no_checks(); }
 bool isMoved(c10::StorageImpl& storage) { return memoryOf(storage).get_deleter() == &unmapMoved; }
 
@@ -57,7 +57,7 @@ void offload(const std::vector<at::Tensor>& tensors, const std::string& folder) 
     total += wholePages(storage->nbytes());
   }
   if (storages.empty()) return;
-  const MappedFile file(folder, total);  // the mappings keep it
+  const MappedFile file(folder, total);  // the mappings keep the file alive
   int64_t offset = 0;
   for (c10::StorageImpl* storage : storages) {
     const int64_t bytes = wholePages(storage->nbytes());

@@ -1,4 +1,4 @@
-// Host tensors in a file without a name, out of the process's memory while nobody looks at them.
+// Host tensors in a file without a name, which take no memory of the process until they are used.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@ class Tensor;
 
 namespace abele::runtime {
 
-/// Moves the storages of CPU tensors into one such file; tensors, views and sharing stay as they are, and the tensors
-/// take no memory until somebody touches them. As after Tensor.share_memory_(), processes forked later share them.
-/// folder: empty for the system's temporary one. Throws E0605; nothing is moved then.
+/// Moves the storages of CPU tensors into one such file. Tensors, views and sharing stay as they are, and the tensors
+/// take no memory until they are touched. As after Tensor.share_memory_(), processes that are forked later share them.
+/// folder: empty for the system's temporary folder. Throws E0605, and then moves nothing.
 void offload(const std::vector<at::Tensor>& tensors, const std::string& folder);
 bool isOffloaded(const at::Tensor& tensor);
-/// Takes a tensor that offload() moved out of the process's memory again; nothing happens to others.
+/// Takes a tensor that offload() moved out of the process's memory again; does nothing to other tensors.
 void releaseIfOffloaded(const at::Tensor& tensor);
 
 }  // namespace abele::runtime

@@ -15,7 +15,7 @@ struct PagedBlock {
   std::shared_ptr<MappedFile> file;
 };
 
-// Never destroyed: tensors of other libraries may outlive it.
+// Never destroyed, because tensors of other libraries may outlive it.
 struct PagedBlocks {
   std::mutex mutex;
   std::map<void*, PagedBlock> by_address;

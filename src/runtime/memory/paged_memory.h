@@ -1,5 +1,5 @@
-// Tensor memory of a thread that is in a file, and out of the process's memory while nobody looks at it: a model that
-// is captured needs room for what it works on, not for all that it keeps.
+// File-backed memory for tensors of a thread, which takes no memory of the process until it is used. A capture then
+// needs room for what it works on, not for all that it keeps.
 #pragma once
 
 #include <cstddef>
@@ -19,15 +19,15 @@ class PagedMemory {
  public:
   static constexpr std::size_t kSmallest = std::size_t{256} << 10;
 
-  /// folder: empty for the system's temporary one. Throws E0605.
+  /// folder: empty for the system's temporary folder. Throws E0605.
   explicit PagedMemory(const std::string& folder);
   ~PagedMemory();
   PagedMemory(const PagedMemory&) = delete;
   PagedMemory& operator=(const PagedMemory&) = delete;
 
-  /// Zeros at first. Throws E0605 when the file has no room.
+  /// The memory is zero at first. Throws E0605 if the file has no room.
   c10::DataPtr allocate(std::size_t bytes);
-  /// Takes all of it out of the process's memory; what is touched next comes back.
+  /// Takes all of it out of the process's memory; bytes that are touched later come back.
   void release() const;
 
  private:
@@ -35,7 +35,7 @@ class PagedMemory {
   int64_t end_bytes_ = 0;
 };
 
-/// Frees what a PagedMemory gave. False: it is not of one.
+/// Frees memory of a PagedMemory. Returns false for other memory.
 bool freePaged(void* begin);
 
 }  // namespace abele::runtime

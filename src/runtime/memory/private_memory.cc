@@ -16,12 +16,12 @@ bool overlapsIn(const std::map<uintptr_t, uintptr_t>& ranges, uintptr_t begin, u
   return behind != ranges.begin() && std::prev(behind)->second > begin;
 }
 
-// What all objects hold. Never destroyed: models of static lifetime outlive it otherwise.
+// The memory that all objects hold. Never destroyed, because models of static lifetime may outlive it.
 struct Claimed {
   struct Piece {
     uintptr_t end;
     const void* owner;
-    int count;  // objects of this owner
+    int count;  // number of objects of this owner
   };
   std::mutex mu;
   std::map<uintptr_t, Piece> pieces;  // by begin; they do not overlap
@@ -35,9 +35,9 @@ Claimed& claimed() {
 
 PrivateMemory::PrivateMemory() {
   const std::unique_ptr<FILE, int (*)(FILE*)> maps(std::fopen("/proc/self/maps", "re"), &std::fclose);
-  if (!maps) return;  // nothing is known to be ours
+  if (!maps) return;  // without a map no memory is known to be ours
   char line[512];
-  bool at_start = true;  // of a line: long ones come in parts
+  bool at_start = true;  // start of a line; long lines come in parts
   while (std::fgets(line, sizeof line, maps.get())) {
     unsigned long begin = 0, end = 0;
     char permissions[5] = {};

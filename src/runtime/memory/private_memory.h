@@ -1,4 +1,4 @@
-// Whether a device may work in memory that somebody else allocated. Torch-free.
+// Decides whether a device may work in memory that other code allocated. Torch-free.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 
 namespace abele::runtime {
 
-/// The parts of the address space that are this process's own, as they were when this was made: no other process sees
-/// what is written there, nor writes there. Threads: safe.
+/// The private parts of the process's address space at the time when this was made: no other process sees what is
+/// written there, or writes there. Threads: safe.
 class PrivateMemory {
  public:
   PrivateMemory();
-  /// Are all these bytes such memory, and may they be written where that is asked for?
+  /// Whether all these bytes are private memory and, if `writable`, may be written.
   bool holds(const void* begin, int64_t bytes, bool writable) const;
 
  private:
@@ -20,23 +20,23 @@ class PrivateMemory {
     uintptr_t begin, end;
     bool writable;
   };
-  std::vector<Range> ranges_;  // in order
+  std::vector<Range> ranges_;  // in the order of addresses
 };
 
-/// What devices of this process work in: memory belongs to one owner at a time. Released with the object.
+/// The memory that devices of this process work in. A byte belongs to one owner at a time. Released with the object.
 /// Threads: owner only; claims of different objects may meet on different threads.
 class MemoryClaims {
  public:
-  /// owner: whoever never runs two steps at once.
+  /// owner: identifies a program that never runs two steps at once.
   explicit MemoryClaims(const void* owner) : owner_(owner) {}
   ~MemoryClaims();
   MemoryClaims(const MemoryClaims&) = delete;
   MemoryClaims& operator=(const MemoryClaims&) = delete;
 
-  /// False: it overlaps with what another owner holds, or with another piece of this object.
+  /// Returns false if the memory overlaps with another owner's, or with another piece of this object.
   bool take(const void* begin, int64_t bytes);
   void release(const void* begin);
-  /// Do these bytes overlap with what this object holds?
+  /// Whether these bytes overlap with memory that this object holds.
   bool overlaps(const void* begin, int64_t bytes) const;
 
  private:

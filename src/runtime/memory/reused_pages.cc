@@ -16,7 +16,7 @@
 namespace abele::runtime {
 namespace {
 
-// Of the address space; memory is taken when it is touched.
+// Address space; memory is taken when it is touched.
 constexpr int64_t kChunkBytes = int64_t{256} << 20;
 
 int64_t roundUp(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
@@ -39,12 +39,12 @@ void unmap(char* begin, char* end) {
   if (begin < end) ::munmap(begin, static_cast<std::size_t>(end - begin));
 }
 
-/// Addresses that were mapped at once.
+/// A range of addresses that was mapped at once.
 struct Chunk {
-  std::map<char*, char*> free;  // begin -> end; none touches the next one
-  char* touched_end;            // nothing behind it was ever given to a tensor
+  std::map<char*, char*> free;  // begin -> end; no two of them are adjacent
+  char* touched_end;            // no tensor has had memory past this point
 
-  /// The lowest free bytes: memory that was touched before is used before other memory.
+  /// Takes the lowest free bytes, so that memory that was touched before is used first.
   char* take(int64_t bytes) {
     for (auto at = free.begin(); at != free.end(); ++at) {
       const auto [begin, end] = *at;
@@ -86,7 +86,7 @@ struct Block {
   std::shared_ptr<ReusedPool> pool;
 };
 
-/// A chunk with room for so many bytes at its end; null when the system has none.
+/// A chunk with room for this many bytes at its end; null if the system has none.
 Chunk* mapChunk(ReusedPool& pool, int64_t bytes) {
   const int64_t mapped = std::max(kChunkBytes, roundUp(bytes, ReusedPages::kPage)) + ReusedPages::kPage;
   char* begin = mapAnonymous(nullptr, mapped);
@@ -101,7 +101,7 @@ bool isMapped(char* page) {
   return ::mincore(page, 1, &is_resident) == 0;
 }
 
-// Never destroyed: tensors of other libraries may outlive it.
+// Never destroyed, because tensors of other libraries may outlive it.
 struct Blocks {
   std::mutex mutex;
   std::unordered_map<void*, Block> by_address;
@@ -176,7 +176,7 @@ int64_t ReusedPages::moveTo(char* begin, int64_t bytes) {
       const bool is_moved = ::mremap(first, static_cast<std::size_t>(taken), static_cast<std::size_t>(taken),
                                      MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED;
       if (!is_moved) {
-        // A system without memory for its own tables may have unmapped what was there.
+        // A system without memory for its own tables may have unmapped the old pages already.
         if (!isMapped(to) && mapAnonymous(to, taken) == nullptr)
           throwDevice(ErrorCode::E0603, {.what = cat(taken, " bytes cannot be mapped"),
                                          .remedy = "use a smaller micro-batch, or more stages or recomputation"});
@@ -193,9 +193,9 @@ int64_t ReusedPages::moveTo(char* begin, int64_t bytes) {
 
 void ReusedPages::expectWrite(char* begin, char* end, char* first, char* last) {
   if (begin == end) return;
-  char* const last_page = alignedDown(last, kPage);  // one that ends behind `last` stays
+  char* const last_page = alignedDown(last, kPage);  // a page that ends after `last` stays
   for (char* page = std::max(first, alignedDown(begin, kPage)); page < std::min(end, last_page);) {
-    char* behind = page;  // of the pages from here that nothing was written to
+    char* behind = page;  // end of the pages from here that were never written
     while (behind < std::min(end, last_page) && written_.insert(behind).second) behind += kPage;
     char* const moved = page + moveTo(page, behind - page);
     if (page < moved && page < begin) std::memset(page, 0, static_cast<std::size_t>(begin - page));

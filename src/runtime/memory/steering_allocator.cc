@@ -23,7 +23,7 @@ constexpr int kClassesPerDoubling = 4;
 constexpr int kNumClasses = 64 * kClassesPerDoubling;
 
 std::atomic<int64_t> misses{0}, miss_bytes{0};
-c10::Allocator* previous = nullptr;  // torch's own, on malloc
+c10::Allocator* previous = nullptr;  // torch's own, based on malloc
 
 struct Cache {
   std::array<std::vector<void*>, kNumClasses> free_blocks;
@@ -39,7 +39,7 @@ struct ThreadState {
   PagedMemory* paged = nullptr;
   ReusedPages* pages = nullptr;
 };
-// Trivially destructible, so that blocks that die late in a thread's life can still look at it.
+// Trivially destructible, so that blocks that die late in a thread's life can still read it.
 thread_local ThreadState state;
 
 void drop(Cache& cache) {
@@ -87,8 +87,9 @@ int roundDown(std::size_t bytes) {
   return (shift - 6) * kClassesPerDoubling + static_cast<int>(bytes >> shift) - 4;
 }
 
-// Frees what allocate() or the previous allocator gave, on any thread. Only a step puts blocks into the cache, since
-// only a step takes some out: eager's oneDNN frees its workspaces here too, and would fill the caller's cache for ever.
+// Frees memory of allocate() or of the previous allocator, on any thread. Only a step puts blocks into the cache,
+// because only a step takes blocks out. Eager's oneDNN frees its workspaces here too, and would otherwise fill the
+// caller's cache forever.
 void release(void* address) {
   const bool keeps = address != nullptr && state.active && state.cache != nullptr;
   const std::size_t bytes = keeps ? malloc_usable_size(address) : 0;
@@ -98,7 +99,7 @@ void release(void* address) {
     previous->raw_deallocate(address);
 }
 
-// The same for raw_deallocate(), which forgets which deleter belongs to an address.
+// The same for raw_deallocate(), which does not know the deleter of an address.
 void releaseRaw(void* address) {
   if (!isInArena(address) && !freePaged(address) && !freeReused(address)) release(address);
 }
@@ -142,7 +143,8 @@ class SteeringAllocator final : public c10::Allocator {
   void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
 };
 
-// Where a program has its own CPU allocator, it stays: results are then copied into their slots, and nothing is paged.
+// If the program has a CPU allocator of its own, that one stays: results are then copied into their slots, and nothing
+// is paged.
 bool install() {
   static const bool installed = [] {
     previous = c10::GetCPUAllocator();
@@ -167,13 +169,13 @@ void addArena(const void* begin, std::size_t bytes) {
 void removeArena(const void* begin) {
   const std::lock_guard<std::mutex> lock(arenas_mutex);
   std::erase_if(arenas, [&](const ArenaRange& arena) { return arena.begin == begin; });
-  // An executable goes: the sizes that its kernels asked for may never be asked for again.
+  // An executable ends, so the sizes that its kernels asked for may never be asked for again.
   if (state.cache != nullptr) drop(*state.cache);
 }
 
 CacheScope::CacheScope() : was_active_(state.active) {
   thread_local CacheOwner owner;
-  state.active = install() && state.cache == &owner.cache;  // not while the thread ends
+  state.active = install() && state.cache == &owner.cache;  // false while the thread ends
 }
 CacheScope::~CacheScope() { state.active = was_active_; }
 

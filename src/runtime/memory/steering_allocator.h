@@ -1,5 +1,5 @@
-// Tensor memory of worker threads: planned addresses for results, a per-thread cache for everything else.
-// Torch-free on purpose: the calls around an operator include it. Next: device/aten/operator_call.cc.
+// Tensor memory of worker threads: planned addresses for results, and a per-thread cache for all other tensors.
+// Torch-free on purpose, because the calls around an operator include it. Next: device/aten/operator_call.cc.
 #pragma once
 
 #include <cstddef>
@@ -8,20 +8,21 @@
 
 namespace abele::runtime {
 
-/// Allocations on worker threads that the thread's cache could not serve, since the process began. A steady state
-/// adds none. Threads: safe.
+/// The number of allocations on worker threads, since the process began, that the thread's cache could not serve. A
+/// steady state adds none. Threads: safe.
 int64_t cpuAllocatorMisses();
-/// Their bytes. Threads keep what they have taken, so this is what kernels need beside the arenas.
+/// The bytes of these allocations. Threads keep the memory that they have taken, so this is what kernels need in
+/// addition to the arenas.
 int64_t cpuAllocatorMissBytes();
 
-/// The allocation number `ordinal` of an operator call is to land at `address` if it asks for exactly `bytes`.
+/// Allocation number `ordinal` of an operator call gets `address`, if it asks for exactly `bytes`.
 struct Steer {
   int32_t ordinal = 0;
   std::size_t bytes = 0;
   void* address = nullptr;
 };
 
-/// Memory whose addresses may be steered to; the allocator never frees any of it. Threads: safe.
+/// Declares memory that steered addresses may be in; the allocator never frees it. Threads: safe.
 void addArena(const void* begin, std::size_t bytes);
 void removeArena(const void* begin);
 
@@ -31,8 +32,8 @@ struct Allocation {
   std::size_t bytes = 0;
 };
 
-/// While alive, tensors that this thread makes come from its cache; other threads are served as before.
-/// The first use puts our allocator before torch's own, once per process.
+/// While alive, tensors that this thread makes come from its cache; other threads are served as before. The first use
+/// puts our allocator in place of torch's own, once per process.
 class CacheScope {
  public:
   CacheScope();
@@ -68,7 +69,7 @@ class PagedScope {
   PagedMemory* outer_;
 };
 
-/// While alive (inside a CacheScope), notes what is allocated.
+/// While alive (inside a CacheScope), records the allocations.
 class TraceScope {
  public:
   explicit TraceScope(std::vector<Allocation>& trace);

@@ -9,14 +9,14 @@
 
 namespace abele::runtime {
 
-/// A tensor of this type over foreign memory, on the device where that is.
+/// A tensor of this type over memory of other owners, on the device of that memory.
 at::Tensor tensorOver(c10::DataPtr memory, const Type& type);
 c10::ScalarType scalarType(DType dtype);
-/// Does the tensor have this element type and these sizes (strides aside)?
+/// Whether the tensor has this element type and these sizes; strides do not matter.
 bool hasShape(const at::Tensor& tensor, const Type& type);
-/// Do the tensor's rows lie as this type says? Dimensions of one element may lie anyhow.
+/// Whether the tensor has the strides of this type. Dimensions of one element may have any stride.
 bool isLaidOutAs(const at::Tensor& tensor, const Type& type);
-/// "f32[4,8]".
+/// "f32[4,8]", for messages.
 std::string describe(const at::Tensor& tensor);
 
 }  // namespace abele::runtime

@@ -49,7 +49,7 @@ std::string kindsHere() {
   return cat(static_cast<int>(at::accelerator::deviceCount()), " of ", c10::DeviceTypeName(*type, /*lower_case=*/true));
 }
 
-/// Throws E0702 for a device that is not there.
+/// Throws E0702 for a device that does not exist.
 c10::Device deviceOf(const std::string& name) {
   const std::optional<c10::DeviceType> type = at::accelerator::getAccelerator();
   const int count = type ? at::accelerator::deviceCount() : 0;
@@ -69,7 +69,7 @@ c10::Device deviceOf(const std::string& name) {
   return {device.type(), std::max<c10::DeviceIndex>(device.index(), 0)};
 }
 
-/// "cuda:0,cuda:1,cpu": by memory space. One of them is no host.
+/// Reads "cuda:0,cuda:1,cpu", by memory space. At least one device is not the host.
 std::vector<c10::Device> devicesOf(const std::string& names) {
   std::vector<c10::Device> devices;
   for (std::size_t begin = 0; begin <= names.size();) {
@@ -81,8 +81,8 @@ std::vector<c10::Device> devicesOf(const std::string& names) {
   return devices;
 }
 
-/// The one real device that trained recurrent layers by these kernels gave wrong gradients (docs/devices.md). A
-/// program's operators say whether the device has them: without such a library torch composes the layers of other
+/// The one real device that trained recurrent layers with these kernels gave wrong gradients (docs/devices.md). The
+/// program contains the operators only if the device has the library; otherwise torch composes the layers of other
 /// operators.
 void requireShown(const exe::Executable& executable) {
   if (environmentInteger("ABELE_UNPROVEN_KERNELS", 0) != 0) return;
@@ -97,7 +97,7 @@ void requireShown(const exe::Executable& executable) {
                      "(torch.backends.cudnn.enabled = False); ABELE_UNPROVEN_KERNELS=1 lets a check run them"});
 }
 
-/// What accelerators cannot do yet.
+/// Refuses what accelerators cannot do yet.
 void checkSupported(const exe::Executable& executable, const DeviceOptions& options) {
   const auto refuse = [](bool asked, const char* what) {
     ABELE_REQUIRE(
@@ -106,7 +106,7 @@ void checkSupported(const exe::Executable& executable, const DeviceOptions& opti
   };
   refuse(options.floating_point_exceptions, "detection of floating-point exceptions");
   refuse(options.stochastic_rounding, "stochastic rounding");
-  // One of the workers that compute would add up the sums, and has a window for its own frames alone.
+  // A worker that computes would add up the sums, and its window has only its own frames.
   refuse(
       executable.training && executable.processes > 1 && std::ranges::any_of(executable.groups, &exe::Group::off_chip),
       "memory off chip in a training of replicas in several processes");
@@ -114,7 +114,7 @@ void checkSupported(const exe::Executable& executable, const DeviceOptions& opti
   requireShown(executable);
 }
 
-/// The host has another stream of random numbers than accelerators, and a program has one.
+/// The host's stream of random numbers differs from an accelerator's, and a program has only one stream.
 void requireNoDraws(const exe::Executable& executable, const exe::WorkerProgram& worker) {
   for (const exe::Action& action : worker.actions)
     for (const exe::Instruction& instruction : executable.segments[action.segment].instructions)
@@ -125,7 +125,7 @@ void requireNoDraws(const exe::Executable& executable, const exe::WorkerProgram&
                      .remedy = "put the block of this operator on an accelerator, or all of them on the CPU"});
 }
 
-/// Does it send to other processes, receive from them, or add up sums with them?
+/// Whether it sends to other processes, receives from them, or adds up sums with them.
 bool meetsOthers(const exe::Executable& executable, const exe::WorkerProgram& worker) {
   return std::ranges::any_of(worker.actions, [&](const exe::Action& action) {
     return std::ranges::any_of(executable.segments[action.segment].instructions,
@@ -187,14 +187,14 @@ class AcceleratorBackend final : public DeviceBackend {
                             graph_pools_[worker],
                             messages_[worker].get(),
                             device_messages_[worker].get()};
-    // What the calls keep on a device belongs to the streams that use it.
+    // Memory that the calls keep on a device belongs to the streams that use it.
     const c10::MultiStreamGuard on_others(streams_[worker].others);
     const c10::OptionalStreamGuard on_our_stream(streams_[worker].own);
     return std::make_unique<AcceleratorDevice>(executable_, worker, parts, hypers_, gradients_, events_, staging_,
                                                OtherProcesses{shared_, agreement_}, options_, profile_);
   }
-  // A worker enqueues and waits for nobody but its stream. A caller that waits for other processes could not be
-  // interrupted.
+  // A worker enqueues work and waits for its own stream only. If it waited for other processes on the caller's thread,
+  // the caller could not be interrupted.
   bool canWorkOnThisThread(int32_t worker) const override {
     if (options_.peers) return false;
     return !places_.ofWorker(worker).isHost() || at::get_num_threads() == options_.threads_per_device;
@@ -204,7 +204,7 @@ class AcceleratorBackend final : public DeviceBackend {
     if (options_.peers) options_.peers->interrupt();
   }
 
-  // No process updates anything before the devices of all have come as far without an error.
+  // A process updates weights only after the devices of all processes have come this far without an error.
   void agree() override {
     if (const std::optional<UserError> error = waitForWorkers()) throw *error;
     step_agreement_.agree();
@@ -229,7 +229,7 @@ class AcceleratorBackend final : public DeviceBackend {
   }
 
   void finish(bool completed) override {
-    // First of all: streams may wait for messages of others, which wait for this process, and never come.
+    // Comes first: streams may wait for messages of other processes, which in turn wait for this process.
     if (!completed && options_.peers) options_.peers->fail("its step failed");
     std::optional<UserError> error = waitForWorkers();
     releasePages();
@@ -311,7 +311,9 @@ class AcceleratorBackend final : public DeviceBackend {
   }
 
   void setHyper(int group, const std::string& name, double value) override {
-    if (group < 0 || static_cast<std::size_t>(group) >= hypers_.size()) return;  // a group without parameters here
+    if (group < 0 || static_cast<std::size_t>(group) >= hypers_.size())
+      return;  // a group without parameters in this
+               // process
     agreement_.setHyper(group, name, value);
     ABELE_REQUIRE(setNumber(hypers_[static_cast<std::size_t>(group)], name, value), E0706,
                   {.what = cat("hyper-parameter ", name, " is not one of the device's optimizers")});
@@ -344,7 +346,7 @@ class AcceleratorBackend final : public DeviceBackend {
     return allocatedBytes(worker) + (windows_[worker] ? windows_[worker]->bytes() : 0) + passages_[worker].bytes() +
            SegmentGraphs::poolBytes(places_.ofWorker(worker).device(), graph_pools_[worker]);
   }
-  // Copies find the pages of a file there. Those of the host's memory need nobody.
+  // Fetching and releasing matter for pages of a file. The host's memory needs neither.
   bool movesOffChipMemory() const override { return fileBytes() > 0; }
   void fetch(const exe::FrameUse& use) override { places_.offChip().region(use.group)->fetch(use.frame, use.writes); }
   void release(const exe::FrameUse& use) override { places_.offChip().region(use.group)->release(use.frame); }
@@ -365,13 +367,13 @@ class AcceleratorBackend final : public DeviceBackend {
   static void quietly(Fn fn) {
     try {
       fn();
-    } catch (const std::exception&) {  // the step that caused it has told its caller
+    } catch (const std::exception&) {  // the step that caused it has already thrown
     }
   }
 
   bool isMine(const exe::WorkerProgram& worker) const { return worker.process == options_.stage_process; }
   void makeStreams(const exe::WorkerProgram& worker, c10::Device device);
-  // Results in all processes.
+  // Gives the results to all processes.
   void shareStep() {
     if (!shared_.isNeeded()) return;
     shared_.shareResults(std::exchange(bound_outputs_, {}));
@@ -421,30 +423,32 @@ class AcceleratorBackend final : public DeviceBackend {
   const exe::Executable& executable_;
   const DeviceOptions options_;
   const std::vector<c10::Device> devices_;  // by memory space
-  const c10::Device first_;                 // of those that are no host: has the random stream
+  const c10::Device first_;                 // the first device that is not the host; it has the random stream
   Places places_;
   WrittenMemory written_;
   std::vector<Hyper> hypers_;
   std::vector<WorkerStreams> streams_;                     // by worker
   std::vector<WorkerMoves> moves_;                         // by worker
-  std::vector<std::unique_ptr<OffChipWindow>> windows_;    // by worker; null: uses no off-chip memory on a device
+  std::vector<std::unique_ptr<OffChipWindow>> windows_;    // by worker; null: it uses no off-chip memory on a device
   std::vector<RandomPosition> random_;                     // by worker
   std::vector<Passage> passages_;                          // by worker
   std::vector<std::unique_ptr<PinnedMessages>> messages_;  // by worker; null: it does not work with other processes
-  std::vector<std::unique_ptr<DeviceMessages>> device_messages_;  // by worker; null: never from device to device
+  std::vector<std::unique_ptr<DeviceMessages>> device_messages_;  // by worker; null: it never hands over from device to
+                                                                  // device
   std::vector<c10::MempoolId_t> graph_pools_;                     // by worker; {0, 0}: nothing was captured
   GradientCount gradients_;
-  std::vector<at::Tensor> large_gradients_;  // by worker: of this step; undefined where nobody counts
+  std::vector<at::Tensor> large_gradients_;  // by worker, for this step; undefined if it does not count
   StepEvents events_;
   StepProfile profile_;
   Staging staging_;
-  StageShares shared_;                                  // with the processes that hold other stages
-  Agreement agreement_;                                 // with other processes
-  StepAgreement step_agreement_;                        // with those that hold other stages
-  std::vector<std::vector<at::Tensor>> bound_outputs_;  // of this step, where other processes get them
+  StageShares shared_;                                  // results and values shared with the processes that hold other
+                                                        // stages
+  Agreement agreement_;                                 // with the processes that hold other replicas
+  StepAgreement step_agreement_;                        // with the processes that hold other stages
+  std::vector<std::vector<at::Tensor>> bound_outputs_;  // bound in this step, if other processes get them
   RoundingPosition rounding_;
-  at::Generator start_;          // where the next step's micro-batch 0 starts
-  std::vector<Saved> restored_;  // what a failed step has to give back
+  at::Generator start_;          // start of the random numbers of the next step
+  std::vector<Saved> restored_;  // values to restore if a step fails
 };
 
 void AcceleratorBackend::makeStreams(const exe::WorkerProgram& worker, c10::Device device) {
@@ -463,13 +467,13 @@ void AcceleratorBackend::makeStreams(const exe::WorkerProgram& worker, c10::Devi
     for (const c10::Device other : devices_)
       if (isNew(other)) all.push_back(streams.others.emplace_back(*newStream(other)));
   messages_.back() = std::make_unique<PinnedMessages>(all);
-  // Which of these links do is known when the other ends have said where they are.
+  // The other ends decide which of these links really do, so a link gets the memory in any case.
   if (streams.own && worker.isLink() && !exe::addsUp(worker) && handover() == Handover::kDevice)
     device_messages_.back() = std::make_unique<DeviceMessages>(device);
 }
 
 void AcceleratorBackend::makeWindows() {
-  std::vector<char> works_at_home;  // links and the host take and give frames there
+  std::vector<char> works_at_home;  // their worker is a link or on the host, so they use frames where these are at home
   for (const exe::WorkerProgram& worker : executable_.workers)
     works_at_home.push_back(worker.isLink() || places_.at(worker.space).isHost());
   moves_ = planMoves(executable_, works_at_home);
@@ -482,14 +486,14 @@ void AcceleratorBackend::makeWindows() {
   }
 }
 
-// Copies bring pages of the file in after their release, too.
+// Copies can bring pages of the file into memory even after a frame's release.
 void AcceleratorBackend::releasePages() const {
   forEachRegionInFile([&](const Region& region, int32_t group) {
     for (int64_t frame = 0; frame < executable_.groups[group].frames; ++frame) region.release(frame);
   });
 }
 
-// Returns what a kernel threw after the last look at the streams.
+// Returns the error of a kernel that failed after the streams were last checked.
 std::optional<UserError> AcceleratorBackend::waitForWorkers() {
   std::optional<UserError> first;
   forEachStream([&](const c10::Stream& stream) {
@@ -512,14 +516,14 @@ at::Tensor AcceleratorBackend::counterOf(int32_t worker) const {
   return place.work([&] { return at::zeros({}, at::TensorOptions(at::kLong).device(place.device())); });
 }
 
-// The workers are done.
+// Requires: the workers are done.
 void AcceleratorBackend::countLargeGradients() {
   for (std::size_t i = 0; i < large_gradients_.size(); ++i)
     if (const at::Tensor& large = large_gradients_[i]; large.defined())
       gradients_.large += places_.ofWorker(static_cast<int32_t>(i)).work([&] { return large.item<int64_t>(); });
 }
 
-// Host memory, the home of off-chip groups too, is zeros by itself.
+// Host memory is zero from the start, and so are off-chip groups, whose home it is.
 void AcceleratorBackend::fillInitial() {
   for (std::size_t g = 0; g < executable_.groups.size(); ++g) {
     if (executable_.groups[g].kind != exe::GroupKind::kPersistent) continue;
@@ -537,8 +541,8 @@ void AcceleratorBackend::fillInitial() {
         if (places_.isHere(slot)) places_.ofSlot(slot).work([&] { tensorOf(slot).fill_(external.initial); });
 }
 
-// As on CPU devices: a step's last updates all run or none (StepEvents::requireNoError), so one update a step needs no
-// copy.
+// As on CPU devices, either all or none of a step's last updates run (StepEvents::requireNoError). So with one update a
+// step there is nothing to restore.
 void AcceleratorBackend::findRestored() {
   for (const exe::External& external : executable_.externals) {
     const bool updated = executable_.device_iterations > 1 &&
@@ -550,8 +554,8 @@ void AcceleratorBackend::findRestored() {
   }
 }
 
-// What torch's allocator took of the devices, which it keeps: not what it handed out. Devices out of torch's tree may
-// have one that does not count.
+// Memory that torch's allocator took from the devices and keeps, not the memory that it gave to tensors. Devices
+// outside torch's tree may have an allocator that does not count.
 Allocations AcceleratorBackend::allocations() const {
   Allocations all = Staging::pinnedAllocations();
   constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);

@@ -28,11 +28,12 @@ bool takesGenerator(const exe::Instruction& instruction) {
   return std::ranges::any_of(instruction.args, [](const Arg& arg) { return arg.kind == Arg::Kind::kGenerator; });
 }
 
-/// A copy between two memory spaces, which goes on by itself where a stream makes it. One from the host's memory to the
-/// host's memory passes a device on the stream where both are pinned; else the host copies, when the stream is as far.
+/// A copy between two memory spaces; if a stream makes it, the host continues at once. A copy from host memory to host
+/// memory passes through a device on the stream if both are pinned. Otherwise the host waits for the stream and copies
+/// itself.
 class LinkCopy final : public Call {
  public:
-  /// stream: that orders it with the copies of others; none: the host does.
+  /// stream: orders this copy with others; without one the host copies.
   LinkCopy(const exe::Instruction& instruction, const SlotTable& slots, const std::optional<c10::Stream>& stream,
            Passage& passage)
       : to_(slots.ref(idOf(instruction, 0))),
@@ -88,7 +89,8 @@ std::unique_ptr<Call> makeCall(const exe::Instruction& instruction, const SlotTa
   return draws_by_itself ? makeDefaultGeneratorCall(std::move(call), instruction) : std::move(call);
 }
 
-/// Of a worker: the calls for updates that are one call, by the last of their instructions; the others do nothing.
+/// For a worker: merges several updates into one call, which replaces the last of their instructions. The other
+/// instructions do nothing.
 class ListedUpdates {
  public:
   ListedUpdates(const exe::Executable& executable, const exe::WorkerProgram& worker) {
@@ -104,7 +106,7 @@ class ListedUpdates {
       }
     }
   }
-  /// Null: it is on its own.
+  /// The call of an instruction; null if it is not part of a merged call.
   std::unique_ptr<Call> makeCall(const exe::Instruction& instruction, const SlotTable& slots,
                                  std::vector<Hyper>& hypers) const {
     const auto found = of_.find(&instruction);
@@ -167,7 +169,7 @@ void StepEvents::requireNoError(int32_t micro_batch, const std::optional<c10::St
   if (checked_ != micro_batch && !error_) {
     try {
       if (stream) stream->synchronize();
-      // A wait on one device does not tell what a kernel of another one threw.
+      // Waiting for one device does not report what a kernel of another one threw.
       for (const Place& place : places_) place.wait();
     } catch (...) {
       error_ = std::current_exception();
@@ -208,7 +210,7 @@ AcceleratorDevice::AcceleratorDevice(const exe::Executable& executable, int32_t 
                if (isMessage(instruction) || isJoint(instruction)) return makeProcessCall(instruction, parts, others);
                if (program_.isLink() && !adds_up_)
                  return makeLinkCopy(executable, instruction, parts.slots, streams_, parts.passage);
-               if (!options.watch)  // who watches sees the updates one by one
+               if (!options.watch)  // a watcher sees the updates one by one
                  if (std::unique_ptr<Call> listed = updates.makeCall(instruction, parts.slots, hypers)) return listed;
                std::unique_ptr<Call> call = makeCall(instruction, parts.slots, hypers, gradients);
                if (!parts.large_gradients.defined() || !givesGradients(direction)) return call;
@@ -222,7 +224,7 @@ AcceleratorDevice::AcceleratorDevice(const exe::Executable& executable, int32_t 
     of_segment.resize(executable.micro_batches);
     of_segment[action.micro_batch] = &action;
   }
-  // Who watches or counts gradients sees each call; copies of links lie on two devices.
+  // A watcher, or a count of gradients, needs each call separately; copies of links involve two devices.
   const bool sees_calls = options.watch || parts.large_gradients.defined();
   if (options.device_graphs && !sees_calls && streams_.own && !program_.isLink() &&
       SegmentGraphs::isAvailable(parts.slots.device().type()))
@@ -244,8 +246,8 @@ void AcceleratorDevice::attach() {
   if (host_threads_ > 0) setIntraOpThreads(host_threads_);
 }
 
-// A link that fills the host's memory waits on the other device's stream. Who adds up sums of several devices has a
-// stream on each: the host waits.
+// A link that fills the host's memory waits on the other device's stream. A worker that adds up sums of several devices
+// has a stream on each, so the host waits.
 void AcceleratorDevice::awaitOthers(const exe::Action& action) {
   if (adds_up_) {
     for (const exe::Wait& wait : action.waits) events_.await(wait, std::nullopt);
@@ -260,7 +262,7 @@ void AcceleratorDevice::awaitOthers(const exe::Action& action) {
 }
 
 void AcceleratorDevice::run(const ActionContext& context) {
-  // The thread may be the caller's, inside autocast or a mode of its own.
+  // The thread may be the caller's, inside autocast or another mode.
   const c10::impl::ForceDispatchKeyGuard plain(c10::default_included_set, c10::default_excluded_set);
   const c10::InferenceMode no_autograd;
   const c10::AutoGradMode as_captured(executable_.training);
@@ -273,8 +275,8 @@ void AcceleratorDevice::run(const ActionContext& context) {
   if (!window_) {
     runCalls(context);
     if (const auto& stream = streams_.own ? streams_.own : streams_.source) events_.record(context.segment, *stream);
-    // As with a message through the host, the counter says that it is there, or has left. Work that is enqueued before
-    // could come before work that its message depends on, where the order of two streams is that of the host.
+    // As with a message through the host, the counter must mean that the message has arrived, or has left. Without this
+    // wait, work could be enqueued ahead of work that its message depends on, where the host alone orders two streams.
     if (waits_for_messages_) streams_.own->synchronize();
     return;
   }
@@ -285,7 +287,7 @@ void AcceleratorDevice::run(const ActionContext& context) {
 }
 
 void AcceleratorDevice::runCalls(const ActionContext& context) {
-  // Which of the two devices copies is torch's choice.
+  // Torch decides which of the two devices copies, so their streams meet before and after.
   if (met_[0]) meet(*met_[0], *streams_.own, *streams_.source);
   if (graphs_)
     graphs_->run(context);

@@ -28,23 +28,24 @@
 
 namespace abele::runtime {
 
-/// What the workers of a step tell each other's streams. A worker records before it adds to the runtime's counter, and
-/// another one looks after it has seen the counter: events need no lock. Workers without a stream record nothing: their
-/// work is done when the counter says so.
+/// Events between the streams of a step's workers. A worker records an event before it adds to the runtime's counter,
+/// and another one reads the event after it has seen the counter, so events need no lock. Workers without a stream
+/// record nothing, because their work is done when the counter says so.
 class StepEvents {
  public:
-  /// stage_process: as of Places; what workers of others do is known by their messages.
+  /// stage_process: as of Places; workers of other processes are known only by their messages.
   StepEvents(const exe::Executable& executable, int64_t stage_process, const Places& places, c10::DeviceType type);
   void begin();
-  /// Goes on when a segment was completed as often as the wait says in this step: the stream; without one, the host.
+  /// Waits until a segment has completed as often as the wait says in this step. The stream waits; without a stream,
+  /// the host.
   void await(const exe::Wait& wait, const std::optional<c10::Stream>& stream) const;
-  /// The worker has enqueued all of a segment once more.
+  /// Called when the worker has enqueued all of a segment once more.
   void record(int32_t segment, const c10::Stream& stream);
-  /// When a memory space is as the step begins.
+  /// The event after which a memory space is in its state at the start of the step.
   c10::Event& begun(int32_t space) { return begun_[static_cast<size_t>(space)]; }
 
-  /// The host waits for what an update depends on, once for each group of micro-batches: what a kernel of any device
-  /// threw until then stops every worker before it updates anything. Throws it. stream: the worker's, on which the
+  /// The host waits for all that an update depends on, once for each group of micro-batches. If a kernel of any device
+  /// has thrown by then, this throws it in every worker, before any update. stream: the worker's stream, on which the
   /// update's waits are enqueued.
   void requireNoError(int32_t micro_batch, const std::optional<c10::Stream>& stream);
 
@@ -53,24 +54,25 @@ class StepEvents {
   std::vector<char> is_here_;                       // by segment
   std::vector<c10::Event> begun_;                   // by space
   std::vector<std::vector<c10::Event>> completed_;  // by segment, in order
-  std::vector<size_t> counts_;                      // of this step; each by its segment's worker
+  std::vector<size_t> counts_;                      // for this step; each count is moved by its segment's worker
   std::mutex mutex_;
-  int32_t checked_ = -1;  // guarded by mutex_, like the next: the micro-batch that was waited for last
+  int32_t checked_ = -1;  // the micro-batch that was waited for last; guarded by mutex_, like the next member
   std::exception_ptr error_;
 };
 
-/// Where a worker enqueues: on its device, and, a link, on the device that it brings values from. None on the host.
-/// others: of one that adds up sums with other processes, on the further devices of its process.
+/// The streams on which a worker enqueues: `own` on its device, and for a link, `source` on the device that it brings
+/// values from. Neither on the host. others: for a worker that adds up sums with other processes, streams on the
+/// further devices of its process.
 struct WorkerStreams {
   std::optional<c10::Stream> own, source;
   std::vector<c10::Stream> others = {};
 };
 
-/// Memory of a device that copies between two frames of the host's memory go through, one after the other, so that
-/// streams make them. As large as the largest of them.
+/// Device memory that copies between two frames of host memory pass through one after the other, so that streams can
+/// make them. As large as the largest frame.
 class Passage {
  public:
-  /// On the current stream of the device, as all that uses it. Its contents last until the next call.
+  /// Uses the device's current stream, as all users of it do. The contents last until the next call.
   at::Tensor tensor(const Type& type, c10::Device device);
   int64_t bytes() const { return memory_.defined() ? static_cast<int64_t>(memory_.nbytes()) : 0; }
 
@@ -78,26 +80,26 @@ class Passage {
   at::Tensor memory_;
 };
 
-/// What a worker has of its own beside its calls; all of it stays with the backend.
+/// The parts of a worker other than its calls; the backend owns them.
 struct WorkerParts {
   const SlotTable& slots;
-  OffChipWindow* window;  // where it uses off-chip memory on the device; null: nowhere
+  OffChipWindow* window;  // if it uses off-chip memory on the device; otherwise null
   RandomPosition& random;
   WorkerStreams streams;
-  at::Tensor large_gradients;  // where it counts for automatic loss scaling; undefined: nowhere
+  at::Tensor large_gradients;  // if it counts for automatic loss scaling; otherwise undefined
   Passage& passage;
   c10::MempoolId_t& graph_pool;
-  PinnedMessages* messages;  // of one that works with other processes; null for others
-  MessageMemory* on_device;  // of a link that may hand over from device to device; null for others
+  PinnedMessages* messages;  // if it works with other processes; otherwise null
+  MessageMemory* on_device;  // for a link that may hand over from device to device; otherwise null
 };
 
-/// What the workers that work with other processes share.
+/// Shared by the workers that work with other processes.
 struct OtherProcesses {
   const StageShares& shares;
   Agreement& agreement;
 };
 
-/// Everything it refers to outlives it.
+/// All that it refers to outlives it.
 class AcceleratorDevice final : public Device {
  public:
   AcceleratorDevice(const exe::Executable& executable, int32_t worker, const WorkerParts& parts,
@@ -115,20 +117,20 @@ class AcceleratorDevice final : public Device {
   const exe::Executable& executable_;
   const exe::WorkerProgram& program_;
   int32_t worker_;
-  int64_t process_;  // as of Executable::globalMicroBatch
-  bool adds_up_;     // sums, with other processes
+  int64_t process_;  // as in Executable::globalMicroBatch
+  bool adds_up_;     // with other processes
   StepEvents& events_;
   Staging& staging_;
   WorkerStreams streams_;
   OffChipWindow* window_;
   int32_t space_;
-  bool waits_for_messages_;           // that go from device to device
-  int host_threads_;                  // of a worker on the host; 0: it is on a device
-  std::optional<c10::Event> met_[2];  // of a link between two devices: its streams meet before and behind its copies
+  bool waits_for_messages_;           // messages that go from device to device
+  int host_threads_;                  // for a worker on the host; 0: it is on a device
+  std::optional<c10::Event> met_[2];  // for a link between two devices: its streams meet before and after its copies
   std::vector<std::vector<const exe::Action*>>
-      actions_;  // by segment and micro-batch; those of other workers are empty
+      actions_;  // by segment and micro-batch; segments of other workers have none
   WorkerCalls calls_;
-  std::optional<SegmentGraphs> graphs_;  // of calls_
+  std::optional<SegmentGraphs> graphs_;  // graphs of calls_
 };
 
 }  // namespace abele::runtime

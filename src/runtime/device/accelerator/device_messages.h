@@ -1,4 +1,4 @@
-// Messages to other processes that never see the host's memory. Used by the backend.
+// Messages to other processes that never pass through the host's memory. Used by the backend.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace abele::runtime {
 
-/// Values of a device are messages themselves. Everything is in the order of the device's current stream, which is the
-/// worker's while its calls run: copies, and the messages of DeviceLinks.
+/// Sends and receives values in a device's memory as they are. Copies, and the messages of DeviceLinks, are enqueued on
+/// the device's current stream, which is the worker's while its calls run.
 class DeviceMessages final : public MessageMemory {
  public:
   explicit DeviceMessages(c10::Device device) : device_(device) {}

@@ -11,7 +11,7 @@ namespace {
 
 using Ranges = std::vector<ByteRange>;
 
-constexpr int64_t kAlignment = 64;  // the plan gives frames of accelerators more (PlanOptions::alignment)
+constexpr int64_t kAlignment = 64;  // the plan aligns frames of accelerators further (PlanOptions::alignment)
 
 void sortAndJoin(Ranges& ranges) {
   std::ranges::sort(ranges, {}, &ByteRange::begin);
@@ -31,12 +31,12 @@ bool contains(const Ranges& all, const Ranges& some) {
   });
 }
 
-/// What the instructions of a segment touch of an off-chip group.
+/// The bytes of an off-chip group that the instructions of a segment touch.
 struct Touched {
   Ranges all, written;
 };
 
-/// Bytes between two slots that belong to no slot at all are copied with them, so that copies are few.
+/// Bytes between two slots that no slot uses are copied along, so that there are fewer copies.
 class GroupTouches {
  public:
   explicit GroupTouches(const exe::Executable& executable) : executable_(executable), slots_(executable.groups.size()) {
@@ -97,10 +97,10 @@ struct Use {
   bool writes() const { return !touched->written.empty(); }
 };
 
-/// By worker: how many of its actions come before something, whatever the timing.
+/// By worker: how many of its actions surely come before something, whatever the timing.
 using Known = std::vector<int32_t>;
 
-/// By worker and action: what comes before it.
+/// By worker and action: what surely comes before it.
 std::vector<std::vector<Known>> orderOf(const exe::Executable& executable) {
   const std::size_t num_workers = executable.workers.size();
   std::vector<std::vector<Known>> before(num_workers), done(executable.segments.size());
@@ -129,15 +129,15 @@ std::vector<std::vector<Known>> orderOf(const exe::Executable& executable) {
   return before;
 }
 
-/// Frames that are on the device at once get places that do not overlap: the largest first, each at the lowest offset.
+/// Places frames that are on the device at the same time without overlap: the largest first, each at the lowest offset.
 class Window {
  public:
-  /// Of times first..last. Returns: which one it is.
+  /// Adds a frame that stays from time first to last. Returns its index.
   std::size_t add(int64_t bytes, int64_t first, int64_t last) {
     stays_.push_back({(bytes + kAlignment - 1) / kAlignment * kAlignment, first, last, 0});
     return stays_.size() - 1;
   }
-  /// Returns the bytes of all.
+  /// Returns the bytes of all frames.
   int64_t place() {
     std::vector<std::size_t> order(stays_.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -168,12 +168,13 @@ class Window {
   std::vector<Stay> stays_;
 };
 
-/// The last stores of pieces of memory.
+/// The last action that stored each piece of memory.
 class LastStores {
  public:
   void note(const ByteRange& range, int32_t action) {
     std::erase_if(stores_, [&](const Store& store) {
-      return range.begin <= store.range.begin && store.range.end <= range.end;  // stores follow each other
+      return range.begin <= store.range.begin && store.range.end <= range.end;  // stores run one after the other, so
+                                                                                // the later one covers the earlier
     });
     stores_.push_back({range, action});
   }
@@ -192,7 +193,7 @@ class LastStores {
   std::vector<Store> stores_;
 };
 
-/// Says which stores of the worker fetches and actions wait for.
+/// Finds the stores of the worker that fetches and actions must wait for.
 class StoreOrder {
  public:
   explicit StoreOrder(const exe::Executable& executable) : executable_(executable) {}
@@ -273,7 +274,7 @@ class MovePlanner {
  private:
   using Frame = std::pair<int32_t, int32_t>;
   using List = std::vector<Move> ActionMoves::*;
-  /// A move that waits for its place in the window.
+  /// A move that has no offset in the window yet.
   struct Pending {
     std::size_t action;
     List list;
@@ -358,7 +359,7 @@ class MovePlanner {
     }
   }
 
-  /// Actions of others that write the frame and are known to come before an action of this worker.
+  /// The number of actions of other workers that write the frame and surely come before an action of this worker.
   int64_t writesBefore(const Use& use, std::size_t action, const std::vector<Use>& all) const {
     const Known& known = before_[use.worker][action];
     return std::ranges::count_if(all, [&](const Use& other) {
@@ -366,7 +367,7 @@ class MovePlanner {
     });
   }
 
-  // What a stage keeps belongs to one micro-batch: nobody reads what the frame held for an earlier one.
+  // A stash belongs to one micro-batch, so values of an earlier one are never read.
   bool isOfMicroBatch(const Frame& frame) const {
     return executable_.groups[frame.first].kind == exe::GroupKind::kStash;
   }
@@ -377,7 +378,7 @@ class MovePlanner {
       return other.micro_batch == use.micro_batch && other.action < known[other.worker];
     });
   }
-  // Does anybody need what `use` wrote once the worker's action `last` is over?
+  // Whether an action needs what `use` wrote, after the worker's action `last` is over.
   bool isNeededBehind(const Frame& frame, const Use& use, const Use& last, const std::vector<Use>& all) const {
     if (!isOfMicroBatch(frame)) return true;
     return std::ranges::any_of(all, [&](const Use& other) {
@@ -393,7 +394,7 @@ class MovePlanner {
   std::vector<std::vector<Known>> before_;
   int32_t worker_ = 0;
   WorkerMoves moves_;
-  std::vector<char> awaits_stores_;  // by action: of all that come before it
+  std::vector<char> awaits_stores_;  // by action: whether it waits for all earlier stores
   Window window_;
   std::vector<Pending> pending_;
 };

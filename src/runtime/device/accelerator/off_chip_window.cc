@@ -93,7 +93,7 @@ const c10::Stream& OffChipWindow::after(std::size_t action, const c10::Stream& c
   const ActionMoves& moves = moves_.actions[action];
   const Copies& copies = actions_[action];
   if (moves.stores_for_others) last_store_ = static_cast<int32_t>(action);
-  // Who waits for this action relies on the ones before it, too.
+  // A worker that waits for this action relies on the earlier ones too, so their stores must be over.
   const bool is_complete_behind_copies = last_store_ != kNoStores;
   if (moves.leaves) follow(compute, incoming_);
   if (!copies.stores.empty() || is_complete_behind_copies) follow(compute, outgoing_);

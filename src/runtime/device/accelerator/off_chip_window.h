@@ -1,5 +1,5 @@
-// Off-chip memory of a worker on an accelerator: the host's memory is its home, and frames come to the device while
-// actions use them.
+// Off-chip memory of a worker on an accelerator. Its home is the host's memory; frames come to the device while actions
+// use them.
 #pragma once
 
 #include <cstddef>
@@ -18,37 +18,37 @@
 
 namespace abele::runtime {
 
-/// Device memory for the frames that the worker's actions use, a stream that copies them there ahead of the actions,
-/// and one that copies them back behind them. Everything it refers to outlives it. Threads: the worker's; bytes() any.
+/// Device memory for the frames that the worker's actions use. One stream copies frames there ahead of the actions, and
+/// another copies them back afterwards. All that it refers to outlives it. Threads: the worker's; bytes() any.
 class OffChipWindow {
  public:
   /// Throws E0603.
   OffChipWindow(const WorkerMoves& moves, const Places& places, int32_t space);
 
-  /// What the worker's calls see.
+  /// The slots as the worker's calls see them.
   SlotTable& slots() const { return *slots_; }
   int64_t bytes() const { return memory_.bytes(); }
   const c10::Stream& incoming() const { return incoming_; }
   const c10::Stream& outgoing() const { return outgoing_; }
 
-  /// What is enqueued on `compute` next sees the frames of the worker's action, and those of the next one are on their
-  /// way. Requires: compute waits for what the action waits for.
+  /// Work that is enqueued on `compute` next sees the frames of this action; frames of the next action begin to move.
+  /// Requires: compute waits for all that the action waits for.
   void before(std::size_t action, const c10::Stream& compute);
-  /// The action is enqueued. Returns the stream on which it is complete for other workers.
+  /// Called once the action is enqueued. Returns the stream on which the action is complete for other workers.
   const c10::Stream& after(std::size_t action, const c10::Stream& compute);
 
  private:
   struct Copy {
     at::Tensor to, from;
-    int32_t behind = kNoStores;  // as Move
+    int32_t behind = kNoStores;  // as in Move
   };
-  /// Around an action; as ActionMoves.
+  /// The copies around an action, as in ActionMoves.
   struct Copies {
     std::vector<Copy> fetches, next_fetches, stores;
   };
   std::vector<Copy> copiesOf(const std::vector<Move>& moves, const SlotTable& home, bool to_device) const;
   void fetch(const std::vector<Copy>& copies);
-  /// The copies go on when all that is enqueued on `compute` is over.
+  /// Lets the copies wait for all work enqueued on `compute`.
   void follow(const c10::Stream& compute, const c10::Stream& copies);
 
   const WorkerMoves& moves_;
@@ -58,11 +58,11 @@ class OffChipWindow {
   std::unique_ptr<SlotTable> slots_;
   std::vector<Copies> actions_;
   c10::Event computed_, arrived_;
-  std::vector<c10::Event> ready_;   // of the frames of even and of odd actions
+  std::vector<c10::Event> ready_;   // for the frames of even and of odd actions
   std::vector<c10::Event> stored_;  // by action
-  std::vector<char> is_awaited_;    // by action: somebody waits for its stores
-  // Actions of this step: whose stores incoming_ and compute follow; whose stores others need, while compute does not
-  // follow them.
+  std::vector<char> is_awaited_;    // by action: whether anything waits for its stores
+  // Actions of this step. The stores that incoming_ and compute already wait for; and the last stores that other
+  // workers need while compute does not wait for them.
   int32_t followed_by_fetches_ = kNoStores, followed_by_compute_ = kNoStores, last_store_ = kNoStores;
 };
 

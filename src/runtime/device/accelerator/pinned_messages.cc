@@ -19,7 +19,7 @@ at::Tensor PinnedMessages::room(int64_t bytes) {
 
 void PinnedMessages::copy(const at::Tensor& to, const at::Tensor& from) {
   if (to.is_cpu() && from.is_cpu()) {
-    // A device may be filling the one, or reading the other.
+    // A device may still be filling `from` or reading `to`.
     for (auto& [device, way] : ways_) way.stream.synchronize();
     copyInto(to, from);
     return;

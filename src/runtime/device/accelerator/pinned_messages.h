@@ -1,4 +1,4 @@
-// Messages to other processes on their way through pinned memory. Used by the backend.
+// Messages to other processes that pass through pinned memory. Used by the backend.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,11 @@
 
 namespace abele::runtime {
 
-/// Values of devices leave and enter on streams of one worker, one for each device, while everybody computes.
+/// Copies values between devices and pinned memory on streams of one worker, one for each device, while the devices
+/// compute.
 class PinnedMessages final : public MessageMemory {
  public:
-  /// streams: of different devices; none: all values are in the host's memory.
+  /// streams: on different devices; without any, all values are in the host's memory.
   explicit PinnedMessages(const std::vector<c10::Stream>& streams);
 
   bool isApart() const override { return true; }
@@ -28,7 +29,7 @@ class PinnedMessages final : public MessageMemory {
   struct Way {
     explicit Way(const c10::Stream& on) : stream(on), copied(on.device_type()) {}
     c10::Stream stream;
-    c10::Event copied;  // the last of them
+    c10::Event copied;  // after the last copy
   };
   std::map<c10::DeviceIndex, Way> ways_;
 };

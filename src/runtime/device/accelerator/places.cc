@@ -20,7 +20,7 @@ std::optional<c10::Stream> newStream(c10::Device device) {
 
 namespace {
 
-/// Null where the device has none: its copies then wait for the host's part.
+/// Null if the device has no pinned memory; the host then takes part in its copies.
 c10::Allocator* pinnedMemory(const std::vector<c10::Device>& devices) {
   const c10::Device device = *std::ranges::find_if_not(devices, &c10::Device::is_cpu);
   try {

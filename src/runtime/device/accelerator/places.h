@@ -1,4 +1,4 @@
-// Where the memory spaces of an executable are. Used by the backend and staging.cc.
+// The device of each memory space of an executable. Used by the backend and staging.cc.
 #pragma once
 
 #include <cstdint>
@@ -18,39 +18,39 @@
 
 namespace abele::runtime {
 
-/// A stream of the device; none on the host.
+/// A new stream of the device; nothing for the host.
 std::optional<c10::Stream> newStream(c10::Device device);
 
-/// A memory space: a device, what lies there, and the stream of what comes and goes between steps. On the host there is
-/// no stream: all is done when a call returns. Threads: the caller's of the backend.
+/// A memory space: its device, the memory there, and a stream for copies between steps. The host has no stream; its
+/// copies are done when a call returns. Threads: the caller's of the backend.
 class Place {
  public:
-  /// pinned: where memory of the host that devices copy from and to comes from; may be null.
+  /// pinned: allocates host memory that devices copy from and to; may be null.
   Place(const exe::Executable& executable, int64_t stage_process, int32_t space, c10::Device device,
         c10::Allocator* pinned);
 
   c10::Device device() const { return device_; }
   bool isHost() const { return device_.is_cpu(); }
-  /// Off-chip groups are seen where they are at home, in the host's memory.
+  /// Off-chip groups are seen at their home, in the host's memory.
   SlotTable& slots() const { return *slots_; }
   const std::optional<c10::Stream>& copies() const { return copies_; }
-  /// A table of a worker here, which outlives the last call of bindOutput().
+  /// Adds a table of a worker in this space, which outlives the last call of bindOutput().
   void addTable(SlotTable& table) { of_workers_.push_back(&table); }
-  /// SlotTable::bindOutput() for all tables here.
+  /// Calls SlotTable::bindOutput() for all tables in this space.
   void bindOutput(int32_t slot, int64_t frame, const at::Tensor& tensor) const;
 
-  /// Enqueues on the stream.
+  /// Calls fn with the stream as the current one, so that it enqueues there.
   template <class Fn>
   auto work(Fn fn) const {
     const c10::InferenceMode no_autograd;
     const c10::OptionalStreamGuard on_copies(copies_);
     return fn();
   }
-  /// Throws what a kernel of the device threw.
+  /// Waits for the stream. Throws what a kernel of the device threw.
   void wait() const {
     if (copies_) copies_->synchronize();
   }
-  /// A tensor of the caller's on a device: what is enqueued here next waits for the stream that he works on.
+  /// For a caller's tensor on a device: work that is enqueued here next waits for the stream that the caller uses.
   void waitForCaller(const at::Tensor& tensor) const;
 
  private:
@@ -60,12 +60,12 @@ class Place {
   std::vector<SlotTable*> of_workers_;
 };
 
-/// All memory spaces of an executable, and the home of off-chip groups; each sees the memory of the others, which its
-/// links read.
+/// All memory spaces of an executable, and the home of off-chip groups. Each space sees the memory of the others,
+/// because links read it.
 class Places {
  public:
-  /// devices: by memory space; spaces beyond begin them again. stage_process: which of Executable::stage_processes this
-  /// is; nothing lies in the spaces of others. Throws E0603, E0605.
+  /// devices: by memory space, repeated for further spaces. stage_process: the index of this process in
+  /// Executable::stage_processes; spaces of other processes have no memory here. Throws E0603, E0605.
   Places(const exe::Executable& executable, int64_t stage_process, const std::vector<c10::Device>& devices,
          const OffChipStorage& off_chip);
 
@@ -87,7 +87,7 @@ class Places {
   std::vector<Place>::const_iterator end() const { return places_.end(); }
 
  private:
-  // Numbers that the host computes with live in its memory.
+  // Moves numbers that the host computes with into its memory.
   void placeNumbers();
 
   const exe::Executable& executable_;

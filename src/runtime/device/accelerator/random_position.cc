@@ -11,7 +11,7 @@
 namespace abele::runtime {
 namespace {
 
-// One at a time puts the default generator of a device somewhere, and back.
+// Only one thread at a time may move the default generator of a device.
 std::mutex& defaultMutex() {
   static std::mutex mutex;
   return mutex;
@@ -29,9 +29,10 @@ void put(at::Generator generator, uint64_t seed, uint64_t offset) {
   generator.set_offset(offset);
 }
 
-// When the last replay of a device that drew is over. With the lock held.
+// The event after the last replay on a device that drew numbers. Requires: the lock is held.
 c10::Event& lastDraws(c10::Device device) {
-  static auto* const events = new std::map<c10::DeviceIndex, c10::Event>;  // outlives the devices' own objects
+  static auto* const events = new std::map<c10::DeviceIndex, c10::Event>;  // never destroyed: it may outlive the
+                                                                           // devices' own objects
   return events->try_emplace(device.index(), device.type()).first->second;
 }
 
@@ -59,7 +60,7 @@ class DefaultGeneratorCall final : public Call {
 
  private:
   std::unique_ptr<Call> call_;
-  exe::Instruction draws_;  // only what says what it draws
+  exe::Instruction draws_;  // only the fields that describe its draws
 };
 
 }  // namespace

@@ -14,14 +14,14 @@
 
 namespace abele::runtime {
 
-/// Of the host: one that nothing draws from.
+/// A generator of the device; for the host, one that nothing draws from.
 at::Generator newGenerator(c10::Device device);
 
-/// A worker's generator. Positions count offsets since the step began, so that it goes to any of them at once.
+/// A worker's generator. A position is the offset since the step began, so the generator can jump to any of them.
 class RandomPosition final : public RandomSource {
  public:
   explicit RandomPosition(c10::Device device);
-  /// The step draws from `start` on.
+  /// Lets the step draw from `start` on.
   void begin(const at::Generator& start);
   const at::Generator& draw(const RandomPlace& place) override;
   const at::Generator& generator() const override { return lent_.defined() ? lent_ : generator_; }
@@ -30,13 +30,13 @@ class RandomPosition final : public RandomSource {
   friend class LentDefault;
   at::Generator generator_;
   uint64_t start_ = 0;
-  at::Generator lent_;  // in place of ours, while it is lent
+  at::Generator lent_;  // used instead of ours while it is lent
 };
 
-/// While it lives, the default generator of the worker's device stands at a place of the step, and the worker draws
-/// from it, wherever its operators say that they are: graphs of devices know no other generator. Then it stands where
-/// it was. Nobody else of ours uses a default generator meanwhile. stream: where a graph that draws is replayed;
-/// replays of one device that draw follow each other. Threads: all workers and devices.
+/// While it lives, the default generator of the worker's device is at a given place of the step, and the worker draws
+/// from it at every place that its operators ask for. Graphs of devices can use no other generator. Afterwards the
+/// default generator is where it was. No other code of ours uses a default generator meanwhile. stream: replays a graph
+/// that draws; such replays on one device run one after the other. Threads: all workers and devices.
 class LentDefault {
  public:
   LentDefault(RandomPosition& random, const RandomPlace& place, const std::optional<c10::Stream>& stream);
@@ -51,8 +51,8 @@ class LentDefault {
   uint64_t seed_ = 0, offset_ = 0;
 };
 
-/// An operator without an argument for a generator draws from the device's default one: while it is enqueued, that one
-/// stands where the operator's place is. Threads: all workers and devices.
+/// For an operator without a generator argument, which draws from the device's default generator. While the call is
+/// enqueued, the default generator is at the operator's place. Threads: all workers and devices.
 std::unique_ptr<Call> makeDefaultGeneratorCall(std::unique_ptr<Call> call, const exe::Instruction& instruction);
 
 }  // namespace abele::runtime

@@ -12,7 +12,7 @@
 #include "exe/instruction_slots.h"
 #include "runtime/device/aten/own_call.h"
 
-// Torch has it since 2.13; before, graphs are those that somebody lent.
+// Torch has the class since 2.13; before that, graphs come from a lent maker.
 #if __has_include(<ATen/accelerator/Graph.h>)
 #include <ATen/accelerator/Graph.h>
 #define ABELE_TORCH_HAS_GRAPHS 1
@@ -58,7 +58,7 @@ bool SegmentGraphs::isAvailable(c10::DeviceType type) {
 
 namespace {
 
-// A graph of one call saves nothing.
+// A graph of one call saves no time.
 constexpr std::size_t kFewest = 2;
 
 template <class Fn>
@@ -67,7 +67,7 @@ void forEachSlot(const exe::Instruction& instruction, const Fn& fn) {
   exe::forEachResult(instruction, fn);
 }
 
-// Those whose calls look at nothing but tensors, and at what a Choice has.
+// Instructions whose calls depend only on tensors and on what a Choice contains.
 bool isOfDeviceAlone(OwnOp op) {
   switch (op) {
     case OwnOp::kCopy:
@@ -86,7 +86,7 @@ uint64_t addressOf(const at::Tensor& tensor) {
   return tensor.defined() ? reinterpret_cast<uint64_t>(tensor.const_data_ptr()) : 0;
 }
 
-/// Older torch does not count pools.
+/// Older torch does not count the bytes of pools.
 template <class Stats>
 int64_t bytesOfPool(const Stats& stats, c10::MempoolId_t pool) {
   if constexpr (requires { stats.reserved_bytes_by_private_pools; }) {
@@ -118,7 +118,7 @@ SegmentGraphs::SegmentGraphs(const exe::Executable& executable, int32_t worker, 
   for (const exe::Action& action : executable.workers[worker].actions) {
     const exe::Segment& segment = executable.segments[action.segment];
     Captures& captures = segments_[action.segment];
-    // Updates take numbers of the host.
+    // Updates read numbers of the host.
     if (!captures.pieces.empty() || segment.direction == exe::Direction::kUpdate) continue;
     findSlots(segment, captures);
     for (const exe::Instruction& instruction : segment.instructions)
@@ -160,7 +160,8 @@ bool SegmentGraphs::canBeCaptured(const exe::Instruction& instruction) const {
   return is_on_device;
 }
 
-// A graph's kernels draw one after the other from one place on: where the next draw is elsewhere, another graph begins.
+// The kernels of a graph draw one after the other from one place on. If the next draw is elsewhere, another graph
+// begins.
 void SegmentGraphs::cut(const exe::Segment& segment, Captures& captures) const {
   captures.pieces.clear();
   captures.taken.clear();
@@ -191,7 +192,7 @@ SegmentGraphs::Choice SegmentGraphs::choiceOf(const Captures& captures, const Ac
     choice.push_back(addressOf(slots_.tensor(slot, frames[executable_.slots[slot].group])));
   for (const int32_t slot : captures.inputs)
     choice.push_back(addressOf(slots_.tensor(slot, frames[executable_.slots[slot].group])));
-  // Results that add up look at the micro-batch before, too.
+  // Results that are added up also read the result of the micro-batch before.
   for (const int32_t slot : captures.outputs)
     for (int32_t frame = std::max(context.micro_batch - 1, 0); frame <= context.micro_batch; ++frame)
       choice.push_back(addressOf(slots_.tensor(slot, frame)));
@@ -205,7 +206,7 @@ void SegmentGraphs::runCalls(int32_t segment, std::size_t begin, std::size_t end
 void SegmentGraphs::run(const ActionContext& context) {
   Captures& captures = segments_[context.segment];
   const bool has_graphs = std::ranges::any_of(captures.pieces, &Piece::is_captured);
-  // Who profiles sees the operators one by one.
+  // A profiler has to see the operators one by one.
   if (!has_graphs || profile_.isOn()) return calls_.run(context, process_, [](std::size_t, CallState&) {});
   calls_.place(context, process_);
   const std::size_t count = executable_.segments[context.segment].instructions.size();
@@ -228,7 +229,7 @@ void SegmentGraphs::run(const ActionContext& context) {
 }
 
 void SegmentGraphs::replay(DeviceGraph& graph, const Piece& piece) const {
-  std::optional<LentDefault> lent;  // a graph that draws nothing leaves these numbers alone
+  std::optional<LentDefault> lent;  // unset for a graph that draws nothing, which leaves the generator alone
   if (piece.first_draw) lent.emplace(random_, calls_.state().placeOf(*piece.first_draw), stream_);
   graph.replay();
 }
@@ -244,14 +245,15 @@ bool SegmentGraphs::usesHost(const exe::Instruction& instruction) const {
 }
 
 std::unique_ptr<DeviceGraph> SegmentGraphs::capture(int32_t segment, const Piece& piece) {
-  // The first run showed what kernels leave on the host, and others read there.
+  // Only the first run showed which results kernels leave on the host, where other kernels read them.
   for (std::size_t i = piece.begin; i < piece.end; ++i)
     if (usesHost(executable_.segments[segment].instructions[i])) {
       giveUp(segment, i, i + 1, "it has a tensor on the host");
       return nullptr;
     }
-  // Also where nothing draws: torch knows one capture of a device's default generator at a time, and while there is one
-  // nobody else draws from it. The stream, because a capture begins by writing the numbers that all graphs start from.
+  // Needed even if nothing draws: torch allows one capture of a device's default generator at a time, and other draws
+  // are not allowed meanwhile. The stream is needed because a capture begins by writing the numbers that all graphs
+  // start from.
   const LentDefault lent(random_, piece.first_draw ? calls_.state().placeOf(*piece.first_draw) : RandomPlace(),
                          stream_);
   std::unique_ptr<DeviceGraph> graph = newGraph(stream_.device_type());

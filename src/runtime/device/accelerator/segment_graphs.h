@@ -1,4 +1,4 @@
-// What a worker enqueues, captured as graphs of the device and replayed.
+// Captures a worker's enqueued work as graphs of the device, and replays them.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,11 @@
 
 namespace abele::runtime {
 
-/// Runs segments whose calls enqueue work on one stream. What the calls do depends on few things beside the contents of
-/// memory: the frames of the segment's groups, where its inputs and results are, where off-chip frames are on the
-/// device, whether a sum begins. For each choice
-/// of them the calls run the first time; the second time they are captured, and from then on replayed. Calls that the
-/// host takes part in, and all that a capture stumbles over, run each time. Everything it refers to outlives it. pool:
-/// of the worker; none yet ({0, 0}) until something was captured.
+/// Runs segments whose calls enqueue work on one stream. Apart from the contents of memory, the calls depend on few
+/// things: the frames of the segment's groups, the places of its inputs and results, the places of off-chip frames on
+/// the device, and whether a sum begins. For each choice of these, the first run makes the calls, the second captures
+/// them, and later runs replay the graph. Calls in which the host takes part, and calls that cannot be captured, run
+/// each time. All that it refers to outlives it. pool: the worker's; {0, 0} until something was captured.
 /// Threads: the worker's.
 class SegmentGraphs {
  public:
@@ -34,30 +33,30 @@ class SegmentGraphs {
                 WorkerCalls& calls, RandomPosition& random, const c10::Stream& stream, const StepProfile& profile,
                 c10::MempoolId_t& pool);
   ~SegmentGraphs();
-  /// Has the device graphs, and torch or somebody who lends them a way to them?
+  /// Whether the device has graphs, and torch or a lent maker can make them.
   static bool isAvailable(c10::DeviceType type);
-  /// Device memory that a pool holds by now; 0 where torch's allocator does not tell.
+  /// Device memory that a pool holds now; 0 if torch's allocator does not report it.
   static int64_t poolBytes(c10::Device device, c10::MempoolId_t pool);
 
   /// Requires: the stream is the current one. Throws what the calls throw.
   void run(const ActionContext& context);
 
  private:
-  /// Calls [begin, end) that are captured together, or none of which is.
+  /// Calls [begin, end) that are all captured together, or all run.
   struct Piece {
     std::size_t begin = 0, end = 0;
     bool is_captured = false;
     const exe::Instruction* first_draw = nullptr;
   };
-  /// What the calls depend on, as numbers.
+  /// The facts that the calls depend on, as numbers.
   using Choice = std::vector<uint64_t>;
   struct Taken {
     bool has_run = false;
     std::vector<std::unique_ptr<DeviceGraph>> graphs;  // by piece
   };
   struct Captures {
-    std::vector<int32_t> groups, inputs, outputs;  // groups, and slots of the caller's, that the calls name
-    std::vector<int32_t> off_chip;                 // of each off-chip group, a slot that they name
+    std::vector<int32_t> groups, inputs, outputs;  // groups, and slots of the caller's tensors, that the calls name
+    std::vector<int32_t> off_chip;                 // one slot of each off-chip group that they name
     std::vector<char> runs_each_time;              // by call
     std::vector<Piece> pieces;
     std::map<Choice, Taken> taken;
@@ -70,7 +69,7 @@ class SegmentGraphs {
   Choice choiceOf(const Captures& captures, const ActionContext& context) const;
   void runCalls(int32_t segment, std::size_t begin, std::size_t end);
   void replay(DeviceGraph& graph, const Piece& piece) const;
-  /// Null: it cannot be captured, and is cut otherwise from now on.
+  /// Null: the piece cannot be captured, and the segment has been cut in another way.
   std::unique_ptr<DeviceGraph> capture(int32_t segment, const Piece& piece);
   void giveUp(int32_t segment, std::size_t begin, std::size_t end, const std::string& why);
 
@@ -81,8 +80,9 @@ class SegmentGraphs {
   RandomPosition& random_;
   const c10::Stream stream_;
   const StepProfile& profile_;
-  c10::MempoolId_t& pool_;          // of what kernels allocate: one for all graphs, which follow each other
-  std::vector<Captures> segments_;  // by segment; without pieces for those that are not replayed
+  c10::MempoolId_t& pool_;          // for memory that kernels allocate; all graphs share it, because they run one after
+                                    // the other
+  std::vector<Captures> segments_;  // by segment; no pieces for segments that are not replayed
 };
 
 }  // namespace abele::runtime

@@ -26,12 +26,13 @@ at::Tensor pinnedLike(const Type& type) {
                            at::TensorOptions(scalarType(type.dtype)).device(at::kCPU).pinned_memory(true));
 }
 
-/// All elements of the memory that a tensor of this type lies in: those of an expanded one share some.
+/// All elements of the memory that a tensor of this type covers; elements of an expanded tensor share memory.
 at::Tensor flat(const at::Tensor& tensor, const Type& type) {
   return tensor.as_strided({type.extent()}, {1}, tensor.storage_offset());
 }
 
-// Between tensors of the host, by this thread alone: torch would wake others, which spin beside it for longer.
+// Copies between tensors of the host on this thread only. Torch would wake other threads, which then spin for longer
+// than the copy takes.
 void copyOnHost(const at::Tensor& to, const at::Tensor& from, const Type& type) {
   if (isLaidOutAs(from, type) && from.scalar_type() == to.scalar_type())
     std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), static_cast<std::size_t>(type.extentBytes()));
@@ -63,7 +64,7 @@ Staging::Staging(const exe::Executable& executable, int64_t stage_process, const
 
 Allocations Staging::pinnedAllocations() { return {pinned_count, pinned_bytes}; }
 
-// An argument has a group of its own: whatever names a slot of it reads the argument.
+// An argument has a group of its own, so every instruction that names a slot of the group reads the argument.
 void Staging::findUses(int64_t stage_process) {
   std::vector<std::vector<std::size_t>> inputs(executable_.groups.size()), outputs(executable_.groups.size());
   for (std::size_t i = 0; i < executable_.input_slots.size(); ++i)
@@ -91,7 +92,7 @@ void Staging::findUses(int64_t stage_process) {
   }
 }
 
-// Does a replica that takes this part of an input read it there?
+// Whether a replica that takes this part of an input reads it in this space.
 bool Staging::isRead(int32_t space, int64_t index, int64_t part) const {
   for (int32_t r = 0; r < executable_.replicas; ++r)
     if (executable_.inputPart(r) == part && reads_[space][r * executable_.numInputs() + index]) return true;
@@ -131,7 +132,7 @@ void Staging::bindInput(int64_t index, const at::Tensor& input) {
       Arrival& arrival = part.arrivals[space];
       arrival.is_brought = false;
       if (!arrival.tensor.defined()) arrival.tensor = place.work([&] { return like(type, place.device()); });
-      // On the host nothing waits for the stream that the caller works on: that is this thread's.
+      // The host needs no wait for the caller's stream, because it works on this thread.
       if (place.isHost() && !input.is_cpu()) bringPart(part, space, type);
       for (int32_t r = 0; r < executable_.replicas; ++r)
         if (executable_.inputPart(r) == k % num_parts)
@@ -183,7 +184,7 @@ void Staging::bindOutput(std::size_t target, const std::vector<at::Tensor>& tens
   const int32_t slot = executable_.output_slots[target];
   const Place& place = places_.at(space_of_output_[target]);
   std::vector<Result>& results = outputs_[target];
-  std::map<const c10::TensorImpl*, std::size_t> known;  // micro-batches that share a tensor add up in it
+  std::map<const c10::TensorImpl*, std::size_t> known;  // micro-batches that share a tensor are added up in it
   for (int64_t k = 0; k < executable_.micro_batches; ++k) {
     const at::Tensor bound = k < static_cast<int64_t>(tensors.size()) ? tensors[k] : at::Tensor();
     if (!bound.defined()) {

@@ -1,5 +1,4 @@
-// Inputs and results on their way between the host and accelerators. Used by accelerator_backend.cc and
-// accelerator_device.cc.
+// Moves inputs and results between the host and accelerators. Used by accelerator_backend.cc and accelerator_device.cc.
 #pragma once
 
 #include <cstdint>
@@ -21,43 +20,44 @@ namespace abele::runtime {
 /// Pinned memory of the host, which allocations() counts.
 at::Tensor pinnedBytes(int64_t bytes);
 
-/// Inputs, copied through pinned memory to each device that reads them, micro-batch by micro-batch, while the devices
-/// work on those before; results in the memory of the device that makes them, copied to the caller's tensors behind the
-/// step. All memory is kept from step to step. Threads: the caller's, between steps; bring() all workers'.
+/// Inputs are copied through pinned memory to each device that reads them, micro-batch by micro-batch, while devices
+/// work on earlier ones. Results are in the memory of the device that makes them, and are copied to the caller's
+/// tensors after the step. All memory is kept from step to step. Threads: the caller's, between steps; bring() all
+/// workers'.
 class Staging {
  public:
-  /// stage_process: as of Places. What its workers do not read or make is left alone.
+  /// stage_process: as of Places. Inputs and results that its workers do not use are ignored.
   Staging(const exe::Executable& executable, int64_t stage_process, const Places& places);
 
-  /// Of the next step. Requires: checkInputs(), checkOutputs().
+  /// Binds the tensors of the next step. Requires: checkInputs(), checkOutputs().
   void bindInputs(const std::vector<at::Tensor>& inputs);
   void bindOutputs(const std::vector<std::vector<at::Tensor>>& outputs);
-  /// Before a worker's action: what it reads of the inputs is copied, unless it was asked for before in this step. What
-  /// is enqueued on the stream next sees it; on the host (no stream) it is there.
+  /// Called before a worker's action: copies the inputs that it reads, unless this step has copied them already. Work
+  /// that is enqueued on the stream next sees them; on the host (no stream) they are there when this returns.
   void bring(int32_t worker, const exe::Action& action, const std::optional<c10::Stream>& stream);
-  /// The step is over: the caller's inputs are not held any longer.
+  /// Called when the step is over: releases the caller's inputs.
   void releaseInputs();
-  /// The workers are done: fills the caller's tensors.
+  /// Fills the caller's tensors. Requires: the workers are done.
   void fetchOutputs();
 
-  /// Pinned memory that all of this process have taken.
+  /// Pinned memory that all stagings of this process have taken.
   static Allocations pinnedAllocations();
 
  private:
-  /// Rows of a micro-batch in a memory space.
+  /// The rows of a micro-batch in one memory space.
   struct Arrival {
     at::Tensor tensor;
     bool is_brought = false;  // in this step
     std::optional<c10::Event> event;
   };
   struct Part {
-    at::Tensor rows;  // the caller's, while a copy may read them
+    at::Tensor rows;  // the caller's rows, while a copy may read them
     at::Tensor pinned;
-    bool is_pinned = false;         // the rows are there, in this step
+    bool is_pinned = false;         // the rows are in pinned memory in this step
     std::vector<Arrival> arrivals;  // by space
   };
   struct Result {
-    at::Tensor bound;  // the caller's, in this step
+    at::Tensor bound;  // the caller's tensor in this step
     at::Tensor ours, pinned;
   };
   void findUses(int64_t stage_process);
@@ -73,11 +73,11 @@ class Staging {
   const exe::Executable& executable_;
   const Places& places_;
   std::vector<std::vector<char>> reads_;               // by space and input slot
-  std::vector<std::vector<int64_t>> read_by_segment_;  // inputs
-  std::vector<int32_t> space_of_output_;               // by target; -1: nobody here makes it
-  std::mutex mutex_;                                   // of inputs_, while a step runs
+  std::vector<std::vector<int64_t>> read_by_segment_;  // by segment: inputs that it reads
+  std::vector<int32_t> space_of_output_;               // by target; -1: no worker of this process makes it
+  std::mutex mutex_;                                   // guards inputs_ while a step runs
   std::vector<std::vector<Part>> inputs_;              // by input: its micro-batches
-  std::vector<std::vector<Result>> outputs_;           // by target; those beyond the step's have nothing bound
+  std::vector<std::vector<Result>> outputs_;           // by target; targets beyond the step's have no tensor bound
 };
 
 }  // namespace abele::runtime

@@ -19,7 +19,7 @@ namespace abele::runtime {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-constexpr int64_t kPage = 4096;  // at least; the kernel rounds to its own
+constexpr int64_t kPage = 4096;  // the smallest page; the kernel rounds to its own
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
 int64_t roundUp(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
@@ -143,7 +143,7 @@ SlotTable::SlotTable(const exe::Executable& executable, const OffChipStorage& st
     const exe::Group& group = executable.groups[slot.group];
     if (group.kind == exe::GroupKind::kOutput || !slot.type.defined()) continue;
     const bool owned = hasMemory(group.kind) && isHere(slot.group);
-    if (hasMemory(group.kind) && !owned && space_ != kAllSpaces) continue;  // adopt() brings them
+    if (hasMemory(group.kind) && !owned && space_ != kAllSpaces) continue;  // adopt() brings the groups of other spaces
     ABELE_CHECK(!owned || slot.offset_bytes + slot.type.extentBytes() <= group.frame_bytes, "slot ", slot.name,
                 " does not fit in ", group.name);
     for (int64_t frame = 0; frame < frames_[slot.group]; ++frame)
@@ -199,7 +199,9 @@ std::unique_ptr<SlotTable> SlotTable::withMovingGroups(const SlotTable& all, con
     const Region* region = off_chip.region(slot.group);
     const auto* home = region ? region->frame(0) + slot.offset_bytes : nullptr;
     const bool has_memory = slot.type.extentBytes() > 0;
-    if (has_memory && all.tensors_[all.first_[i]].const_data_ptr() != home) continue;  // a number of the host
+    if (has_memory && all.tensors_[all.first_[i]].const_data_ptr() != home)
+      continue;  // a number that the host
+                 // computes with
     table->moving_[slot.group].push_back(static_cast<int32_t>(i));
     for (int64_t frame = 0; frame < all.frames_[slot.group]; ++frame)
       table->tensors_[all.first_[i] + frame] = tensorOver(borrow(nullptr, all.device_), slot.type);
@@ -209,12 +211,12 @@ std::unique_ptr<SlotTable> SlotTable::withMovingGroups(const SlotTable& all, con
 
 void SlotTable::moveFrame(int32_t group, int64_t frame, char* memory) {
   for (const int32_t slot : moving_[group])
-    if (!tensors_[first_[slot] + frame].is_cpu())  // else what a kernel leaves on the host
+    if (!tensors_[first_[slot] + frame].is_cpu())  // not what a kernel leaves on the host
       tensors_[first_[slot] + frame].unsafeGetTensorImpl()->unsafe_storage().set_data_ptr_noswap(
           borrow(memory + executable_.slots[slot].offset_bytes, device_));
 }
 
-// Memory is taken when it is written, so a program that can never fit would end the process in its first step.
+// The system takes memory only when it is written, so a program that can never fit would be killed in its first step.
 void SlotTable::requireRoom() const {
   int64_t bytes = 0;
   for (std::size_t g = 0; g < regions_.size(); ++g) {
@@ -233,7 +235,7 @@ void SlotTable::requireRoom() const {
 
 void SlotTable::placeInFile(const OffChipStorage& storage) {
   if (storage.memory_limit < 0) return;
-  std::vector<int64_t> fetches(regions_.size(), 0);  // of one step
+  std::vector<int64_t> fetches(regions_.size(), 0);  // by group, in one step
   for (const exe::WorkerProgram& worker : executable_.workers)
     for (const exe::Action& action : worker.actions)
       for (const exe::FrameUse& use : action.fetches) ++fetches[use.group];
@@ -250,7 +252,7 @@ void SlotTable::placeInFile(const OffChipStorage& storage) {
     return fits;
   });
   if (groups.empty()) return;
-  const MappedFile file(storage.folder, in_file);  // the mappings keep it
+  const MappedFile file(storage.folder, in_file);  // the mappings keep the file alive
   int64_t offset = 0;
   for (int32_t g : groups) {
     regions_[g] = std::make_shared<Region>(executable_.groups[g].frame_bytes, frames_[g], file, offset);
@@ -258,7 +260,7 @@ void SlotTable::placeInFile(const OffChipStorage& storage) {
   }
 }
 
-// An argument's own slot names its range in the group; other slots inside that range are views of it.
+// An argument's own slot defines its range in the group; other slots inside that range are views of it.
 void SlotTable::findInputSlots() {
   input_slots_.resize(executable_.input_slots.size());
   std::vector<std::vector<std::size_t>> inputs_of(executable_.groups.size());
@@ -298,7 +300,7 @@ int64_t SlotTable::groupResidentBytes(int32_t group) const {
 
 namespace {
 
-// Keeps what owns the memory of a tensor alive.
+// A tensor that also keeps the owner of its memory alive.
 template <class Owner>
 at::Tensor ownedTensor(const at::Tensor& tensor, Owner owner, const Type& type) {
   c10::DataPtr memory(

@@ -1,4 +1,4 @@
-// The memory of an executable and the tensors over it. Used by the backends and operator_call.cc.
+// The memory of an executable, and the tensors over it. Used by the backends and operator_call.cc.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@
 
 namespace abele::runtime {
 
-/// Memory of one group, all frames; zeros, that take no room until they are written. Throws E0603 when there is not
+/// Memory of one group, all frames. It is zero, and takes no room until it is written. Throws E0603 if there is not
 /// enough.
 class Region {
  public:
   Region(int64_t frame_bytes, int64_t frames, const std::string& name);
-  /// On a device that is not the host; its contents are what the device's allocator gives.
+  /// On a device other than the host; its contents are whatever the device's allocator returns.
   Region(int64_t frame_bytes, int64_t frames, c10::Device device, const std::string& name);
-  /// Of the host, pinned for an accelerator; zeros.
+  /// In the host's memory, pinned for an accelerator; zero.
   Region(int64_t frame_bytes, int64_t frames, c10::Allocator& pinned, const std::string& name);
-  /// In a file, from `offset` on: fileBytes() of it.
+  /// In a file, from `offset` on, with fileBytes() bytes.
   Region(int64_t frame_bytes, int64_t frames, const MappedFile& file, int64_t offset);
   static int64_t fileBytes(int64_t frame_bytes, int64_t frames);
   ~Region();
@@ -33,12 +33,12 @@ class Region {
   char* frame(int64_t index) const { return data_ + index * frame_bytes_; }
   int64_t bytes() const { return bytes_; }
   bool isInFile() const { return in_file_; }
-  /// Of regions in a file; nothing happens to others.
+  /// For regions in a file; others do nothing.
   void fetch(int64_t frame, bool writes) const;
   void release(int64_t frame) const;
-  /// Bytes of its pages that are in memory by now.
+  /// Bytes of its pages that are in memory now.
   int64_t residentBytes() const;
-  /// The system does not lend large pages for these bytes of a frame: what is never touched shall take no memory.
+  /// Asks the system for small pages in these bytes of a frame, so that bytes which are never touched take no memory.
   void spare(int64_t frame, int64_t begin, int64_t end) const;
 
  private:
@@ -46,83 +46,84 @@ class Region {
   int64_t frame_bytes_;
   int64_t bytes_;
   char* data_ = nullptr;
-  c10::DataPtr allocated_;  // holds data_, where an allocator of torch's gave it: a device's, or of pinned memory
-  void* mapped_ = nullptr;  // around data_
+  c10::DataPtr allocated_;  // owns data_ if an allocator of torch's returned it: a device's, or one of pinned memory
+  void* mapped_ = nullptr;  // the mapping that contains data_
   std::size_t mapped_bytes_ = 0;
 };
 
-/// A slot as a call sees it: one tensor per frame of its group.
+/// A slot as a call sees it: one tensor for each frame of its group.
 struct SlotRef {
   const at::Tensor* frames = nullptr;  // null: absent
   int32_t group = -1;
   const at::Tensor& at(const int32_t* frame_of_group) const { return frames[frame_of_group[group]]; }
-  /// The slot is another tensor in this frame from now on. Threads: the worker's that alone uses it.
+  /// Puts another tensor into this frame of the slot. Threads: only the worker that uses the slot.
   void replace(const int32_t* frame_of_group, at::Tensor tensor) const {
-    const_cast<at::Tensor&>(at(frame_of_group)) = std::move(tensor);  // the table is no constant
+    const_cast<at::Tensor&>(at(frame_of_group)) = std::move(tensor);  // the table is not a constant
   }
 };
 
-/// Where off-chip groups live: in host memory up to a limit, those that move most often first; the others in a file.
+/// The home of off-chip groups: host memory up to a limit, for the groups that move most often; a file for the others.
 struct OffChipStorage {
-  int64_t memory_limit = -1;  // bytes; -1: none, everything is in memory
-  std::string folder;         // of the file; empty: the system's temporary folder
+  int64_t memory_limit = -1;  // bytes; -1: no limit
+  std::string folder;         // for the file; empty: the system's temporary folder
 };
 
-/// All tensors of an executable, made once. Every slot has a storage of its own: ATen's overlap checks then see only
-/// an operand that is written twice under one slot, never dead memory that was planned for reuse.
+/// All tensors of an executable, made once. Every slot has a storage of its own. So ATen's overlap checks see an
+/// operand that is written twice through one slot, but not dead memory that was planned for reuse.
 class SlotTable {
  public:
   static constexpr int32_t kAllSpaces = -1, kOffChip = -2;
-  /// stage_process: which of Executable::stage_processes this is; the groups of the others have no memory here. device:
-  /// where the memory is. space: groups of other memory spaces have none here either, nor have off-chip groups; those
-  /// of all spaces are in the table kOffChip. pinned: of the host's memory, what devices copy from and to comes from
-  /// there; may be null. Throws E0603, E0605.
+  /// stage_process: the index of this process in Executable::stage_processes; groups of other processes have no memory
+  /// here. device: the device of the memory. space: groups of other memory spaces have no memory here either, and
+  /// neither have off-chip groups; kOffChip is the table of the off-chip groups of all spaces. pinned: allocates host
+  /// memory that devices copy from and to; may be null. Throws E0603, E0605.
   SlotTable(const exe::Executable& executable, const OffChipStorage& storage, int64_t stage_process = 0,
             c10::Device device = c10::Device(c10::DeviceType::CPU), int32_t space = kAllSpaces,
             c10::Allocator* pinned = nullptr);
   c10::Device device() const { return device_; }
-  /// What lies in the space of `other` is found here, too: the same tensors. Links read them.
+  /// Makes the tensors in the space of `other` visible here. Links read them.
   void adopt(const SlotTable& other);
-  /// As `all`, but an off-chip group is wherever moveFrame() puts it, on the device; until then nowhere. What the host
-  /// computes with stays where it is.
+  /// A table like `all`, except that moveFrame() places off-chip groups on the device; until then they have no memory.
+  /// Numbers that the host computes with stay in its memory.
   static std::unique_ptr<SlotTable> withMovingGroups(const SlotTable& all, const SlotTable& off_chip);
   void moveFrame(int32_t group, int64_t frame, char* memory);
 
   SlotRef ref(int32_t slot) const;
   const at::Tensor& tensor(int32_t slot, int64_t frame) const { return tensors_[first_[slot] + frame]; }
-  /// Do instructions of several workers name it? Asked of tables on accelerators only.
+  /// Whether instructions of several workers name it. Known for tables on accelerators only.
   bool isNamedBySeveral(int32_t slot) const { return named_by_several_.at(static_cast<std::size_t>(slot)) != 0; }
   int64_t framesOf(int32_t group) const { return frames_[group]; }
   int64_t groupBytes(int32_t group) const;
-  /// Of these, what is in memory by now, with what lies in the memory of placeIn()'s tensors.
+  /// The part of a group's bytes that is in memory now, including memory of tensors given to placeIn().
   int64_t groupResidentBytes(int32_t group) const;
   bool isHere(int32_t group) const {
     const bool is_of_process = executable_.processOf(group) < 0 || executable_.processOf(group) == process_;
     return is_of_process && isOfTable(group);
   }
-  /// Of what touches the group first; the first one for groups of nobody.
+  /// The space of the first worker that touches the group; space 0 for groups without a worker.
   static int32_t spaceOf(const exe::Executable& executable, int32_t group) {
     const int32_t worker = executable.groups[static_cast<std::size_t>(group)].worker;
     return worker < 0 ? 0 : executable.workers[static_cast<std::size_t>(worker)].space;
   }
-  /// Null for the caller's memory, and for that of other processes.
+  /// Null for the caller's memory, and for memory of other processes.
   const Region* region(int32_t group) const { return regions_[group].get(); }
   const std::vector<exe::Slot>& slots() const { return executable_.slots; }
   const Type& typeOf(int32_t slot) const { return executable_.slots[slot].type; }
-  /// A tensor that keeps the memory of a persistent slot alive and may outlive the table.
+  /// A tensor that keeps the memory of a persistent slot alive, and may outlive the table.
   at::Tensor sharedTensor(int32_t slot) const;
 
-  /// Puts a persistent slot, with all slots inside it, into the memory of a tensor of its geometry, which stays alive
-  /// as long. Its own memory takes no pages meanwhile, unless something wrote there before. Undefined: back into its
-  /// own memory, whose contents are old. False: not possible, because a slot reaches beyond it.
+  /// Puts a persistent slot, with all slots inside it, into the memory of a tensor of the same geometry, and keeps that
+  /// memory alive. The slot's own memory takes no pages meanwhile, unless it was written before. Undefined: moves the
+  /// slot back to its own memory, whose contents are old. Returns false if a slot reaches beyond it, so that it cannot
+  /// move.
   bool placeIn(int32_t slot, const at::Tensor& tensor);
-  /// Where is a slot that placeIn() moved? Undefined: in its own memory.
+  /// The tensor that placeIn() gave to a slot; undefined: the slot is in its own memory.
   const at::Tensor& placedIn(int32_t slot) const;
 
-  /// Points every slot of kInput that lies in argument `index` at micro-batch `frame`'s memory.
+  /// Points every kInput slot of argument `index` at the memory of micro-batch `frame`.
   void bindInput(int64_t index, int64_t frame, const void* data);
-  /// The tensor that a slot is in a frame: the caller's for an output slot (undefined: not wanted), or one that lives
-  /// elsewhere than its group.
+  /// Sets the tensor of a slot in a frame: the caller's for an output slot (undefined: not wanted), or a tensor outside
+  /// the slot's group.
   void bindOutput(int32_t slot, int64_t frame, at::Tensor tensor) {
     tensors_[first_[slot] + frame] = std::move(tensor);
   }
@@ -143,7 +144,7 @@ class SlotTable {
   void findNamedBySeveral();
   void sortPersistent();
   void placeInFile(const OffChipStorage& storage);
-  /// Throws E0603 for more memory than the machine has.
+  /// Throws E0603 if the memory exceeds the machine's.
   void requireRoom() const;
 
   const exe::Executable& executable_;
@@ -155,9 +156,9 @@ class SlotTable {
   std::vector<std::size_t> first_;                // by slot: index of frame 0
   std::vector<at::Tensor> tensors_;
   std::vector<std::vector<InputSlot>> input_slots_;  // by argument
-  std::vector<std::vector<int32_t>> persistent_;     // by group: its slots in the order of offsets; made when needed
-  std::unordered_map<int32_t, at::Tensor> placed_;   // by slot: the memory that it lies in
-  std::vector<char> named_by_several_;               // by slot; of accelerators
+  std::vector<std::vector<int32_t>> persistent_;     // by group: its slots in the order of offsets; filled when needed
+  std::unordered_map<int32_t, at::Tensor> placed_;   // by slot: the memory that placeIn() gave it
+  std::vector<char> named_by_several_;               // by slot; filled on accelerators
   std::vector<std::vector<int32_t>> moving_;         // by group: slots that moveFrame() moves
 };
 

@@ -37,7 +37,7 @@ class CountedCall final : public Call {
   GradientCount& count_;
 };
 
-// The same by operators of the device.
+// The same, counted by operators of the device.
 class CallCountedThere final : public Call {
  public:
   CallCountedThere(std::unique_ptr<Call> call, std::vector<SlotRef> results, double edge, GradientCount& count,

@@ -1,4 +1,4 @@
-// How large float16 gradients are: what automatic loss scaling looks at. Used by the devices' workers.
+// Counts large float16 gradients for automatic loss scaling. Used by the devices' workers.
 #pragma once
 
 #include <memory>
@@ -10,9 +10,8 @@
 
 namespace abele::runtime {
 
-/// The call, and after it a count of its float16 results. Returns call itself where it has none, or only moves them.
-/// large: an int64 on the device that the large ones are added to, so that nobody waits; undefined: they are added to
-/// `count` at once.
+/// A call that also counts its float16 results. Returns `call` itself if it has none, or only moves them.
+/// large: an int64 on the device; the count is added to it without waiting. Undefined: `count` is increased at once.
 /// Source: spec optim.md section 4.
 std::unique_ptr<Call> makeCountedCall(std::unique_ptr<Call> call, const exe::Instruction& instruction,
                                       const SlotTable& slots, double edge, GradientCount& count,

@@ -1,4 +1,4 @@
-// What automatic loss scaling looks at. Torch-free.
+// The counts that automatic loss scaling uses. Torch-free.
 #pragma once
 
 #include <atomic>
@@ -6,11 +6,11 @@
 
 namespace abele::runtime {
 
-/// Elements of float16 gradients that were counted. Threads: all workers count.
+/// Counts of elements of float16 gradients. Threads: all workers count.
 struct GradientCount {
   std::atomic<int64_t> large = 0;  // above the edge in magnitude, infinite or NaN
   std::atomic<int64_t> all = 0;
-  std::atomic<bool> overflowed = false;  // a gradient sum is not finite, and the updates were skipped
+  std::atomic<bool> overflowed = false;  // a gradient sum was not finite, so the updates were skipped
 };
 
 }  // namespace abele::runtime

@@ -35,7 +35,7 @@ bool sameGeometry(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.strides() == b.strides();
 }
 
-// Copies a result; the elements of one that was expanded share memory, which copy_ refuses to write.
+// Copies a result. Elements of an expanded tensor share memory, which copy_ refuses to write.
 void moveInto(const at::Tensor& to, const at::Tensor& from) {
   if (sameGeometry(to, from) && at::has_internal_overlap(to) == at::MemOverlap::Yes) {
     int64_t extent = 1;
@@ -55,7 +55,7 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
   return a_begin < b_begin + bytes(b) && b_begin < a_begin + bytes(a);
 }
 
-// What goes on the stack at one position of a call.
+// An operand that is pushed on the stack at one position of a call.
 struct Operand {
   enum class Kind : uint8_t { kConstant, kTensor, kTensorList, kOptionalTensorList, kGenerator };
   Kind kind = Kind::kConstant;
@@ -64,16 +64,16 @@ struct Operand {
   std::vector<SlotRef> list;
 };
 
-// A result that has a home.
+// A result that has a slot.
 struct Result {
   std::size_t index = 0;
-  int32_t element = -1;  // in a Tensor[]
+  int32_t element = -1;  // index in a Tensor[]
   SlotRef slot;
-  bool is_of_several = false;  // workers, on accelerators
+  bool is_of_several = false;  // used by several workers; set on accelerators
 };
 
-// ATen turns a wrapped number into a tensor of the common type at every call of these; that is done here once. Only for
-// float, where the conversion is all that happens to it.
+// At every call, these operators of ATen turn a wrapped number into a tensor of the common type. For float the
+// conversion is all that happens to the number, so it is done once, here.
 bool takesNumberAsFloat(const exe::Instruction& instruction, const SlotTable& slots) {
   static const std::unordered_set<std::string> operators = {
       "aten::add.Tensor",  "aten::sub.Tensor",  "aten::mul.Tensor",  "aten::div.Tensor",
@@ -83,7 +83,7 @@ bool takesNumberAsFloat(const exe::Instruction& instruction, const SlotTable& sl
          slots.typeOf(static_cast<int32_t>(self.i)).dtype == DType::kFloat32;
 }
 
-// An executable names the device that its capture ran on, not one of a certain number; a stage of it may be on the
+// An executable names the device that its capture ran on, but means any device of the kind; and a stage may be on the
 // host.
 c10::Device deviceNamed(c10::Device name, const SlotTable& slots) {
   const bool stays = slots.device().is_cpu() && (name.is_cpu() || name.is_meta());
@@ -196,11 +196,11 @@ class OperatorCall : public Call {
     return draws_.isRandom() ? state.random->draw(state.placeOf(draws_)) : state.random->generator();
   }
 
-  exe::Instruction draws_;  // only what says what it draws
-  int64_t own_;             // as of ownGenerator
+  exe::Instruction draws_;  // only the fields that describe its draws
+  int64_t own_;             // as in ownGenerator
 };
 
-// Everything is written in place, or nothing of the result is used.
+// For operators that only write in place, or whose results are not used.
 class InPlaceCall final : public OperatorCall {
  public:
   using OperatorCall::OperatorCall;
@@ -214,11 +214,11 @@ bool isAsPlanned(const at::Tensor& tensor, const Type& type) {
   return tensor.sizes() == c10::IntArrayRef(type.sizes) && tensor.strides() == c10::IntArrayRef(type.strides);
 }
 
-// The most frequent operators of two tensors, or a tensor and a number, into a slot: the CPU's kernel without the stack
-// and the dispatcher, which take as long as an addition of few elements.
+// The most frequent operators of two tensors, or of a tensor and a number, with a slot as result. It calls the CPU's
+// kernel without the stack and the dispatcher, which take as long as an addition of few elements.
 class BinaryCall final : public Call {
  public:
-  /// Null: it is another operator, or on another device.
+  /// Null for another operator or another device.
   static std::unique_ptr<Call> make(const exe::Instruction& instruction, const c10::OperatorHandle& op,
                                     const SlotTable& slots, const Result& result) {
     const auto kernel = kernels().find(instruction.op);
@@ -271,7 +271,7 @@ class BinaryCall final : public Call {
   bool is_checked_ = false;
 };
 
-// Results go straight into their slots.
+// For operators whose results go directly into their slots.
 class OutCall final : public OperatorCall {
  public:
   OutCall(const exe::Instruction& instruction, const c10::OperatorHandle& op, const SlotTable& slots,
@@ -292,7 +292,8 @@ class OutCall final : public OperatorCall {
     SlotRef slot;
     const Type* type;
   };
-  // An operator that finds other sizes than it makes resizes: its first call tells, since those of all are alike.
+  // An operator that computes other sizes than planned would resize its result. Checking the first call is enough,
+  // because all calls have the same sizes.
   void check(const int32_t* frame_of_group) {
     for (const Out& out : outs_)
       ABELE_CHECK(isAsPlanned(out.slot.at(frame_of_group), *out.type), op_.schema().name(), " planned ",
@@ -303,13 +304,13 @@ class OutCall final : public OperatorCall {
   bool is_checked_ = false;
 };
 
-// Operators that are nothing but a copy into a new tensor.
+// For operators that only copy into a new tensor.
 class CopyCall final : public Call {
  public:
   CopyCall(SlotRef from, SlotRef to) : from_(from), to_(to) {}
   void run(CallState& state) override { copyInto(to_.at(state.frame_of_group), from_.at(state.frame_of_group)); }
   static bool fits(const exe::Instruction& instruction) {
-    const Arg& from = instruction.args.empty() ? Arg() : instruction.args[0];  // a plain number is no slot
+    const Arg& from = instruction.args.empty() ? Arg() : instruction.args[0];  // a plain number has no slot
     return (instruction.op == "aten::clone" || instruction.op == "aten::_to_copy") && from.kind == Arg::Kind::kId &&
            from.i >= 0;
   }
@@ -318,8 +319,8 @@ class CopyCall final : public Call {
   SlotRef from_, to_;
 };
 
-// The functional operator. Its second run notes which of its allocations become results (the first one may allocate
-// more, to fill caches of ATen's); later runs hand out the slots' addresses for them.
+// The functional operator. Its second run records which of its allocations become results; the first run may allocate
+// more, to fill caches of ATen. Later runs use the slots' addresses for these allocations.
 class SteeredCall final : public OperatorCall {
  public:
   SteeredCall(const exe::Instruction& instruction, const c10::OperatorHandle& op, const SlotTable& slots,
@@ -367,8 +368,8 @@ class SteeredCall final : public OperatorCall {
     }
   }
 
-  // A kernel of an accelerator leaves some results on the host, where those that read them look for them: the place in
-  // the random stream from which attention's backward begins, for one.
+  // A kernel of an accelerator leaves some results on the host, where their readers expect them. One such result is the
+  // random position where attention's backward begins.
   void leaveOnHost(const Result& result, const CallState& state) const {
     ABELE_REQUIRE(
         !result.is_of_several, E0711,
@@ -380,7 +381,7 @@ class SteeredCall final : public OperatorCall {
                         at::empty_strided(slot.sizes(), slot.strides(), slot.options().device(at::kCPU)));
   }
 
-  // Brings home what was born elsewhere.
+  // Moves results that are not in their slots yet into them.
   void settle(CallState& state) const {
     std::vector<std::pair<const at::Tensor*, at::Tensor>> moves;
     for (const Result& result : results_) {
@@ -407,10 +408,10 @@ class SteeredCall final : public OperatorCall {
   }
 
   std::vector<Result> results_;
-  const bool is_steered_;  // allocations of accelerators are not, nor those whose sizes values decide
+  const bool is_steered_;  // false on accelerators, and if values decide the sizes
   int64_t runs_ = 0;
-  std::vector<Steer> steers_;         // by ordinal
-  std::vector<std::size_t> steered_;  // which result each of them is
+  std::vector<Steer> steers_;         // in the order of allocations
+  std::vector<std::size_t> steered_;  // index of the result for each entry of steers_
 };
 
 std::vector<Result> wantedResults(const exe::Instruction& instruction, const SlotTable& slots) {
@@ -424,7 +425,7 @@ std::vector<Result> wantedResults(const exe::Instruction& instruction, const Slo
   return wanted;
 }
 
-// Computed in float32 and rounded stochastically to float16.
+// Computes in float32 and rounds stochastically to float16.
 class RoundedCall final : public OperatorCall {
  public:
   RoundedCall(const exe::Instruction& instruction, const c10::OperatorHandle& op, const SlotTable& slots,
@@ -486,13 +487,13 @@ class RoundedCall final : public OperatorCall {
   }
 
   std::vector<Result> results_;
-  std::vector<std::size_t> types_;  // arguments that name float16
+  std::vector<std::size_t> types_;  // positions of the arguments that name float16
   std::vector<Written> written_;
 };
 
 }  // namespace
 
-// relu has no out= kernel, but is nothing but clamp_min with 0, which has one.
+// relu has no out= kernel, but it equals clamp_min with 0, which has one.
 exe::Instruction withOutKernel(exe::Instruction instruction) {
   if (instruction.op == "aten::relu") {
     instruction.op = "aten::clamp_min";
@@ -503,7 +504,7 @@ exe::Instruction withOutKernel(exe::Instruction instruction) {
 
 namespace {
 
-// ATen's out= kernels of batch normalisation take the statistics of an input that is not dense from wrong places.
+// ATen's out= kernels of batch normalisation read wrong statistics if the input is not dense.
 bool outKernelReads(const exe::Instruction& instruction, const SlotTable& slots) {
   static constexpr std::array kDenseOnly = {"aten::native_batch_norm", "aten::_native_batch_norm_legit",
                                             "aten::_native_batch_norm_legit.no_stats", "aten::_batch_norm_with_update"};
@@ -513,7 +514,7 @@ bool outKernelReads(const exe::Instruction& instruction, const SlotTable& slots)
          x.is_contiguous(at::MemoryFormat::ChannelsLast3d);
 }
 
-// Have its results other shapes for other values? Positions make the same shape, masks do not.
+// Whether the shape of its results depends on values. Indices by position give the same shape, masks do not.
 bool isShapedByValues(const exe::Instruction& instruction, const c10::OperatorHandle& op, const SlotTable& slots) {
   if (!op.hasTag(at::Tag::dynamic_output_shape)) return false;
   if (instruction.op != "aten::index.Tensor") return true;
@@ -524,7 +525,7 @@ bool isShapedByValues(const exe::Instruction& instruction, const c10::OperatorHa
   });
 }
 
-// Results with a home; of a Tensor[] by element. tensors_only: no result is a Tensor[].
+// Results that have a slot; for a Tensor[], one for each element. tensors_only: no result is a Tensor[].
 std::vector<Result> homesOf(const exe::Instruction& instruction, const c10::OperatorHandle& op, const SlotTable& slots,
                             bool& tensors_only) {
   const auto& returns = op.schema().returns();

@@ -1,4 +1,4 @@
-// One instruction of an executable, made ready to be called many times.
+// One instruction of an executable, prepared for many calls.
 #pragma once
 
 #include <memory>
@@ -14,18 +14,18 @@
 
 namespace abele::runtime {
 
-/// What a call sees of the running step.
+/// The state of the running step that a call can read.
 struct CallState {
   const int32_t* frame_of_group = nullptr;
   ActionContext action;
-  int64_t random_base = 0;   // draws of the micro-batches before
-  int64_t normals_base = 0;  // and their normal numbers
+  int64_t random_base = 0;   // draws of all earlier micro-batches
+  int64_t normals_base = 0;  // normal numbers of all earlier micro-batches
   RandomSource* random = nullptr;
-  const OwnDraws* own = nullptr;  // by generator of the program's own
-  RoundingSeed rounding;          // of this instruction
+  const OwnDraws* own = nullptr;  // one for each generator of the user's program
+  RoundingSeed rounding;          // for this instruction
   torch::jit::Stack stack;        // reused by every call
 
-  /// The first micro-batch of a group: what the sum held before is gone.
+  /// True in the first micro-batch of a group, which overwrites the sum.
   bool beginsSum() const { return action.group_index == 0; }
   RandomPlace placeOf(const exe::Instruction& instruction) const {
     return placeOf(instruction, random_base, normals_base);
@@ -43,17 +43,18 @@ class Call {
  public:
   virtual ~Call() = default;
   virtual void run(CallState& state) = 0;
-  /// The same, seen by torch's profiler under the operator's name.
+  /// The same; torch's profiler sees it under the operator's name.
   virtual void runObserved(CallState& state, const std::string& name);
 };
 
-/// An ATen operator. In order of preference: written operands as they are; a native `out=` kernel into the slots; the
-/// functional operator with the allocator steered, so that its results are born in their slots (copied where not).
-/// All of them run the kernel that eager runs. Throws E0106 for an operator that has no CPU kernel.
+/// Makes the call of an ATen operator, in the first form that works: written operands in place; a native `out=` kernel
+/// that writes the slots; the functional operator with an allocator that returns the slots' memory, and copies for
+/// results that are elsewhere. All of them run the kernel that eager PyTorch runs. Throws E0106 for an operator without
+/// a CPU kernel.
 std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& instruction, const SlotTable& slots);
 
-/// An operator that gives float16: computed in float32 and rounded stochastically. Null for all others, and for those
-/// that draw random numbers.
+/// The call of an operator with a float16 result, which computes in float32 and rounds stochastically. Null for other
+/// operators, and for those that draw random numbers.
 std::unique_ptr<Call> makeRoundedOperatorCall(const exe::Instruction& instruction, const SlotTable& slots);
 
 }  // namespace abele::runtime

@@ -26,7 +26,7 @@ c10::TypePtr withoutOptional(const c10::TypePtr& type) {
 
 bool isTensor(const c10::TypePtr& type) { return type->kind() == c10::TypeKind::TensorType; }
 
-// Tensor[] or Tensor?[].
+// True for Tensor[], or for Tensor?[] if of_optional.
 bool isTensorList(const c10::TypePtr& type, bool of_optional) {
   const auto list = type->cast<c10::ListType>();
   if (!list) return false;
@@ -34,7 +34,7 @@ bool isTensorList(const c10::TypePtr& type, bool of_optional) {
   return of_optional ? isTensor(withoutOptional(element)) && !isTensor(element) : isTensor(element);
 }
 
-// Enumerators are numbers in a boxed call; one that does not exist would be an index behind the end of a table.
+// A boxed call passes enumerators as numbers. A number without an enumerator would be an index past the end of a table.
 bool isEnumerator(int64_t number, const c10::TypePtr& real) {
   switch (real->kind()) {
     case c10::TypeKind::ScalarTypeType: {
@@ -53,8 +53,8 @@ bool names(const std::string& name, c10::DeviceType type) {
   return name == kind || name.starts_with(kind + ":");
 }
 
-// "cuda:1" on a program for cuda:0 is any device of the kind. A stage on the host may be of a program for the
-// accelerator that is here.
+// "cuda:1" in a program for cuda:0 means any device of the kind. A stage on the host may belong to a program for the
+// accelerator of this machine.
 bool isOfKind(const std::string& name, c10::Device device) {
   if (!device.is_cpu()) return names(name, device.type());
   const std::optional<c10::DeviceType> accelerator = at::accelerator::getAccelerator();
@@ -65,7 +65,7 @@ bool fits(const Arg& arg, const c10::Argument& parameter, c10::Device device) {
   const c10::TypePtr& type = parameter.type();
   const c10::TypePtr plain = withoutOptional(type);
   switch (arg.kind) {
-    case Kind::kId: return isTensor(plain);  // none is an undefined tensor
+    case Kind::kId: return isTensor(plain);  // kNone is an undefined tensor
     case Kind::kIdList:
       return isTensorList(plain, false) &&
              std::all_of(arg.ints.begin(), arg.ints.end(), [](int64_t id) { return id >= 0; });
@@ -85,8 +85,8 @@ bool fits(const Arg& arg, const c10::Argument& parameter, c10::Device device) {
          (plain->kind() == c10::TypeKind::ListType && value.type()->isSubtypeOf(*plain));
 }
 
-/// ATen's batch normalization reads its statistics without asking whether they are there: eager PyTorch, too, ends by a
-/// signal. Returns: the one that is missing; empty: none.
+/// ATen's batch normalisation reads its statistics without checking that they exist; eager PyTorch crashes too.
+/// Returns: the missing argument, or "".
 std::string missingStatistics(const exe::Instruction& instruction, const c10::FunctionSchema& schema) {
   if (instruction.op.find("batch_norm") == std::string::npos) return {};
   const auto argument = [&](const char* name) -> const Arg* {
@@ -95,7 +95,7 @@ std::string missingStatistics(const exe::Instruction& instruction, const c10::Fu
   };
   const Arg* trains = argument("training");
   if (!trains) trains = argument("train");
-  if (!trains) trains = argument("update");  // batch_norm_backward
+  if (!trains) trains = argument("update");  // the name in batch_norm_backward
   if (!trains) return {};
   for (const char* name : {"running_mean", "running_var", "save_mean", "save_invstd", "save_var"}) {
     const Arg* statistic = argument(name);
@@ -105,8 +105,8 @@ std::string missingStatistics(const exe::Instruction& instruction, const c10::Fu
   return {};
 }
 
-/// Who waits for whom, what is fetched and what an input is are made from the slots that an instruction says it writes:
-/// it must name all that the operator does write. Returns: the argument that it leaves out; empty: none.
+/// Waits, fetches and inputs are derived from the slots that an instruction says it writes, so it must name all that
+/// the operator really writes. Returns: a written argument that it does not name, or "".
 std::string unlistedWrite(const exe::Instruction& instruction, const c10::FunctionSchema& schema) {
   const std::vector<c10::Argument>& parameters = schema.arguments();
   const HiddenWrites* hidden = hiddenWrites(instruction.op);

@@ -29,7 +29,7 @@ std::unique_ptr<Call> callOf(Fn fn) {
   return std::make_unique<FunctionCall<Fn>>(std::move(fn));
 }
 
-// Slots, some of which may be replaced.
+// Looks up slots; some of them may be replaced by others.
 class SlotLookup {
  public:
   explicit SlotLookup(const SlotTable& slots) : slots_(slots) {}
@@ -80,7 +80,7 @@ class Arguments {
   const SlotLookup& slots_;
 };
 
-// Micro-batches whose frames of the output are one tensor (OutputMode.Sum): copied by the first, added by the others.
+// With OutputMode.Sum several micro-batches have one output tensor: the first copies into it, the others add to it.
 std::unique_ptr<Call> makeEmit(const Arguments& args) {
   return callOf([output = args.slot(0), source = args.slot(1)](CallState& state) {
     const int64_t frame = state.action.micro_batch;
@@ -96,7 +96,7 @@ std::unique_ptr<Call> makeAccumulate(const Arguments& args) {
   return callOf([sum = args.slot(0), term = args.slot(1)](CallState& state) {
     const at::Tensor &to = sum.at(state.frame_of_group), &from = term.at(state.frame_of_group);
     const bool first = state.beginsSum();
-    // The plan makes a gradient that is not added to others in the accumulator's memory.
+    // If a gradient is not added to others, the plan has it made in the accumulator's memory.
     if (!first || to.const_data_ptr() != from.const_data_ptr()) addInto(to, from, first);
   });
 }
@@ -122,14 +122,14 @@ const Hyper* hyperOf(std::vector<Hyper>& hypers, int64_t group) {
   return &hypers[static_cast<std::size_t>(group)];
 }
 
-// In place of a clipping factor: gradients are not finite, and nothing is updated.
+// A clipping factor that means: gradients are not finite, so updates do nothing.
 constexpr float kSkipUpdates = -1;
 
-// An update's numbers, and where the clipping factor is, if the program clips gradients.
+// An update's numbers, scaled by the clipping factor if the program clips gradients.
 class ScaledHyper {
  public:
   ScaledHyper(const Hyper* hyper, SlotRef factor) : hyper_(hyper), factor_(factor) {}
-  /// Nothing: the update is skipped.
+  /// Nothing: skip the update.
   std::optional<Hyper> now(const int32_t* frames) const {
     Hyper hyper = *hyper_;
     if (!factor_.frames) return hyper;
@@ -190,7 +190,7 @@ std::unique_ptr<Call> makeLamb(const Arguments& args, std::vector<Hyper>& hypers
   });
 }
 
-// All groups scale their gradients alike: loss scaling is one number.
+// All groups scale their gradients alike, because loss scaling is one number.
 std::unique_ptr<Call> makeClipFactor(const Arguments& args, std::vector<Hyper>& hypers, GradientCount& found) {
   ABELE_CHECK(!hypers.empty(), "a clipping factor without an optimizer");
   return callOf([factor = args.result(0), sums = args.slots(0), limit = args.real(1), skips = args.flag(2),
@@ -232,18 +232,18 @@ std::unique_ptr<Call> makeCallOn(const exe::Instruction& instruction, const Slot
     case OwnOp::kLambUpdate: return makeLamb(args, hypers);
     case OwnOp::kClipFactor: return makeClipFactor(args, hypers, gradients);
     case OwnOp::kAddPrevious:
-    case OwnOp::kShareSum:  // joint_call.cc
+    case OwnOp::kShareSum:  // in joint_call.cc
     case OwnOp::kSend:
-    case OwnOp::kReceive:  // message_call.cc
+    case OwnOp::kReceive:  // in message_call.cc
     case OwnOp::kNone: break;
   }
   throwInternal(__FILE__, __LINE__, "makeOwnCall", cat("no kernel for ", instruction.op));
 }
 
-// Works on float32 copies of float16 slots, and rounds what it wrote back.
+// Works on float32 copies of float16 slots, and rounds the written ones back.
 class RoundedOwnCall final : public Call {
  public:
-  /// halves: slots of one frame.
+  /// halves: the float16 slots; each has one frame.
   RoundedOwnCall(const exe::Instruction& instruction, const SlotTable& slots, std::vector<Hyper>& hypers,
                  GradientCount& gradients, const std::vector<int32_t>& halves) {
     copies_.reserve(halves.size());
@@ -284,7 +284,7 @@ std::unique_ptr<Call> makeOwnCall(const exe::Instruction& instruction, const Slo
 
 std::unique_ptr<Call> makeRoundedOwnCall(const exe::Instruction& instruction, const SlotTable& slots,
                                          std::vector<Hyper>& hypers, GradientCount& gradients) {
-  // Sums and updates write memory of one frame; copies move bits.
+  // Sums and updates write memory that has one frame; copies need no rounding.
   if (instruction.writes.empty() || hasTrait(instruction.op, kMovesBits)) return nullptr;
   std::vector<int32_t> halves;
   for (const Arg& arg : instruction.args) {
@@ -297,7 +297,7 @@ std::unique_ptr<Call> makeRoundedOwnCall(const exe::Instruction& instruction, co
   return std::make_unique<RoundedOwnCall>(instruction, slots, hypers, gradients, halves);
 }
 
-// Adam's: parameter, sum, moments, step, group, and a clipping factor where there is one.
+// Recognises Adam's operands: parameter, sum, moments, step, group, and possibly a clipping factor.
 std::span<const exe::Instruction> updatesFrom(std::span<const exe::Instruction> instructions) {
   const exe::Instruction& first = instructions.front();
   const OwnOp op = isOwn(first.op) ? ownOp(first.op) : OwnOp::kNone;

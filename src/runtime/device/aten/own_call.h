@@ -11,25 +11,26 @@
 
 namespace abele::runtime {
 
-/// hypers: by parameter group; grows until the calls are made, then stays where it is. gradients: is told when updates
-/// are skipped.
+/// hypers: by parameter group; it grows until all calls are made, and does not move afterwards. gradients: notes
+/// skipped updates.
 std::unique_ptr<Call> makeOwnCall(const exe::Instruction& instruction, const SlotTable& slots,
                                   std::vector<Hyper>& hypers, GradientCount& gradients);
-/// An instruction that sums or updates float16: computed in float32 and rounded stochastically. Null for all others.
+/// The call of an instruction that sums or updates float16: it computes in float32 and rounds stochastically. Null for
+/// other instructions.
 std::unique_ptr<Call> makeRoundedOwnCall(const exe::Instruction& instruction, const SlotTable& slots,
                                          std::vector<Hyper>& hypers, GradientCount& gradients);
 
-/// Updates of an accelerator that torch makes over lists: [first, last) of a segment's instructions follow each other
-/// with the numbers of one group. `first` alone where it is none.
+/// Updates of an accelerator that torch makes over lists: the consecutive instructions from `first` on that use one
+/// group's numbers. Only `first` if it is not such an update.
 std::span<const exe::Instruction> updatesFrom(std::span<const exe::Instruction> instructions);
-/// They as one call. Requires: more than one.
+/// These updates as one call. Requires: more than one.
 std::unique_ptr<Call> makeUpdatesCall(std::span<const exe::Instruction> updates, const SlotTable& slots,
                                       std::vector<Hyper>& hypers);
 
-/// Parameter groups that the updates name, and at least one.
+/// The number of parameter groups that updates name, and at least 1.
 std::size_t countHyperGroups(const exe::Executable& executable);
-/// Slots of numbers that an update takes as numbers, not as tensors: its step and its clipping factor. They live in the
-/// host's memory wherever the device's is.
+/// Slots that an update reads as numbers, not as tensors: its step and its clipping factor. They are in the host's
+/// memory on every kind of device.
 std::vector<int32_t> slotsReadByHost(const exe::Instruction& instruction);
 
 }  // namespace abele::runtime

@@ -7,11 +7,12 @@
 
 namespace abele::runtime {
 
-/// What an operator draws, and where in the step. Draws leave out those of normal numbers (base/normals.h).
+/// The draws of an operator, and their place in the step. Draws do not include those of normal numbers
+/// (base/normals.h).
 struct RandomPlace {
   int64_t draws_before = 0;
   int64_t normals_before = 0;
-  int64_t spare = 0;  // draws of the step before the end of the pair whose spare it finds
+  int64_t spare = 0;  // draws of the step up to the end of the pair whose spare it finds
   int64_t draws = 0;
   int64_t normals = 0;
 };
@@ -20,13 +21,13 @@ struct RandomPlace {
 class RandomSource {
  public:
   virtual ~RandomSource() = default;
-  /// The generator, standing at the place. The caller draws exactly what it says.
+  /// The generator, moved to the place. The caller draws exactly the numbers that `place` announces.
   virtual const at::Generator& draw(const RandomPlace& place) = 0;
-  /// For an operator that names a generator and draws nothing.
+  /// For an operator that names a generator but draws nothing.
   virtual const at::Generator& generator() const = 0;
 };
 
-/// A generator of the program's own, and what lies in its stream before the micro-batch.
+/// A generator of the user's program, and its draws before the micro-batch.
 struct OwnDraws {
   RandomSource* random = nullptr;
   int64_t draws_base = 0;

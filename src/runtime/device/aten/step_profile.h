@@ -1,4 +1,4 @@
-// What torch.profiler, where the caller of a step records with it, sees of the workers' operators.
+// Shows the workers' operators to torch.profiler, if the caller of a step records with it.
 #pragma once
 
 #include <memory>
@@ -15,11 +15,11 @@ namespace abele::runtime {
 /// rest on any.
 class StepProfile {
  public:
-  /// Notes who observes this thread.
+  /// Notes the observers of this thread.
   void begin();
   bool isOn() const { return is_on_; }
 
-  /// An action of a worker: while it lives, they observe its thread too. Free of cost where nobody does.
+  /// An action of a worker: while it lives, the observers see its thread too. Costs nothing without observers.
   class Action {
    public:
     Action(const StepProfile& profile, const exe::Segment& segment);

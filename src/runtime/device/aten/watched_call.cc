@@ -30,7 +30,7 @@ class WatchedCall final : public Call {
   }
 
  private:
-  // Whoever looks need not know on which stream it was computed.
+  // A watcher need not know the stream on which a tensor was computed.
   void waitForStream() const {
     if (!device_.is_cpu()) c10::impl::VirtualGuardImpl(device_.type()).getStream(device_).synchronize();
   }

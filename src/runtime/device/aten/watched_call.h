@@ -1,4 +1,4 @@
-// A call that shows what it has computed. Used by devices where DeviceOptions::watch is set.
+// A call that shows its results to a watcher. Used by devices if DeviceOptions::watch is set.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace abele::runtime {
 
-/// index: of the instruction in its segment. watch outlives the call.
+/// index: position of the instruction in its segment. `watch` outlives the call.
 std::unique_ptr<Call> makeWatchedCall(std::unique_ptr<Call> call, const exe::Instruction& instruction, int32_t index,
                                       const SlotTable& slots, Watch& watch);
 

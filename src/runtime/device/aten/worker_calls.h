@@ -17,7 +17,7 @@
 
 namespace abele::runtime {
 
-/// Everything it refers to outlives it. Threads: the worker's.
+/// All that it refers to outlives it. Threads: the worker's.
 class WorkerCalls {
  public:
   using Make = std::function<std::unique_ptr<Call>(const exe::Instruction&, exe::Direction)>;
@@ -25,7 +25,7 @@ class WorkerCalls {
   WorkerCalls(const exe::Executable& executable, int32_t worker, const SlotTable& slots, RandomSource& random,
               const StepProfile& profile, Watch* watch, const Make& make);
 
-  /// A generator of the program's own, and what a micro-batch draws from it.
+  /// A generator of the user's program, and the draws of a micro-batch from it.
   struct OwnSource {
     RandomSource* random = nullptr;
     int64_t draws = 0;
@@ -33,8 +33,8 @@ class WorkerCalls {
   };
   void drawFrom(std::vector<OwnSource> own);
 
-  /// Runs the calls of an action's segment. process: as of Executable::globalMicroBatch. before(i, state) comes ahead
-  /// of call i. Throws what the calls throw, E0601 for errors of kernels.
+  /// Runs the calls of an action's segment. process: as of Executable::globalMicroBatch. before(i, state) is called
+  /// before call i. Throws what the calls throw, and E0601 for errors of kernels.
   template <class Before>
   void run(const ActionContext& context, int64_t process, const Before& before) {
     place(context, process);
@@ -42,15 +42,15 @@ class WorkerCalls {
     runCalls(context.segment, 0, segments_[context.segment].size(), action.isOn(), before);
   }
 
-  /// run() in parts, for a device that does something else in place of some calls: says in which frames the micro-batch
-  /// lies, and where its random numbers start.
+  /// run() in parts, for a device that replaces some calls by other work. Sets the frames of the micro-batch, and the
+  /// start of its random numbers.
   void place(const ActionContext& context, int64_t process);
-  /// Of the action that place() was told, the calls [begin, end).
+  /// Makes the calls [begin, end) of the action that was given to place().
   template <class Before>
   void runCalls(int32_t segment, std::size_t begin, std::size_t end, const Before& before) {
     runCalls(segment, begin, end, /*is_observed=*/false, before);
   }
-  /// What the calls see of the action.
+  /// The state that the calls of the action read.
   const CallState& state() const { return state_; }
 
  private:
@@ -77,7 +77,7 @@ class WorkerCalls {
 
   const exe::Executable& executable_;
   const StepProfile& profile_;
-  std::vector<std::vector<std::unique_ptr<Call>>> segments_;  // by segment; empty for those of other workers
+  std::vector<std::vector<std::unique_ptr<Call>>> segments_;  // by segment; empty for segments of other workers
   std::vector<int32_t> frame_of_group_;
   CallState state_;
   std::vector<OwnSource> own_;

@@ -52,7 +52,7 @@ Found lookAt(const at::Tensor& tensor) {
   }
 }
 
-// "aten::lt.Tensor" -> "lt"; in-place names lose their underscore.
+// Turns "aten::lt.Tensor" into "lt"; in-place names lose their underscore.
 std::string_view plainName(std::string_view op) {
   op.remove_prefix(std::min(op.size(), op.find("::") + 2));
   op = op.substr(0, op.find('.'));
@@ -65,7 +65,7 @@ bool comparesNumbers(std::string_view name) {
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
-// What these give is either not written yet, or no result of arithmetic.
+// True for operators whose results are not written yet, or not computed by arithmetic.
 bool isNoArithmetic(std::string_view op) {
   const std::string_view name = plainName(op);
   return name.starts_with("empty") || name.starts_with("new_empty") || hasTrait(op, kMovesBits);
@@ -124,7 +124,7 @@ class CheckedCall final : public Call {
   const exe::Executable& executable_;
   const exe::Instruction& instruction_;
   bool compares_;
-  Found constants_;  // infinities that the program itself writes down
+  Found constants_;  // infinities that the program itself contains
   std::vector<SlotRef> read_, changed_, results_;
 };
 

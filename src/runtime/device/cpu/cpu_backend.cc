@@ -70,7 +70,7 @@ class CpuBackendImpl final : public CpuBackend {
   }
 
   bool canWorkOnThisThread(int32_t /*worker*/) const override {
-    // A caller that waits for other processes or replicas could not be interrupted.
+    // If the caller's thread waited for other processes or replicas, the caller could not be interrupted.
     return !options_.peers && !exchange_.hasWaits() && at::get_num_threads() == options_.threads_per_device;
   }
 
@@ -113,7 +113,7 @@ class CpuBackendImpl final : public CpuBackend {
     releaseAll();
   }
 
-  // Results in all processes. Where an update can fail, none counts before all are done.
+  // Gives the results to all processes. If an update can fail, no process counts its step before all are done.
   void shareStep() {
     if (!shared_.isNeeded()) return;
     try {
@@ -129,7 +129,7 @@ class CpuBackendImpl final : public CpuBackend {
   void putBack() {
     const c10::InferenceMode no_autograd;
     for (const Saved& saved : restored_) {
-      // An operator that fails may leave the sizes of its own result with the slot that it writes.
+      // A failed operator may have left the sizes of its own result on the slot that it writes.
       const Type& type = executable_.slots[saved.slot].type;
       const at::Tensor& tensor = slots_.tensor(saved.slot, 0);
       tensor.unsafeGetTensorImpl()->set_sizes_and_strides(type.sizes, type.strides);
@@ -174,7 +174,7 @@ class CpuBackendImpl final : public CpuBackend {
     if (what.slot < 0) return {};
     const std::vector<int32_t> slots = slotsOf(what);
     if (slots.size() != 1 || !isHere(slots[0])) return {};
-    // What is in a file would stay in memory.
+    // Pages of a file would stay in memory if the caller held them.
     return slots_.region(executable_.slots[slots[0]].group)->isInFile() ? at::Tensor() : slots_.sharedTensor(slots[0]);
   }
 
@@ -261,7 +261,7 @@ class CpuBackendImpl final : public CpuBackend {
     int32_t slot;
     at::Tensor copy;
   };
-  /// A generator of the program's own.
+  /// A generator of the user's program.
   struct Own {
     OwnStream what;
     std::vector<RandomStream> streams;  // by worker
@@ -271,11 +271,11 @@ class CpuBackendImpl final : public CpuBackend {
     return shared_.value(external.slotOf(replica), [this](int32_t slot) { return slots_.sharedTensor(slot); });
   }
   bool isHere(int32_t slot) const { return slots_.isHere(executable_.slots[slot].group); }
-  // Is the host's tensor the slot's memory?
+  // Whether the host's tensor is the slot's memory.
   bool isPlacedIn(int32_t slot, const at::Tensor& host) const {
     return host.const_data_ptr() == slots_.tensor(slot, 0).const_data_ptr();
   }
-  // Before the host writes a persistent slot.
+  // Called before the host writes a persistent slot.
   void expectWrite(int32_t slot) const {
     ReusedPages* pages = IntoReusedPages::pages();
     if (!pages || slots_.placedIn(slot).defined()) return;
@@ -284,10 +284,10 @@ class CpuBackendImpl final : public CpuBackend {
     const Type& type = executable_.slots[slot].type;
     char* begin = static_cast<char*>(slots_.tensor(slot, 0).mutable_data_ptr());
     pages->expectWrite(begin, begin + type.extentBytes(), region.frame(0), region.frame(0) + region.bytes());
-    // What lies between its elements stays zero.
+    // The gaps between its elements stay zero.
     if (type.numel() < type.extent()) std::memset(begin, 0, static_cast<size_t>(type.extentBytes()));
   }
-  // The host has read or written a slot outside of a step; what is in a file need not stay.
+  // Called when the host has read or written a slot outside a step: pages of a file may leave memory.
   void letGo(int32_t slot) const {
     const Region* region = slots_.region(executable_.slots[slot].group);
     if (!region->isInFile()) return;
@@ -309,32 +309,32 @@ class CpuBackendImpl final : public CpuBackend {
   const exe::Executable& executable_;
   DeviceOptions options_;
   SlotTable slots_;
-  StageShares shared_;  // with the processes that hold other stages
+  StageShares shared_;  // shared with the processes that hold other stages
   WrittenMemory written_;
   std::vector<Hyper> hypers_;
   std::vector<RandomStream> streams_;  // by worker
   std::vector<Own> own_;
-  GradientCount gradients_;       // of this step
-  RoundingPosition rounding_;     // of the next step, or the one that runs
-  Agreement agreement_;           // with other processes
-  StepAgreement step_agreement_;  // with those that hold other stages
+  GradientCount gradients_;       // for this step
+  RoundingPosition rounding_;     // for the next step, or for the running one
+  Agreement agreement_;           // with the processes that hold other replicas
+  StepAgreement step_agreement_;  // with the processes that hold other stages
   ReplicaExchange exchange_;
   StepProfile profile_;
-  at::Generator start_;  // where the next step's micro-batch 0 starts
+  at::Generator start_;  // start of the random numbers of the next step
   const bool is_random_ = drawsAny();
-  std::vector<Saved> restored_;                         // what a failed step has to give back
-  std::vector<std::vector<at::Tensor>> bound_outputs_;  // of this step, where other processes get them
+  std::vector<Saved> restored_;                         // values to restore if a step fails
+  std::vector<std::vector<at::Tensor>> bound_outputs_;  // bound in this step, if other processes get them
   std::vector<at::Tensor> bound_inputs_;                // keeps the caller's memory (or dense copies of it) alive
 };
 
-/// An operator whose operands' values say how much it draws.
-// A program may draw and put the stream back.
+/// Also if the program puts the stream back after it has drawn.
 bool CpuBackendImpl::drawsAny() const {
   return std::ranges::any_of(executable_.segments, [](const exe::Segment& segment) {
     return std::ranges::any_of(segment.instructions, &exe::Instruction::isRandom);
   });
 }
 
+/// An operator whose number of draws depends on values.
 const exe::Instruction* CpuBackendImpl::findVarying() const {
   for (const exe::Segment& segment : executable_.segments)
     for (const exe::Instruction& instruction : segment.instructions)
@@ -352,7 +352,7 @@ void CpuBackendImpl::refuseVarying(const exe::Instruction& instruction) const {
        .remedy = "draw these numbers before the call and pass them as an input, or put all blocks on one device"});
 }
 
-// Memory starts as zeros; writing them would only take up the pages.
+// Memory starts as zeros; writing zeros would only take up the pages.
 void CpuBackendImpl::fillInitial() {
   const c10::InferenceMode no_autograd;
   for (const exe::External& external : executable_.externals)
@@ -366,9 +366,9 @@ void CpuBackendImpl::fillInitial() {
       }
 }
 
-// What a failed step may have changed: written buffers; and, where a step makes several updates, the weights and the
-// optimizer state too. A step's last updates all run or none (runtime.cc), so one update a step needs no copy, unless
-// an update itself can fail.
+// Finds what a failed step may have changed: written buffers and, if a step makes several updates, the weights and the
+// optimizer state too. Either all or none of a step's last updates run (runtime.cc). So with one update a step nothing
+// needs a copy, unless an update itself can fail.
 void CpuBackendImpl::findRestored() {
   const c10::InferenceMode no_autograd;
   for (const exe::External& external : executable_.externals) {
@@ -394,7 +394,7 @@ void CpuBackendImpl::setOwnStreams(std::vector<OwnStream> streams) {
   }
 }
 
-// A program of a file may name any.
+// Checks the numbers of generators, because a program from a file may name any.
 void CpuBackendImpl::requireOwnStreams(int32_t worker) const {
   for (const exe::Action& action : executable_.workers[worker].actions)
     for (const exe::Instruction& instruction : executable_.segments[action.segment].instructions)
@@ -409,7 +409,7 @@ void CpuBackendImpl::beginOwn(Own& own) {
   for (RandomStream& stream : own.streams) stream.begin(start);
 }
 
-/// The worker that drew last stands nearest to the end of the step.
+/// The stream of the worker that drew last is closest to the end of the step.
 RandomStream& lastOf(std::vector<RandomStream>& streams) {
   return *std::max_element(streams.begin(), streams.end(),
                            [](const RandomStream& a, const RandomStream& b) { return a.position() < b.position(); });
@@ -479,7 +479,9 @@ void CpuBackendImpl::bindOutputs(const std::vector<std::vector<at::Tensor>>& out
 }
 
 void CpuBackendImpl::setHyper(int group, const std::string& name, double value) {
-  if (group < 0 || static_cast<std::size_t>(group) >= hypers_.size()) return;  // a group without parameters here
+  if (group < 0 || static_cast<std::size_t>(group) >= hypers_.size())
+    return;  // a group without parameters in this
+             // process
   agreement_.setHyper(group, name, value);
   ABELE_REQUIRE(setNumber(hypers_[static_cast<std::size_t>(group)], name, value), E0706,
                 {.what = cat("hyper-parameter ", name, " is not one of the device's optimizers")});

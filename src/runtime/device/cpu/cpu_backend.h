@@ -1,4 +1,4 @@
-// CPU devices: a device is a worker thread with its own number of intra-op threads; memory is planned arenas.
+// CPU devices. A device is a worker thread with its own number of intra-op threads; memory is planned arenas.
 #pragma once
 
 #include <memory>
@@ -9,14 +9,14 @@
 
 namespace abele::runtime {
 
-/// The contract, and what only memory of the host can offer; for tests of this folder.
+/// The contract, with functions that only the host's memory can offer; for tests of this folder.
 class CpuBackend : public DeviceBackend {
  public:
   static std::unique_ptr<CpuBackend> create(const exe::Executable& executable, const DeviceOptions& options);
 
-  /// Tensor that shares the external's memory, which it keeps alive.
+  /// A tensor that shares the external's memory and keeps it alive.
   virtual at::Tensor external(int32_t index, int32_t replica = 0) const = 0;
-  /// Takes all that is in a file out of the process's resident set.
+  /// Takes all memory that is backed by a file out of the process's resident set.
   virtual void releaseAll() = 0;
 };
 

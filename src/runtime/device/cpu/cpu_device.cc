@@ -68,17 +68,17 @@ std::unique_ptr<Call> CpuDevice::makeCall(const exe::Instruction& instruction, e
                                             : std::move(call);
 }
 
-// A link copies beside the workers that compute.
+// A link copies while other workers compute, so one thread is enough.
 void CpuDevice::attach() { setIntraOpThreads(is_link_ ? 1 : options_.threads_per_device); }
 
 void CpuDevice::run(const ActionContext& context) {
-  // The thread may be the caller's, inside autocast or a mode of its own.
+  // The thread may be the caller's, inside autocast or another mode.
   const c10::impl::ForceDispatchKeyGuard plain(c10::default_included_set, c10::default_excluded_set);
   const c10::InferenceMode no_autograd;
-  // Some kernels (mkldnn_rnn_layer) ask for the mode to decide what they keep for backward.
+  // Some kernels (mkldnn_rnn_layer) read the mode to decide what they keep for backward.
   const c10::AutoGradMode as_captured(executable_.training);
   const CacheScope cache;
-  if (!rounding_places_)  // nobody asks for seeds
+  if (!rounding_places_)  // rounding needs no seeds
     return calls_.run(context, options_.process, [](std::size_t, CallState&) {});
   calls_.run(context, options_.process, [&](std::size_t i, CallState& state) {
     state.rounding = rounding_places_->of(rounding_, state.action, i);

@@ -20,7 +20,7 @@
 
 namespace abele::runtime {
 
-/// Everything it refers to outlives it.
+/// All that it refers to outlives it.
 class CpuDevice final : public Device {
  public:
   CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots, std::vector<Hyper>& hypers,
@@ -37,15 +37,15 @@ class CpuDevice final : public Device {
   const exe::Executable& executable_;
   DeviceOptions options_;
   bool is_link_;
-  const exe::Instruction* first_joint_;  // of this worker; null: it has none
+  const exe::Instruction* first_joint_;  // this worker's; may be null
   GradientCount& gradients_;
   const RoundingPosition& rounding_;
-  std::optional<RoundingPlaces> rounding_places_;  // absent: nothing is rounded at random
+  std::optional<RoundingPlaces> rounding_places_;  // absent: rounding is not stochastic
   Agreement& agreement_;
   const StageShares& shared_;
   ReplicaExchange& exchange_;
   int32_t worker_;
-  WorkerCalls calls_;  // last: made with the others
+  WorkerCalls calls_;  // last, because it refers to the others
 };
 
 }  // namespace abele::runtime

@@ -21,7 +21,7 @@ uint32_t twist(uint32_t u, uint32_t v) {
   return (((u & 0x80000000u) | (v & 0x7fffffffu)) >> 1) ^ ((v & 1u) != 0 ? 0x9908b0dfu : 0u);
 }
 
-// The next 624 words of the Mersenne twister.
+// Makes the next 624 words of the Mersenne twister.
 void nextWords(std::array<uint32_t, kWords>& words) {
   for (int i = 0; i < kWords - kShift; ++i) words[i] = words[i + kShift] ^ twist(words[i], words[i + 1]);
   for (int i = kWords - kShift; i < kWords - 1; ++i)
@@ -80,7 +80,7 @@ const at::Generator& RandomStream::stand(const RandomPlace& place) {
 
 void RandomStream::go(const RandomPlace& place, bool finds_spare) {
   if (varies_) return goWhereItWas({place.draws_before, place.normals_before});
-  // What draws no normal number leaves the spare alone, so that it need not be the right one.
+  // An operator that draws no normal number does not touch the spare, so the spare may be a wrong one.
   if (finds_spare && normals_ != place.normals_before) makeSpare(place);
   const int64_t position = positionOf(place.draws_before, place.normals_before);
   if (position != position_) seek(position);
@@ -95,7 +95,7 @@ void RandomStream::makeSpare(const RandomPlace& place) {
   const int64_t end = positionOf(place.spare, normals_);
   seek(end - kPair);
   impl->set_next_double_normal_sample(std::nullopt);
-  // By the operator that eager runs: to the same bits.
+  // Uses the operator that eager PyTorch runs, so that the bits are the same.
   const c10::InferenceMode no_autograd;
   at::empty({1}, at::kDouble).normal_(0, 1, generator_);
   position_ = end;
@@ -104,7 +104,7 @@ void RandomStream::makeSpare(const RandomPlace& place) {
 void RandomStream::seek(int64_t position) {
   at::CPUGeneratorImpl* impl = implOf(generator_);
   marks_.try_emplace(position_, impl->engine());
-  const auto mark = std::prev(marks_.upper_bound(position));  // begin() made one at 0
+  const auto mark = std::prev(marks_.upper_bound(position));  // begin() made a mark at 0
   at::mt19937 engine = mark->second;
   skipDraws(engine, position - mark->first);
   impl->set_engine(engine);

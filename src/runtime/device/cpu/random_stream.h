@@ -1,4 +1,4 @@
-// The random numbers of one step, as eager would draw them: one sequence over all micro-batches, read at known
+// The random numbers of one step, as eager PyTorch would draw them: one sequence over all micro-batches, read at known
 // positions.
 #pragma once
 
@@ -14,29 +14,29 @@
 
 namespace abele::runtime {
 
-/// Moves an engine by `draws` 32-bit numbers, without making them.
+/// Moves an engine forward by `draws` 32-bit numbers, without making them.
 void skipDraws(at::mt19937& engine, int64_t draws);
 
 /// A worker's generator. Positions count 32-bit draws since the step began. The spare of normal numbers
-/// (base/normals.h) may come from another operator, stage, micro-batch or step: it is made again from its pair where
-/// somebody takes it. Where values decide how much an operator draws, one worker runs everything, draws on from where
-/// it stands, and goes back only to where it has been. Threads: the worker's; begin(), stand() and generator() between
-/// steps.
+/// (base/normals.h) may come from another operator, stage, micro-batch or step, so it is made again from its pair when
+/// an operator takes it. If values decide how much an operator draws, one worker runs everything. It draws on from its
+/// current position and can only go back to positions where it has been.
+/// Threads: the worker's; begin(), stand() and generator() between steps.
 class RandomStream final : public RandomSource {
  public:
-  /// varies: a program in which values decide how much an operator draws.
+  /// varies: values decide how much an operator of the program draws.
   explicit RandomStream(bool varies = false);
-  /// The step draws from `start` on.
+  /// Lets the step draw from `start` on.
   void begin(const at::Generator& start);
-  /// Throws E0106 where values decide how much is drawn, and nothing has led here.
+  /// Throws E0106 if values decide how much is drawn, and the stream has never been at this place.
   const at::Generator& draw(const RandomPlace& place) override;
-  /// The generator with everything that eager's has at the place, where nothing is drawn.
+  /// The generator in exactly the state of eager's at the place; for use without drawing.
   const at::Generator& stand(const RandomPlace& place);
   int64_t position() const { return position_; }
   const at::Generator& generator() const override { return generator_; }
 
  private:
-  using Key = std::pair<int64_t, int64_t>;  // draws and normal numbers before
+  using Key = std::pair<int64_t, int64_t>;  // draws, and normal numbers, before a place
 
   int64_t positionOf(int64_t draws, int64_t normals) const;
   void go(const RandomPlace& place, bool finds_spare);
@@ -46,12 +46,12 @@ class RandomStream final : public RandomSource {
 
   bool varies_;
   at::Generator generator_;
-  std::optional<double> first_spare_;  // that the step began with
+  std::optional<double> first_spare_;  // the spare at the start of the step
   int64_t position_ = 0;
-  int64_t normals_ = 0;                   // the generator has the spare, or none, that there is behind so many
-  std::map<int64_t, at::mt19937> marks_;  // engines at positions of this step, for recomputation that goes back
+  int64_t normals_ = 0;                   // the generator has the spare, if any, that follows this many normal numbers
+  std::map<int64_t, at::mt19937> marks_;  // engines at positions of this step, for recomputation, which goes back
   Key now_;
-  std::map<Key, at::Generator> seen_;  // where values decide
+  std::map<Key, at::Generator> seen_;  // if values decide how much is drawn
 };
 
 }  // namespace abele::runtime

@@ -12,24 +12,25 @@ namespace abele::runtime {
 namespace {
 
 struct Held {
-  uint64_t name;  // of the external in the slot
+  uint64_t name;  // hash of the external's name
   uint64_t replica;
 };
 
-/// Where a slot lies: an external is written through slots of other ids.
+/// The memory of a slot: an external is written through slots with other ids.
 std::pair<int32_t, int64_t> memoryOf(const exe::Executable& executable, int64_t slot) {
   const exe::Slot& at = executable.slots[static_cast<size_t>(slot)];
   return {at.group, at.offset_bytes};
 }
 
-/// By memory.
+/// The externals in each piece of memory.
 std::map<std::pair<int32_t, int64_t>, Held> heldBy(const exe::Executable& executable, uint64_t first_replica) {
   std::map<std::pair<int32_t, int64_t>, Held> held;
   for (const exe::External& external : executable.externals) {
     if (external.slot < 0) continue;
     const auto kind = static_cast<uint64_t>(external.kind);
     const uint64_t hash = hashOf(external.name.data(), external.name.size(), kind);
-    for (auto replica = static_cast<int32_t>(executable.replicas); --replica >= 0;)  // slots of all belong to the first
+    for (auto replica = static_cast<int32_t>(executable.replicas); --replica >= 0;)  // downwards, so that slots shared
+                                                                                     // by all belong to the first
       for (int32_t slot : exe::slotsOf(executable, external, replica))
         held[memoryOf(executable, slot)] = {hash, first_replica + static_cast<uint64_t>(replica)};
   }
@@ -52,7 +53,7 @@ RoundingPlaces::RoundingPlaces(const exe::Executable& executable, int64_t proces
           instruction.writes.empty() ? held.end() : held.find(memoryOf(executable, instruction.writes[0]));
       if (segment.direction == exe::Direction::kUpdate && written != held.end()) {
         place = written->second.name;
-        // One after the other is added to the first one's sum.
+        // The added sum is then part of the first one's sum.
         if (instruction.op == ownOpName(OwnOp::kAdd))
           if (const auto added = held.find(memoryOf(executable, instruction.args[1].i)); added != held.end())
             place = RoundingSeed{place}.of(added->second.replica).value;

@@ -1,4 +1,4 @@
-// Which random numbers a call rounds with: by what it computes, and not by where it runs.
+// Chooses the random numbers with which a call rounds. They depend on what the call computes and not on where it runs.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 
 namespace abele::runtime {
 
-/// The seeds of all calls. Messages do not count and updates are known by the names of what they write, so that
-/// replicas may share out the updates (exe::ShardingRules), and several processes round as one does.
+/// The seeds of all calls. Messages are not counted, and updates are known by the names of what they write. So replicas
+/// may share out the updates (exe::ShardingRules), and several processes round as one process does.
 class RoundingPlaces {
  public:
-  /// process: as of Executable::globalMicroBatch.
+  /// process: as in Executable::globalMicroBatch.
   RoundingPlaces(const exe::Executable& executable, int64_t process);
   /// The seed of call i of an action's segment.
   RoundingSeed of(const RoundingPosition& step, const ActionContext& action, std::size_t i) const;
 
  private:
   struct Segment {
-    uint64_t replica;              // among those of all processes
+    uint64_t replica;              // index among the replicas of all processes
     std::vector<uint64_t> places;  // by call
   };
 

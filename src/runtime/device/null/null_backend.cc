@@ -21,7 +21,7 @@ class NullBackend::NullDevice : public Device {
     }
     if (backend_.hook_) backend_.hook_(context);
     if (!backend_.has_contents_) return;
-    // What a task leaves in transient memory is nobody's.
+    // Clears the transient memory of the task, because no other task may read it.
     for (size_t g = 0; g < backend_.exe_.groups.size(); ++g)
       if (backend_.exe_.groups[g].kind == exe::GroupKind::kTransient &&
           backend_.exe_.groups[g].worker == context.worker)
@@ -141,7 +141,7 @@ void NullBackend::execute(int32_t index, const ActionContext& context) {
     for (int32_t slot : group) show(slot);
 }
 
-// Whoever runs all processes has sent it before: a receive waits for its send.
+// The caller runs all processes, so the message was sent already: a receive waits for its send.
 void NullBackend::receive(const exe::Instruction& instruction, int32_t micro_batch) {
   std::vector<Bytes> values;
   {
@@ -179,7 +179,7 @@ void NullBackend::compute(const exe::Instruction& instruction, const ActionConte
   for (size_t a = 0; a < instruction.args.size(); ++a) {
     const Arg& arg = instruction.args[a];
     symbol.mixConstants(arg);
-    if (first_sum && a == 0) continue;  // what an accumulator held before its group does not matter
+    if (first_sum && a == 0) continue;  // the contents of an accumulator before its group do not matter
     if (arg.kind == Arg::Kind::kId && arg.i >= 0) symbol.mix(read(arg.i, k));
     if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
       for (int64_t slot : arg.ints)

@@ -1,4 +1,4 @@
-// A device that calculates nothing and remembers everything: for tests of schedules, waits and memory plans.
+// A device that computes nothing and records everything, for tests of schedules, waits and memory plans.
 #pragma once
 
 #include <deque>
@@ -24,45 +24,45 @@ class NullBackend : public Backend {
 
   explicit NullBackend(const exe::Executable& executable) : exe_(executable) {}
 
-  /// Called before every action; may throw or block. Several workers call it at once.
+  /// The hook is called before every action; it may throw or block. Several workers call it at once.
   void setHook(std::function<void(const ActionContext&)> hook) { hook_ = std::move(hook); }
 
-  /// Fetches and releases of off-chip frames, in the order of the calls, each with the number of events before it.
+  /// A fetch or release of an off-chip frame, in the order of the calls, with the number of events before it.
   struct Move {
     bool is_fetch = false;
     exe::FrameUse frame;
     size_t events_before = 0;
   };
   void moveOffChipMemory(bool moves) { moves_ = moves; }
-  /// Called before every fetch; may throw.
+  /// The hook is called before every fetch; it may throw.
   void setFetchHook(std::function<void(const exe::FrameUse&)> hook) { fetch_hook_ = std::move(hook); }
   std::vector<Move> moves() const;
   bool movesOffChipMemory() const override { return moves_; }
   void fetch(const exe::FrameUse& frame) override;
   void release(const exe::FrameUse& frame) override;
 
-  /// Whether Runtime::run's caller may do worker 0's part.
+  /// Lets, or does not let, Runtime::run's caller do worker 0's part.
   void letCallerWork(bool may) { caller_may_work_ = may; }
   bool canWorkOnThisThread(int32_t) const override { return caller_may_work_; }
 
-  /// Gives every tensor symbolic contents: an operator's result is a mix of its name, constants and operands, so that
-  /// one wrong byte read anywhere shows in the outputs. Persistent memory starts with what
-  /// Symbol("external/<i>") stands for.
+  /// Gives every tensor symbolic contents: an operator's result is a mix of its name, constants and operands, so one
+  /// wrong byte that is read anywhere shows in the outputs. Persistent memory starts as the contents of
+  /// Symbol("external/<i>").
   void enableContents();
-  /// Contents of argument i (of replica r: r * numInputs() + i; results alike) for one micro-batch; the same number of
-  /// bytes as the slot spans.
+  /// Contents of argument i for one micro-batch: all bytes that the slot spans. For replica r the index is r *
+  /// numInputs() + i, and likewise for results.
   void setInput(int32_t argument, int32_t micro_batch, Bytes contents);
   const Bytes& output(int32_t target, int32_t micro_batch) const { return outputs_[target][micro_batch]; }
-  /// Contents of a persistent external in logical order.
+  /// Contents of a persistent external, in logical order.
   Bytes external(int32_t index, int32_t replica = 0) const;
   void setExternal(int32_t index, int32_t replica, const Bytes& contents);
-  /// Updates of a parameter group mix its numbers in.
+  /// Updates of a parameter group mix these numbers in.
   void setNumber(int64_t group, const std::string& name, double value) { numbers_[group][name] = value; }
-  /// Called with what an instruction has just written, in logical order; by all workers at once.
+  /// The hook gets the bytes that an instruction has just written, in logical order; all workers call it at once.
   using WriteHook = std::function<void(const ActionContext&, int32_t instruction, int32_t slot, const Bytes& contents)>;
   void setWriteHook(WriteHook hook) { write_hook_ = std::move(hook); }
 
-  /// Actions of all steps so far in the order in which they began.
+  /// The actions of all steps so far, in the order in which they began.
   std::vector<Event> events() const;
 
   std::unique_ptr<Device> makeDevice(int32_t worker) override;
@@ -75,7 +75,7 @@ class NullBackend : public Backend {
   void execute(int32_t index, const ActionContext& context);
   void compute(const exe::Instruction& instruction, const ActionContext& context);
   void receive(const exe::Instruction& instruction, int32_t micro_batch);
-  /// First byte of the frame that a micro-batch uses.
+  /// The frame that a micro-batch uses.
   Bytes& frame(int32_t group, int32_t micro_batch);
   Bytes read(int32_t slot, int32_t micro_batch);
   void write(int32_t slot, int32_t micro_batch, const Bytes& contents);

@@ -1,4 +1,4 @@
-// Contents that stand for values: what the null device writes instead of numbers. Tests calculate the same from a
+// Contents that represent values: the null device writes them instead of numbers, and tests compute the same from a
 // Graph.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace abele::runtime {
 
 using Bytes = std::vector<std::byte>;
 
-/// An operator call as a number: mix name, constants and operand contents one after the other.
+/// An operator call as a number: mixes name, constants and operand contents one after the other.
 class Symbol {
  public:
   explicit Symbol(std::string_view name) { mix(name); }
@@ -24,16 +24,16 @@ class Symbol {
     mix(std::string_view(reinterpret_cast<const char*>(contents.data()), contents.size()));
   }
   void mix(int64_t number);
-  /// The parts of an argument that are no tensors.
+  /// Mixes in the parts of an argument that are not tensors.
   void mixConstants(const Arg& arg);
-  /// `bytes` pseudo-random bytes that depend on everything mixed so far and on which.
+  /// `bytes` pseudo-random bytes that depend on all that was mixed in, and on `which`.
   Bytes contents(int64_t which, int64_t bytes) const;
 
  private:
   uint64_t state_ = 0x9e3779b97f4a7c15u;
 };
 
-/// Elements of a tensor in logical order, out of and into memory that starts at its first element.
+/// The elements of a tensor in logical order, read from and written to memory that starts at its first element.
 Bytes gather(const std::byte* memory, const Type& type);
 void scatter(std::byte* memory, const Type& type, const Bytes& contents);
 

@@ -24,7 +24,7 @@ bool isTrained(const exe::External& external) {
          (external.kind == exe::ExternalKind::kParameter || external.kind == exe::ExternalKind::kState);
 }
 
-// The first process whose text differs from that of process 0; -1: there is none.
+// The first process whose text differs from process 0's, or -1.
 int64_t firstOther(const std::vector<std::string>& texts) {
   const auto other = std::find_if(texts.begin(), texts.end(), [&](const std::string& t) { return t != texts[0]; });
   return other == texts.end() ? -1 : other - texts.begin();
@@ -34,7 +34,7 @@ int64_t firstOther(const std::vector<std::string>& texts) {
 
 uint64_t Agreement::hyperHash() const {
   exe::Writer out;
-  for (auto [key, value] : hypers_) {  // copies: a Writer takes what a Reader could fill
+  for (auto [key, value] : hypers_) {  // copies, because a Writer takes the references that a Reader would fill
     auto [group, name] = key;
     out(group);
     out(name);

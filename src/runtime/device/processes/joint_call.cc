@@ -13,8 +13,8 @@
 namespace abele::runtime {
 namespace {
 
-constexpr int64_t kPacketBytes = int64_t{4} << 20;  // of one message, or of all of a round
-constexpr int64_t kLeastBytes = int64_t{16} << 10;  // of a slice: messages of fewer cost as much
+constexpr int64_t kPacketBytes = int64_t{4} << 20;  // for one message, or for all messages of a round
+constexpr int64_t kLeastBytes = int64_t{16} << 10;  // for a slice: smaller messages take as long
 
 std::vector<at::Tensor> sumsOf(const exe::Instruction& instruction, const SlotTable& slots) {
   ABELE_CHECK(instruction.args.size() == 1 && instruction.args[0].kind == Arg::Kind::kIdList, instruction.op);
@@ -36,7 +36,7 @@ std::vector<Packet> linePackets(const std::vector<at::Tensor>& sums, MessageMemo
   return packets;
 }
 
-// Adds what the processes before this one have summed up. A sum of two is the same in either order.
+// Adds the sum of the processes before this one. Two terms give the same sum in either order.
 class AddPrevious final : public Call {
  public:
   AddPrevious(const std::vector<at::Tensor>& sums, PeerMessages& peers, MessageMemory& memory)
@@ -45,7 +45,7 @@ class AddPrevious final : public Call {
   void run(CallState& /*state*/) override {
     if (peers_.process() == 0) return;
     for (const Packet& packet : packets_) {
-      memory_.settle();  // the packets share a room
+      memory_.settle();  // the packets share one room
       peers_.receive(packet.bytes(), peers_.process() - 1);
       packet.addToSums();
     }
@@ -57,7 +57,8 @@ class AddPrevious final : public Call {
   MessageMemory& memory_;
 };
 
-// Hands the sum so far to the next process; the last one has it all, and it goes around once more, from 0 on.
+// Sends the sum so far to the next process. The last process has the whole sum, which then goes round once more,
+// starting at process 0.
 class ShareSum final : public Call {
  public:
   ShareSum(const std::vector<at::Tensor>& sums, PeerMessages& peers, MessageMemory& memory)
@@ -95,8 +96,9 @@ class ShareSum final : public Call {
 };
 
 // --- in slices -------------------------------------------------------------------------------------------------------
-// Every process owns a slice of a round's sums: it adds up those of all in the order of the processes, while the others
-// do the same with theirs. Rounds bound the memory of messages.
+//
+// Every process owns a slice of a round's sums. It adds up the slices of all processes, in their order, while the
+// others do the same with theirs. Rounds limit the memory of messages.
 class Slices {
  public:
   Slices(const std::vector<at::Tensor>& sums, PeerMessages& peers, MessageMemory& memory)
@@ -109,12 +111,12 @@ class Slices {
   int64_t own() const { return peers_.process(); }
   int64_t count() const { return peers_.processes(); }
   int64_t rounds() const { return (static_cast<int64_t>(cuts_.size()) + count() - 1) / count(); }
-  /// Of the owner in this round; null: there is none.
+  /// The slice of the owner in this round, or null.
   const Cut* cutOf(int64_t round, int64_t owner) const {
     const auto index = static_cast<size_t>(round * count() + owner);
     return index < cuts_.size() ? &cuts_[index] : nullptr;
   }
-  /// For a message to or from each process.
+  /// One room for the messages to or from each process.
   std::vector<PacketRoom> rooms() const {
     int64_t bytes = 0;
     for (const Cut& cut : cuts_) bytes = std::max(bytes, cut.bytes);
@@ -122,7 +124,7 @@ class Slices {
     for (int64_t k = 0; k < count(); ++k) made.emplace_back(memory_, bytes);
     return made;
   }
-  /// The rounds share their rooms.
+  /// Needed between rounds, because they share their rooms.
   void settle() const { memory_.settle(); }
   void trade(const std::vector<at::Tensor>& out, const std::vector<at::Tensor>& in) const {
     memory_.settle();
@@ -135,7 +137,7 @@ class Slices {
   std::vector<Cut> cuts_;
 };
 
-// The messages of a round, by process: absent where there is no slice.
+// The messages of a round, by process; absent without a slice.
 using Packets = std::vector<std::optional<Packet>>;
 
 void put(Packets& packets, const Cut* cut, PacketRoom& room) {
@@ -143,8 +145,8 @@ void put(Packets& packets, const Cut* cut, PacketRoom& room) {
   if (cut) packets.back().emplace(*cut, room);
 }
 
-// A byte in place of what is absent: every two processes hear of each other in every round, so that none goes on where
-// another is gone.
+// An absent message is replaced by one byte. So every two processes exchange something in every round, and none
+// continues after another one is gone.
 std::vector<at::Tensor> bytesOf(const Packets& packets) {
   std::vector<at::Tensor> bytes;
   for (const std::optional<Packet>& packet : packets)
@@ -152,7 +154,8 @@ std::vector<at::Tensor> bytesOf(const Packets& packets) {
   return bytes;
 }
 
-// The slices that this process owns become the sums of all; what it has of the others' slices is given away.
+// Turns the slices that this process owns into the sums of all processes, and sends its parts of the other slices to
+// their owners.
 class AddSlices final : public Call {
  public:
   AddSlices(const std::vector<at::Tensor>& sums, PeerMessages& peers, MessageMemory& memory)
@@ -188,8 +191,8 @@ class AddSlices final : public Call {
     bool has_own = false;
   };
 
-  // ((s0 + s1) + s2) + ...: those before this process first, which are added up in the first one's message. A sum of
-  // two is the same in either order.
+  // ((s0 + s1) + s2) + ...: the processes before this one come first and are added up in the first one's message. Two
+  // terms give the same sum in either order.
   void add(const Packets& in) const {
     const auto own = static_cast<size_t>(slices_.own());
     for (size_t k = 1; k < own; ++k) in[k]->addTo(*in[0]);
@@ -201,7 +204,7 @@ class AddSlices final : public Call {
   std::vector<Round> rounds_;
 };
 
-// The slices of all owners, in all processes.
+// Gives the slices of all owners to all processes.
 class ShareSlices final : public Call {
  public:
   ShareSlices(const std::vector<at::Tensor>& sums, PeerMessages& peers, MessageMemory& memory)
@@ -269,7 +272,7 @@ std::unique_ptr<Call> makeJointCall(const exe::Executable& executable, const exe
                                     const SlotTable& slots, PeerMessages& peers, Agreement* agreement,
                                     MessageMemory& memory) {
   const std::vector<at::Tensor> sums = sumsOf(instruction, slots);
-  // Slices are added by their owners, who would need the sums of each single replica.
+  // Slices are added by their owners, who would need the separate sums of each replica.
   const bool in_slices = executable.replicas == 1;
   std::unique_ptr<Call> call;
   if (ownOp(instruction.op) == OwnOp::kShareSum && in_slices)

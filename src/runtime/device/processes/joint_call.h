@@ -10,9 +10,9 @@
 namespace abele::runtime {
 
 bool isJoint(const exe::Instruction& instruction);
-/// Of a worker; null: it has none. Processes compare what they have before the first of their sums.
+/// The first sum of a worker over processes, or null. Processes compare their states before it.
 const exe::Instruction* firstJoint(const exe::Executable& executable, int32_t worker);
-/// agreement: null where another call compares with the other processes. Everything it is given outlives it.
+/// agreement: null if another call compares with the other processes. All arguments outlive the call.
 std::unique_ptr<Call> makeJointCall(const exe::Executable& executable, const exe::Instruction& instruction,
                                     const SlotTable& slots, PeerMessages& peers, Agreement* agreement,
                                     MessageMemory& memory = hostMessageMemory());

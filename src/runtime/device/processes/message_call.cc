@@ -13,15 +13,16 @@
 namespace abele::runtime {
 namespace {
 
-// A larger value goes by itself, from its own memory to its own memory; smaller ones share a parcel of this size.
+// A larger value is a message of its own, from its own memory to its own memory. Smaller values share a parcel of this
+// size.
 constexpr int64_t kParcelBytes = int64_t{64} << 10;
 
 int64_t bytesOf(const at::Tensor& value) { return value.numel() * value.itemsize(); }
 
-// The values of an instruction as parcels, which both ends cut alike: by the sizes of the values alone. Large values
-// are sent from where they are; others are packed into memory of the call, which is no larger than a parcel, or than
-// the largest value that has holes. Where messages lie apart from values, it has room for all parcels. On a device
-// parcels take turns in the room, too: its stream orders what they do there.
+// The values of an instruction, as parcels. Both ends cut them alike, because only the sizes of the values matter.
+// Large values are sent from their own memory. Others are packed into memory of the call. It is as large as a parcel,
+// or as the largest value with holes. If messages need memory apart from values, there is room for all parcels. On a
+// device parcels share the room one after the other, because its stream orders their uses.
 class Message {
  public:
   Message(const exe::Instruction& instruction, const SlotTable& slots, PeerMessages& peers, MessageMemory& memory,
@@ -35,7 +36,7 @@ class Message {
     for (const int64_t id : ids) {
       const at::Tensor& tensor = slots.tensor(static_cast<int32_t>(id), 0);
       Value value{.slot = slots.ref(static_cast<int32_t>(id)), .bytes = bytesOf(tensor), .packed = {}};
-      // The elements of several values go in logical order: the two ends may lay them out differently.
+      // The elements of several values are in logical order, because the two ends may lay them out differently.
       const bool is_alone = ids.size() == 1 || value.bytes > kParcelBytes;
       if (is_alone || parcels_.empty() || parcels_.back().is_full || parcels_.back().bytes + value.bytes > kParcelBytes)
         parcels_.emplace_back();
@@ -52,18 +53,18 @@ class Message {
  protected:
   struct Value {
     SlotRef slot;
-    int64_t bytes = 0, begin = 0;  // in the parcel
-    at::Tensor packed;             // its elements there, in logical order; undefined: it goes from where it is
+    int64_t bytes = 0, begin = 0;  // place in the parcel
+    at::Tensor packed;             // its elements there, in logical order; undefined: it is sent from its own memory
   };
   struct Parcel {
     bool is_direct = false;    // one value, in the order of its own memory
-    bool goes_itself = false;  // that memory is the message
+    bool goes_itself = false;  // the value's own memory is the message
     bool is_full = false;
-    int64_t begin = 0, bytes = 0;  // in the room
+    int64_t begin = 0, bytes = 0;  // place in the room
     std::vector<Value> values;
   };
 
-  /// Before the first message.
+  /// Called before each message; does its work before the first one.
   void prepare() {
     if (!on_device_) return;
     MessageMemory* const on_device = std::exchange(on_device_, nullptr);
@@ -71,12 +72,13 @@ class Message {
     makeRoom();
   }
 
-  // What is sent or received of a parcel; of one that goes itself, in the frame of this micro-batch.
+  // The bytes of a parcel that are sent or received. If the value's own memory is the message, they are in the frame of
+  // this micro-batch.
   at::Tensor bytesOfParcel(const Parcel& parcel, const CallState& state) const {
     if (!parcel.goes_itself) return room_.narrow(0, parcel.begin, parcel.bytes);
     return inRow(parcel.values[0].slot.at(state.frame_of_group)).view(at::kByte);
   }
-  /// The elements of a value, as its parcel has them.
+  /// The elements of a value, in the order of its parcel.
   static at::Tensor elementsOf(const Parcel& parcel, const Value& value, const CallState& state) {
     const at::Tensor& tensor = value.slot.at(state.frame_of_group);
     return parcel.is_direct ? inRow(tensor) : tensor;
@@ -92,7 +94,7 @@ class Message {
 
   PeerMessages& peers_;
   MessageMemory* memory_;
-  MessageMemory* on_device_;  // null: nothing is open
+  MessageMemory* on_device_;  // null: no link takes memory of the device, or this has been decided
   int64_t other_, link_;
   std::vector<Parcel> parcels_;
 
@@ -144,7 +146,7 @@ class Receive final : public Call, Message {
   using Message::Message;
   void run(CallState& state) override {
     prepare();
-    memory_->settle();  // the room still has the message before, until a device has taken it
+    memory_->settle();  // a device may still be reading the previous message from the room
     for (const Parcel& parcel : parcels_) {
       peers_.receiveOn(link_, bytesOfParcel(parcel, state), other_);
       unpack(parcel, state);

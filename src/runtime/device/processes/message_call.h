@@ -1,4 +1,4 @@
-// Instructions that hand values to another process, or take them from it.
+// Instructions that send values to another process, or receive them from it.
 #pragma once
 
 #include <memory>
@@ -11,9 +11,9 @@
 namespace abele::runtime {
 
 bool isMessage(const exe::Instruction& instruction);
-/// abele::send or abele::receive: all values of one transfer, small ones as one message. on_device: takes the place of
-/// `memory` where the link takes memory of its device (PeerMessages::takesDevice), which is known when the first step
-/// runs; null: no link does. peers and memory outlive the call.
+/// abele::send or abele::receive: all values of one transfer, small ones as one message. on_device: replaces `memory`
+/// if the link takes memory of its device (PeerMessages::takesDevice), which is known when the first step runs; null:
+/// no link takes it. peers and memory outlive the call.
 std::unique_ptr<Call> makeMessageCall(const exe::Instruction& instruction, const SlotTable& slots, PeerMessages& peers,
                                       MessageMemory& memory = hostMessageMemory(), MessageMemory* on_device = nullptr);
 

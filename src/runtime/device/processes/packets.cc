@@ -10,7 +10,7 @@
 namespace abele::runtime {
 namespace {
 
-// In the order of memory where a tensor fills its own.
+// The elements in the order of memory, for a tensor without holes.
 at::Tensor inOneRow(const at::Tensor& tensor) {
   ABELE_CHECK(tensor.is_non_overlapping_and_dense(), "a gradient sum with holes");
   return tensor.as_strided({tensor.numel()}, {1});

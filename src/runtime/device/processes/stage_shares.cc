@@ -35,7 +35,7 @@ bool StageShares::takesPart(int64_t owner, int64_t reader) const {
   return owner != reader && (own_ == owner || own_ == reader);
 }
 
-// Each gets it from the owner: results and weights are asked for once a step or less.
+// The owner sends to each reader one after the other; results and weights are shared at most once a step.
 void StageShares::share(const at::Tensor& bytes, int64_t owner, int64_t reader) const {
   if (bytes.numel() == 0) return;
   if (own_ != owner) return replica_->receive(bytes, owner);
@@ -68,15 +68,15 @@ void StageShares::shareResults(const std::vector<std::vector<at::Tensor>>& outpu
     for (int64_t reader = DeviceOptions::kAllProcesses; reader < replica_->processes(); ++reader)
       if (takesPart(owner, reader)) shareResults(outputs, owner, reader);
   if (is_for_all_) return;
-  // Who waits for no result still waits for the others: a step ends in all of them, or fails in all.
+  // A process that gets no result still waits for the others: a step ends in all of them, or fails in all.
   announce(*peers_, {.act = "ends a step"});
   requireSameAct(*peers_);
 }
 
-// All of them in one message.
+// Shares all results in one message.
 void StageShares::shareResults(const std::vector<std::vector<at::Tensor>>& outputs, int64_t owner,
                                int64_t reader) const {
-  std::vector<at::Tensor> results;  // that differ: several micro-batches may add up in one
+  std::vector<at::Tensor> results;  // without repeats: several micro-batches may be added up in one tensor
   int64_t bytes = 0;
   for (std::size_t output = 0; output < outputs.size(); ++output) {
     if (owners_[output] != owner || readers_[output % readers_.size()] != reader) continue;

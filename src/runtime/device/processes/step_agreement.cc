@@ -14,8 +14,8 @@ namespace {
 enum Fact : uint8_t { kHypers, kInputs, kRandom, kUploads };
 struct FactRow {
   Fact fact;
-  const char* has;       // "process 1 ... than process 0"
-  const char* expected;  // in all processes, or in those of one replica
+  const char* has;       // for "process 1 ... than process 0"
+  const char* expected;  // all processes, or those of one replica
   const char* remedy;
 };
 constexpr std::array<FactRow, 4> kFacts{{

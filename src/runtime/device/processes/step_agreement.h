@@ -1,4 +1,4 @@
-// Whether the processes that hold the stages of one replica do the same step, on the same numbers.
+// Checks that the processes that hold the stages of one replica do the same step on the same numbers.
 #pragma once
 
 #include <map>
@@ -9,8 +9,8 @@
 
 namespace abele::runtime {
 
-/// Does nothing where no replica lies in several processes. Each process tells the others what its step starts from
-/// when it begins, and looks at what they told before its last updates: nothing waits for it in between. Threads: the
+/// Does nothing if each replica is in one process. At the begin of a step each process announces what its step starts
+/// from. It reads the announcements of the others before its last updates, so nothing waits in between. Threads: the
 /// caller's between steps, agree() of one worker.
 class StepAgreement {
  public:
@@ -19,22 +19,23 @@ class StepAgreement {
         rounds_(options.stochastic_rounding),
         peers_(executable.stage_processes > 1 ? options.peers : nullptr) {}
 
-  /// The host wrote an external. Those with copies in several processes count.
+  /// Called when the host wrote an external. Only externals with copies in several processes count.
   void noteUpload(int32_t external, const at::Tensor& host);
   void noteInputs(const std::vector<at::Tensor>& inputs);
-  /// A step begins. hypers: hash of the optimizer's numbers. Throws E0606.
+  /// Called when a step begins. hypers: hash of the optimizer's numbers. Throws E0606.
   void begin(uint64_t hypers, const at::Generator& random, const RoundingPosition& rounding);
-  /// All this process does before the last updates of a step is done. Returns when all processes are as far. Throws
-  /// E0713 in all of them where they do other things or work on other numbers, and what Peers::agree throws.
+  /// Called when this process has done all of a step before the last updates. Returns when all processes have come as
+  /// far. Throws E0713 in all of them if they do different things or work on different numbers, and what Peers::agree
+  /// throws.
   void agree();
 
  private:
   bool isInSeveral(const exe::External& external) const;
 
   const exe::Executable& executable_;
-  bool rounds_;                          // at random
+  bool rounds_;                          // whether rounding is stochastic
   std::shared_ptr<Peers> peers_;         // null: nothing to compare
-  std::map<int32_t, uint64_t> uploads_;  // by external: what the host wrote last
+  std::map<int32_t, uint64_t> uploads_;  // by external: hash of what the host wrote last
   uint64_t inputs_ = 0;
 };
 

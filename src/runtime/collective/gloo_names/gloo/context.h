@@ -1,5 +1,6 @@
-// What torch's ProcessGroupGloo.hpp names of Gloo: LibTorch ships that header and the library, but not Gloo's headers.
-// Nothing here is made or looked into by Abele; c10d's objects hold it behind pointers. Seen by gloo.cc only.
+// Declares the names of Gloo that torch's ProcessGroupGloo.hpp uses. LibTorch ships that header and the library, but
+// not Gloo's headers. Abele neither makes nor reads these types; c10d's objects hold them behind pointers. Only gloo.cc
+// sees this file.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// The null device behind the contract: tensors in and out of its bytes. Updates and operators write contents that stand
-// for values; what is uploaded, copied and emitted keeps its value.
+// The null device with the interface of the contract: tensors go in and out of its bytes. Updates and operators write
+// contents that represent values; uploads, copies and emits keep values as they are.
 #include <algorithm>
 #include <cstring>
 #include <unordered_set>
@@ -119,7 +119,7 @@ class NullTensors final : public DeviceBackend {
   void fillInitial();
   void fillOutputs();
   void advanceGenerator();
-  /// False: a result of the micro-batch that nobody bound.
+  /// False for a result whose micro-batch has no bound tensor.
   bool isWanted(int32_t slot, int32_t micro_batch) const {
     const auto target = std::ranges::find(executable_.output_slots, slot);
     if (target == executable_.output_slots.end()) return true;
@@ -183,7 +183,7 @@ void NullTensors::fillOutputs() {
 void NullTensors::advanceGenerator() {
   auto* generator = start_.get<at::CPUGeneratorImpl>();
   const int64_t all = executable_.allMicroBatches(), normals = executable_.normals.count * all;
-  // It has no numbers to lose: the last two of a pair stand for its spare.
+  // The device has no numbers, so the last two draws of a pair take the place of its spare.
   const bool from_spare = generator->next_double_normal_sample().has_value();
   if (normals > 0) generator->set_next_double_normal_sample(std::nullopt);
   const int64_t draws = executable_.random_draws * all + drawsOfNormals(normals, from_spare);
