@@ -69,7 +69,7 @@ const OwnOpRow* ownOpRow(std::string_view name) {
 }
 
 const char* ownOpName(OwnOp op) {
-  ABELE_CHECK(op != OwnOp::kNone, "no instruction of our own has no name");
+  ABELE_CHECK(op != OwnOp::kNone, "kNone has no name");
   return allOwnOps().at(static_cast<size_t>(op) - 1).name;
 }
 

@@ -30,11 +30,12 @@ const char* fileKind(mode_t mode) {
   if (S_ISFIFO(mode)) return "a pipe";
   if (S_ISSOCK(mode)) return "a socket";
   if (S_ISCHR(mode) || S_ISBLK(mode)) return "a device";
-  return "no file";
+  return "not a file";
 }
 
 OpenFile::OpenFile(std::string path) : path_(std::move(path)) {
-  if (path_.find('\0') != path_.npos) refuse(path_, "a zero byte, where the system would end the name", kRemedy);
+  if (path_.find('\0') != path_.npos)
+    refuse(path_, "a zero byte in the name, which the system takes for its end", kRemedy);
   // O_NONBLOCK, because a pipe may have no writer.
   do file_ = ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
   while (file_ < 0 && errno == EINTR);

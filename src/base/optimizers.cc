@@ -66,7 +66,7 @@ const std::vector<OptimizerRow>& allOptimizers() {
 }
 
 const OptimizerRow& optimizerRow(OptimizerKind kind) {
-  ABELE_CHECK(kind != OptimizerKind::kNone, "no optimizer has no row");
+  ABELE_CHECK(kind != OptimizerKind::kNone, "kNone has no row");
   return allOptimizers().at(static_cast<size_t>(kind) - 1);
 }
 

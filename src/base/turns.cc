@@ -153,8 +153,8 @@ void Turns::requireEnd(const Caller* me, const char* what) const {
                  .remedy = "return from the outer call first, or use another model inside"});
   ABELE_REQUIRE(!waitsForMine(me), E0608,
                 {.what = cat("waiting for ", what, " would never end"),
-                 .found = "a call on another thread that has it, and waits for what this call has",
-                 .expected = "models that call each other in one order in all threads",
+                 .found = "a call on another thread, which has it and waits for something that this call has",
+                 .expected = "the same order of calls between models in all threads",
                  .remedy = "call one model after the other, or make another model of the inner one's module"});
 }
 

@@ -185,7 +185,7 @@ void writeWholeFile(const std::string& path, std::string_view bytes) {
 }
 
 void writeWholeFile(const std::string& path, const std::function<void(const WritePart& write)>& parts) {
-  if (path.find('\0') != path.npos) refuseWrite(path, "a zero byte, where the system would end the name");
+  if (path.find('\0') != path.npos) refuseWrite(path, "a zero byte in the name, which the system takes for its end");
   const auto [folder_name, name] = folderAndName(path);
   const Descriptor folder = openFolder(folder_name);
   if (!folder.isOpen()) refuseWrite(path, cat(folder_name, ": ", std::strerror(errno)));

@@ -16,7 +16,7 @@ Executable decode(const std::string& bytes) {
   Reader reader(unseal(kExecutableMagic, kExecutableVersion, bytes, "an Abele executable"));
   Executable executable;
   visit(reader, executable);
-  if (!reader.atEnd()) reject("bytes behind the end");
+  if (!reader.atEnd()) reject("bytes after the end");
   const auto findings = verify(executable);
   if (!findings.empty()) reject(cat("an executable with ", findings.size(), " contradictions"), findings.front());
   return executable;

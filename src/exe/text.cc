@@ -76,7 +76,7 @@ class Names {
     const std::string name = parseName(c);
     const auto at = index_.find(name);
     if (at == index_.end()) fail("there is no ", what, " ", name);
-    if (at->second < 0) fail("there are several with the name ", name, ": write @ and the index");
+    if (at->second < 0) fail("several have the name ", name, ": write @ and the index");
     return at->second;
   }
 
@@ -482,7 +482,7 @@ Executable parse(std::string_view text) {
   throwUser(ErrorCode::E0501, {.what = cat("the text of an executable breaks ", findings.size(),
                                            findings.size() == 1 ? " rule" : " rules"),
                                .found = std::move(list),
-                               .expected = "what docs/executable.md says of its parts"});
+                               .expected = "the rules of docs/executable.md"});
 }
 
 }  // namespace abele::exe

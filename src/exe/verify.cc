@@ -122,7 +122,7 @@ class Verifier {
   void checkGroup(const Group& g, const std::string& where) {
     const bool is_bound = g.kind == GroupKind::kInput || g.kind == GroupKind::kOutput;
     require(g.worker >= -1 && g.worker < size(exe_.workers), where, ": worker ", g.worker);
-    require(g.kind != GroupKind::kTransient || g.worker >= 0, where, ": transient, and of no worker");
+    require(g.kind != GroupKind::kTransient || g.worker >= 0, where, ": transient, but without a worker");
     if (is_bound)
       require(g.frames == exe_.micro_batches, where, ": ", g.frames, " frames");
     else
@@ -132,7 +132,7 @@ class Verifier {
             " bytes");
     require(!is_bound || g.frame_bytes == 0, where, ": bytes of its own");
     require(!g.off_chip || g.kind == GroupKind::kPersistent || g.kind == GroupKind::kStash, where,
-            ": off-chip, and neither persistent nor stash");
+            ": off-chip, but neither persistent nor stash");
   }
 
   // Bytes that the elements span, or -1 for an impossible type.
@@ -165,7 +165,7 @@ class Verifier {
     const Group& g = exe_.groups[slot.group];
     const bool has_bytes = g.kind != GroupKind::kInput && g.kind != GroupKind::kOutput;
     if (has_bytes)
-      require(slot.offset_bytes <= g.frame_bytes - span, where, ": ends behind its group of ", g.frame_bytes, " bytes");
+      require(slot.offset_bytes <= g.frame_bytes - span, where, ": ends after its group of ", g.frame_bytes, " bytes");
   }
 
   void checkRead(int64_t slot, bool is_emitted, const std::string& where) {
@@ -189,7 +189,7 @@ class Verifier {
       for (int64_t id : a.ints) checkRead(id, /*is_emitted=*/false, where);
     const Kind n = a.number_kind;
     require(a.kind != Kind::kNumber || n == Kind::kBool || n == Kind::kInt || n == Kind::kDouble || n == Kind::kComplex,
-            where, ": a number of no kind");
+            where, ": a number without a kind");
   }
 
   void checkInstruction(const Instruction& i, const std::string& where) {
@@ -208,17 +208,17 @@ class Verifier {
     if (ownGenerator(i.args) > 0) {
       require(
           isCount(i.random_draws) && isCount(i.random_offset) && isCount(i.normals.count) && isCount(i.normals.before),
-          where, ": draws of a generator of the program's own at no place");
+          where, ": draws from a generator of the user's program, but has no place in its stream");
       return;
     }
     const Normals& own = i.normals;
-    require(isCount(own.count) && isCount(own.before), where, ": ", own.count, " normal numbers behind ", own.before);
+    require(isCount(own.count) && isCount(own.before), where, ": ", own.count, " normal numbers after ", own.before);
     const bool is_known = own.before > 0 ? own.spare >= 0 && own.spare <= i.random_offset
                                          : own.spare <= 0 && own.spare >= -exe_.random_draws;
     require(own.count == 0 ? own.spare == 0 : is_known && i.random_draws >= 0, where, ": a spare of draw ", own.spare);
-    require(i.random_draws >= 0 || !i.isRandom(), where, ": random without a place");
+    require(i.random_draws >= 0 || !i.isRandom(), where, ": draws random numbers, but has no place in their stream");
     if (i.random_draws < 0) return;
-    // A program may put the stream back: it may lie behind where the next micro-batch goes on.
+    // A program may put the stream back. Then it may draw after the place where the next micro-batch goes on.
     require(isCount(i.random_draws) && isCount(i.random_offset), where, ": ", i.random_draws, " random draws from ",
             i.random_offset);
   }

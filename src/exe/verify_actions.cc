@@ -60,12 +60,12 @@ class ActionVerifier {
         require(tasks.insert({a.segment, a.micro_batch}).second, segment.name, " runs twice for micro-batch ",
                 a.micro_batch);
         require(!isUpdate(segment) || (a.micro_batch + 1) % exe_.accumulation == 0, segment.name,
-                " updates in the middle of a group, behind micro-batch ", a.micro_batch);
+                " updates in the middle of a group, after micro-batch ", a.micro_batch);
       }
     for (size_t s = 0; s < exe_.segments.size(); ++s) {
       const Segment& segment = exe_.segments[s];
       const int64_t expected = isUpdate(segment) ? exe_.device_iterations : exe_.micro_batches;
-      require(runs_of_[s] == expected, segment.name, " runs ", runs_of_[s], " times of ", expected);
+      require(runs_of_[s] == expected, segment.name, " runs ", runs_of_[s], " times instead of ", expected);
     }
     require(!exe_.segments.empty() || exe_.micro_batches == 1, "micro-batches without work");
     checkMessages();
@@ -177,7 +177,7 @@ class ActionVerifier {
     for (size_t w = 0; w < head.size(); ++w) {
       if (head[w] == exe_.workers[w].actions.size()) continue;
       const Action& a = exe_.workers[w].actions[head[w]];
-      require(false, "worker ", w, " waits for ever before ", exe_.segments[a.segment].name, " of micro-batch ",
+      require(false, "worker ", w, " waits forever before ", exe_.segments[a.segment].name, " of micro-batch ",
               a.micro_batch);
     }
   }

@@ -19,9 +19,9 @@ class OwnVerifier {
     const OwnOpRow* row = ownOpRow(instruction_.op);
     if (!row) return "no such operator";
     if ((row->traits & kJoint) != 0 && exe_.processes == 1)
-      return "an operator of several processes in a program of one";
+      return "an operator for several processes in a program for one";
     if ((row->traits & kMessage) != 0 && exe_.stage_processes == 1)
-      return "a message to another process in a program of one";
+      return "a message to another process in a program for one";
     const std::vector<Operand>& operands = row->operands;
     const size_t count = instruction_.args.size();
     if (count > operands.size() || (count < operands.size() && !operands[count].may_lack))
@@ -48,7 +48,7 @@ class OwnVerifier {
     if (op == OwnOp::kAccumulateProduct) {
       const bool fits =
           first.sizes[0] == sum.sizes[0] && second.sizes[1] == sum.sizes[1] && first.sizes[1] == second.sizes[0];
-      return fits && first.dtype == sum.dtype && second.dtype == sum.dtype ? "" : "no product of its sum's type";
+      return fits && first.dtype == sum.dtype && second.dtype == sum.dtype ? "" : "not a product of its sum's type";
     }
     const bool has_indices = second.dtype == DType::kInt64 || second.dtype == DType::kInt32;
     const int64_t width = sum.sizes[1];
@@ -57,7 +57,7 @@ class OwnVerifier {
                           first.sizes.back() == width && is_as_long;
     const auto isDense = [](const Type& type) { return type == contiguousType(type.dtype, type.sizes); };
     return has_indices && has_rows && isDense(sum) && isDense(first) && isDense(second) ? ""
-                                                                                        : "no rows of its sum's type";
+                                                                                        : "not rows of its sum's type";
   }
 
   const Type& typeOf(int64_t slot) const { return exe_.slots[slot].type; }

@@ -68,12 +68,12 @@ void checkValues(Check& c) {
     else if (!c.exists(value.base))
       c.found("%", i, " is a view of %", value.base, ", which does not exist");
     else if (value.base == static_cast<ValueId>(i)) {
-      if (value.offset != 0) c.found("%", i, " is no view but has offset ", value.offset);
+      if (value.offset != 0) c.found("%", i, " is not a view but has offset ", value.offset);
     } else if (const Value& base = c.graph.values[value.base]; base.base != value.base)
       c.found("%", i, " is a view of %", value.base, ", which is a view itself");
     else if (!liesInside(value.type, value.offset, base.type))
-      c.found("%", i, " of type ", value.type.str(), " at ", value.offset, " does not lie inside its base %",
-              value.base, " of type ", base.type.str());
+      c.found("%", i, " of type ", value.type.str(), " at ", value.offset, " is not inside its base %", value.base,
+              " of type ", base.type.str());
   }
 }
 
@@ -93,7 +93,8 @@ void checkDefinitions(Check& c) {
   }
   // A removed value leaves an undefined base.
   for (size_t v = 0; v < seen.size(); ++v)
-    if (!seen[v] && c.graph.values[v] != Value{.base = static_cast<ValueId>(v)}) c.found("%", v, " is made by nothing");
+    if (!seen[v] && c.graph.values[v] != Value{.base = static_cast<ValueId>(v)})
+      c.found("%", v, " is neither an input nor made by a node");
 }
 
 void checkInputs(Check& c) {
@@ -142,7 +143,7 @@ void checkResults(Check& c) {
     if (!node.is_view) continue;
     forEachResult(node, [&](ValueId v) {
       if (c.exists(v) && (c.graph.baseOf(v) == v || !bases.count(c.graph.baseOf(v))))
-        c.found(nodeText(node), " makes %", v, ", which is no view of an operand");
+        c.found(nodeText(node), " makes %", v, ", which is not a view of an operand");
     });
   }
 }
@@ -218,16 +219,17 @@ void checkRandom(Check& c) {
     const Normals& own = node.normals;
     if (ownGenerator(node.args) > 0) {
       if (node.random_draws < 0 || node.random_offset < 0 || own.count < 0 || own.before < 0)
-        c.found(nodeText(node), " draws of a generator of the program's own at no place");
+        c.found(nodeText(node), " draws from a generator of the user's program, but has no place in its stream");
       continue;
     }
-    // A program may put the stream back: what one draws may lie behind where the next micro-batch goes on.
+    // A program may put the stream back. Then a node may draw after the place where the next micro-batch goes on.
     if (node.random_draws >= 0 && node.random_offset < 0)
       c.found(nodeText(node), " draws ", node.random_draws, " numbers at ", node.random_offset);
     if (own.count < 0 || own.before < 0)
-      c.found(nodeText(node), " draws ", own.count, " normal numbers behind ", own.before);
+      c.found(nodeText(node), " draws ", own.count, " normal numbers after ", own.before);
     if (own.count > 0 && (own.spare > std::max<int64_t>(node.random_offset, 0) || own.spare < -c.graph.random_draws))
-      c.found(nodeText(node), " draws normal numbers at ", node.random_offset, " and finds a spare of ", own.spare);
+      c.found(nodeText(node), " draws normal numbers at ", node.random_offset, " and finds the spare of draw ",
+              own.spare);
   }
 }
 
@@ -288,7 +290,7 @@ void checkLowered(Check& c) {
   for (const Node& node : c.graph.nodes) {
     if (!hasTrait(node.op, kSums)) continue;
     bool writes_one = node.writes.size() == 1 && accumulators.count(node.writes[0].before) > 0;
-    if (!writes_one) c.found(nodeText(node), " does not write one accumulator");
+    if (!writes_one) c.found(nodeText(node), " does not write exactly one accumulator");
     if (node.direction != Direction::kBackward && node.direction != Direction::kWeightGrad)
       c.found(nodeText(node), " is not part of backward");
   }

@@ -44,7 +44,7 @@ struct Captured {
 };
 
 void requireBody(const Body& body, const char* of) {
-  ABELE_REQUIRE(body, E0708, {.what = cat("the function of ", of, " holds nothing"), .remedy = "pass a function"});
+  ABELE_REQUIRE(body, E0708, {.what = cat("the function of ", of, " is empty"), .remedy = "pass a function"});
 }
 
 Captured captured(const Body& body, const Tensors& inputs, void* mode_object) {
@@ -86,10 +86,10 @@ Tensors copies(const Tensors& tensors) {
 void requireCarried(const Tensors& before, const Tensors& after) {
   ABELE_REQUIRE(before.size() == after.size(), E0708,
                 {.what = cat("the body of a loop returns ", after.size(), " tensors"),
-                 .expected = cat(before.size(), ", as many as it takes")});
+                 .expected = cat(before.size(), ", the number that it takes")});
   for (size_t i = 0; i < before.size(); ++i)
     ABELE_REQUIRE(before[i].sizes() == after[i].sizes() && before[i].scalar_type() == after[i].scalar_type(), E0708,
-                  {.what = cat("the body of a loop returns another shape or type in place ", i),
+                  {.what = cat("the body of a loop changes the shape or type of tensor ", i),
                    .found = cat(c10::toString(after[i].scalar_type()), " of rank ", after[i].dim()),
                    .expected = "the shape and type that it takes",
                    .remedy = "reshape or convert the result"});

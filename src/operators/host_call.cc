@@ -71,7 +71,7 @@ struct HostCall::Impl {
     capture::outsideCapture([&] { results = function(inputs); });
     for (const at::Tensor& result : results)
       ABELE_REQUIRE(result.defined() && result.has_storage() && result.layout() == at::kStrided, E0708,
-                    {.what = cat("host function ", id, " returns something else than dense tensors"),
+                    {.what = cat("host function ", id, " returns a result that is not a dense tensor"),
                      .at = line,
                      .found = result.defined() ? "a tensor without dense memory" : "an undefined tensor",
                      .expected = "the same number of tensors in every call, of the same shapes and types"});
@@ -130,7 +130,7 @@ void requireOwnId(const std::string& id, int64_t number) {
 }  // namespace
 
 HostCall::HostCall(Body function, std::string id, bool is_pure) : impl_(std::make_shared<Impl>()) {
-  ABELE_REQUIRE(function, E0708, {.what = cat("host function ", id, " holds nothing"), .remedy = "pass a function"});
+  ABELE_REQUIRE(function, E0708, {.what = cat("host function ", id, " is empty"), .remedy = "pass a function"});
   impl_->function = std::move(function);
   impl_->id = std::move(id);
   impl_->is_pure = is_pure;

@@ -33,7 +33,7 @@ std::string textOf(const at::Tensor& values) {
 void requireEqualKernel(const at::Tensor& x, const at::Tensor& y, bool answer) {
   const auto text = [](bool equal) { return equal ? "equal tensors" : "different tensors"; };
   ABELE_REQUIRE(at::equal(x, y) == answer, E0101,
-                {.what = "torch::equal, which steered forward while it was captured, has another answer in this step",
+                {.what = "torch::equal steered forward while it was captured, and gives another answer in this step",
                  .found = text(!answer),
                  .expected = text(answer),
                  .remedy = "make a model for each case, or destroy() this one and call it again; attention is the same "
@@ -46,18 +46,19 @@ void requireSameKernel(const at::Tensor& x, const at::Tensor& expected, std::str
   const bool is_same = std::memcmp(now.const_data_ptr(), captured.const_data_ptr(), now.nbytes()) == 0;
   ABELE_REQUIRE(
       is_same, E0101,
-      {.what = "a value that forward read while it was captured is another one in this step",
+      {.what = "a value that forward read while it was captured differs in this step",
        .at = reader,
        .found = textOf(now),
        .expected = textOf(captured),
-       .remedy = cat("correct the inputs where forward checks them; where the value steers the program and seldom "
-                     "changes, make a model for each value, or destroy() this one and call it again; where it differs "
-                     "from batch to batch, keep it in a tensor (",
-                     inLanguage("torch.where, masks, tensor indices), or run the module that reads it eagerly in every "
-                                "step (abele.runEagerly); models that read nothing where torch.compiler.is_compiling() "
-                                "see it true with _Popart.set(\"abele.isCompiling\", True)",
-                                "torch::where, masks, tensor indices), or let the host compute what needs it "
-                                "(abele::ops::HostCall)"))});
+       .remedy =
+           cat("if forward checks its inputs, correct them; if the value steers the program and seldom changes, "
+               "make a model for each value, or destroy() this one and call it again; if it differs from batch "
+               "to batch, keep it in a tensor (",
+               inLanguage("torch.where, masks, tensor indices), or run the module that reads it eagerly in every "
+                          "step (abele.runEagerly); models that skip such reads where torch.compiler.is_compiling() "
+                          "see it true with _Popart.set(\"abele.isCompiling\", True)",
+                          "torch::where, masks, tensor indices), or let the host compute the part that needs it "
+                          "(abele::ops::HostCall)"))});
 }
 
 }  // namespace abele::operators

@@ -16,7 +16,7 @@ namespace {
 
 void requireStart(const at::Tensor& start) {
   ABELE_REQUIRE(start.numel() == 1 && at::isIntegralType(start.scalar_type(), /*includeBool=*/false), E0708,
-                {.what = "the start of a slice is no integer of one element",
+                {.what = "the start of a slice is not an integer tensor of one element",
                  .found = cat(c10::toString(start.scalar_type()), " of ", start.numel(), " elements")});
 }
 

@@ -193,7 +193,7 @@ class StageAssigner {
                                              " and in stage ", stageName(second)),
                                  .at = describe(graph_, second),
                                  .found = cat("first written by ", describe(graph_, first)),
-                                 .expected = "one stage that writes a buffer in a pipelined graph",
+                                 .expected = "only one stage that writes the buffer in a pipelined graph",
                                  .remedy = "put both lines into blocks of one stage, or use ShardedExecution"});
   }
 

@@ -169,7 +169,7 @@ class OptimizerLowering {
     ABELE_REQUIRE(!is_real_only || !isComplex(graph_.externals[sum.parameter].type.dtype), E0706,
                   {.what = cat(row.name, " is not defined for complex parameters"),
                    .at = cat("parameter group ", found->second, ", with ", found->first),
-                   .remedy = "put the parameter into another optimizer's model, or hold it as torch.view_as_real"});
+                   .remedy = "put the parameter into another optimizer's model, or store it as torch.view_as_real"});
     const ValueId factor = clipFactor(sum);
     Node& node = graph_.addNode(row.op);
     node.direction = ir::Direction::kUpdate;

@@ -37,7 +37,7 @@ void checkDisabled(const std::vector<std::string>& disabled) {
     auto [end, error] = std::from_chars(text.data() + colon + 1, text.data() + text.size(), number);
     ABELE_REQUIRE(
         error == std::errc() && end == text.data() + text.size() && number >= 1, E0301,
-        {.what = cat("cannot disable ", text), .expected = "a pass, or a pass and which occurrence, as dce:2"});
+        {.what = cat("cannot disable ", text), .expected = "a pass, or a pass and an occurrence, for example dce:2"});
   }
 }
 
@@ -118,7 +118,7 @@ void runPipeline(ir::Graph& graph, PassContext& context, const PipelineOptions& 
     ir::Form gives = std::max(form, pass.gives);
     if (changed || gives > form) ir::requireValid(graph, gives);
     form = gives;
-    log::debug("pass ", pass.name, changed ? " changed graph @" : " left as it was graph @", graph.name);
+    log::debug("pass ", pass.name, changed ? " changed graph @" : " did not change graph @", graph.name);
     if (options.after_pass) options.after_pass(pass.name, graph);
   }
 }

@@ -205,9 +205,10 @@ class Chooser {
       if (peaks[w] <= (limit >= 0 ? limit : fullest)) continue;
       full.push_back(static_cast<int>(w));
       if (!excess.empty()) continue;
-      excess = cat("it needs ", mebibytesText(peaks[w]), " on device ", devices_[w],
-                   limit >= 0 ? ", whose limit is " : ", more than the fullest device under 1f1b and a little: ",
-                   mebibytesText(limit >= 0 ? limit : fullest));
+      excess =
+          cat("it needs ", mebibytesText(peaks[w]), " on device ", devices_[w],
+              limit >= 0 ? ", whose limit is " : ", which is more than the fullest device under 1f1b with a margin: ",
+              mebibytesText(limit >= 0 ? limit : fullest));
     }
     return excess;
   }
@@ -233,9 +234,9 @@ bool canCompareSchedules(const ir::Graph& whole, const PlanOptions& options, std
   else if (3 * stages * options.accumulation > kMostActions)
     why_not = "too many actions to compare schedules";
   else if (l.weights.off_chip || l.optimizer_state.off_chip || l.accumulators.off_chip || l.activations.off_chip)
-    why_not = "tensors live off chip, and moving them is not predicted";
+    why_not = "some tensors are off chip, and the time to move them is not predicted";
   else if (!options.costs.empty() && static_cast<int64_t>(options.costs.size()) != stages)
-    why_not = "costs of other stages";
+    why_not = "the given costs are for other stages";
   return why_not.empty();
 }
 

@@ -177,11 +177,11 @@ std::string explainAlternatives(const ir::Graph& graph, const SplitChain& chain,
                                 const Split& taken) {
   const int64_t step = taken.prediction.run.step_ns;
   std::string out = cat("cut at: ", cutsText(graph, chain, taken), "\n", "chosen among ", chain.pieces.size() - 1,
-                        chain.pieces.size() == 2 ? " boundary" : " boundaries", " that the program may be cut at\n");
+                        chain.pieces.size() == 2 ? " boundary" : " boundaries", " where the program may be cut\n");
   SplitOptions fixed_schedule = options;
   fixed_schedule.any_schedule = false;
   fixed_schedule.schedule = taken.schedule;
-  Table table({"against it", "step ms", "", ""});
+  Table table({"alternative", "step ms", "", ""});
   const auto add = [&](std::string what, const Split& split, std::string cuts) {
     const int64_t ns = split.prediction.run.step_ns;
     table.add({std::move(what), millisecondsText(ns), differenceText(ns, step), std::move(cuts)});

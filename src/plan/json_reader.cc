@@ -44,7 +44,7 @@ const std::string& JsonReader::readString(const Json& value) const {
 }
 
 int64_t JsonReader::readInteger(const Json& value) const {
-  if (!value.is_number() || std::abs(value.get<double>()) > kLargest) fail(value, "no number", "a number");
+  if (!value.is_number() || std::abs(value.get<double>()) > kLargest) fail(value, "not a number", "a number");
   return std::llround(value.get<double>());
 }
 

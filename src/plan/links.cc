@@ -82,7 +82,7 @@ int Machine::linkBetween(int64_t a, int64_t b) const {
     if (links[i].devices == 0 || a / links[i].devices == b / links[i].devices) return static_cast<int>(i);
   throwUser(ErrorCode::E0404, {.what = cat("no link between the devices ", a, " and ", b),
                                .found = cat(links.back().devices, " devices that are linked"),
-                               .expected = "a last link without \"devices\": it joins all"});
+                               .expected = "a last link without \"devices\", which joins all of them"});
 }
 
 int64_t messageNs(const Link& link, int64_t bytes, int64_t sharers) {

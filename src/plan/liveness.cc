@@ -245,7 +245,7 @@ class Analysis {
       if (out.kind != ir::OutputKind::kUpdate) continue;
       const ValueId base = graph_.baseOf(out.value);
       const int32_t home = bufferOfExternal(out.target);
-      ABELE_CHECK(home >= 0, "external ", out.target, " is updated but is no input of the graph");
+      ABELE_CHECK(home >= 0, "external ", out.target, " is updated but is not an input of the graph");
       if (result_.buffer_of[base] == home) continue;
       ABELE_CHECK(made_by_[base] >= 0, "external ", out.target, " takes over the memory of another input");
       if (result_.buffer_of[base] < 0) addBuffer(base);

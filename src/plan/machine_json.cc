@@ -27,7 +27,7 @@ Link readLink(const JsonReader& reader, const Json& value) {
   });
   if (link.bytes_per_s < 1) reader.fail(value, cat(link.bytes_per_s, " bytes a second"), "\"bytes_per_s\" above 0");
   if (link.latency_ns < 0 || link.devices < 0 || link.devices > kMostDevices)
-    reader.fail(value, "a link that cannot be", cat("latency_ns from 0, devices from 0 to ", kMostDevices));
+    reader.fail(value, "an impossible link", cat("latency_ns from 0, devices from 0 to ", kMostDevices));
   return link;
 }
 

@@ -134,10 +134,10 @@ void requireHandovers(const Chain& chain) {
   bool good = chain.replication.replicas >= 1 && chain.replication.replicas <= 1'000'000;
   good = good && (chain.gradient_bytes.empty() || chain.gradient_bytes.size() == static_cast<size_t>(n));
   for (int64_t bytes : chain.gradient_bytes) good = good && bytes >= 0;
-  ABELE_REQUIRE(
-      good, E0404,
-      {.what = cat(chain.replication.replicas, " replicas of ", chain.gradient_bytes.size(), " sizes of gradients"),
-       .expected = cat("1 or more replicas; 0 or more bytes of all ", n, " stages or of none")});
+  ABELE_REQUIRE(good, E0404,
+                {.what = cat(chain.replication.replicas, " replicas, and sizes of gradients for ",
+                             chain.gradient_bytes.size(), " stages"),
+                 .expected = cat("1 or more replicas; 0 or more bytes for all ", n, " stages or for none")});
 }
 
 // Drops handovers inside a part.
@@ -161,7 +161,7 @@ std::vector<Handover> joinHandovers(const std::vector<Handover>& handovers, cons
 
 void requireCosts(const Chain& chain) {
   const CostModel& costs = chain.costs;
-  ABELE_REQUIRE(!costs.stages.empty(), E0404, {.what = "costs of no stage", .expected = "one stage or more"});
+  ABELE_REQUIRE(!costs.stages.empty(), E0404, {.what = "costs without stages", .expected = "one stage or more"});
   bool bad = costs.hop_ns < 0 || costs.action_ns < 0 || costs.host_ns < 0 || costs.cores < 0;
   for (const StageCost& c : costs.stages)
     bad |= c.forward_ns < 0 || c.backward_ns < 0 || c.weight_grad_ns < 0 || c.update_ns < 0;
@@ -175,7 +175,7 @@ void requireCosts(const Chain& chain) {
   bool fits = chain.device_of.empty() || chain.device_of.size() == n;
   for (const auto* memory : {&costs.memory, &chain.split_memory, &chain.sharded_memory})
     fits = fits && (memory->empty() || memory->size() == n);
-  ABELE_REQUIRE(fits, E0404, {.what = cat("figures of some of ", n, " stages only"), .expected = "all or none"});
+  ABELE_REQUIRE(fits, E0404, {.what = cat("figures for only some of ", n, " stages"), .expected = "all or none"});
   const auto requireUsers = [n](const std::vector<Task>& users) {
     for (const Task& user : users)
       ABELE_REQUIRE(user.stage >= 0 && static_cast<size_t>(user.stage) < n, E0404,

@@ -147,7 +147,7 @@ class ChainReader {
       else
         reader_.failKey(value, key, "from, to, bytes or placed");
     });
-    if (h.from.stage < 0 || h.to.stage < 0) reader_.fail(object, "a handover of nobody", "\"from\" and \"to\"");
+    if (h.from.stage < 0 || h.to.stage < 0) reader_.fail(object, "a handover without tasks", "\"from\" and \"to\"");
     named_.push_back(h);
   }
 
@@ -182,7 +182,7 @@ class ChainReader {
       else
         reader_.failKey(value, key, "bytes or users");
     });
-    if (ring.users.empty()) reader_.fail(object, "a ring of nobody", "\"users\"");
+    if (ring.users.empty()) reader_.fail(object, "a ring without users", "\"users\"");
   }
   void readUsers(const Json& list, std::vector<Task>& users) {
     reader_.readList(list, [&](const Json& task) { users.push_back(readTask(task)); });

@@ -223,7 +223,7 @@ class Parser {
       else
         fail("expected stage=, off-chip=, ring= or at= ", c.here());
     }
-    if ((p.home == Home::kRing) != (p.ring >= 0)) fail("%", value, ": a value in a ring, and no other, names its ring");
+    if ((p.home == Home::kRing) != (p.ring >= 0)) fail("%", value, ": a value names a ring exactly if it is in one");
     const bool needs_stage = p.home != Home::kNone && p.home != Home::kInput;
     if (needs_stage && p.stage < 0) fail("%", value, " needs a stage");
     if (plan_.placement.size() <= value) plan_.placement.resize(value + 1);
@@ -340,8 +340,8 @@ class Parser {
       }
     const auto num_stages = static_cast<int64_t>(std::max<size_t>(plan_.worker_of.size(), 1));
     if (mistakes_.empty() && num_actions / num_stages < micro_batches)
-      mistakes_.emplace_back(line_, cat(num_actions, " actions, expected one for each of ", num_stages, " stages and ",
-                                        micro_batches, " micro-batches at least"));
+      mistakes_.emplace_back(line_, cat(num_actions, " actions, expected at least one for each of ", num_stages,
+                                        " stages and ", micro_batches, " micro-batches"));
   }
 
   Plan plan_;
@@ -423,7 +423,7 @@ std::vector<std::string> verify(const Plan& plan, const ir::Graph& graph) {
     if (plan.placement[static_cast<size_t>(v)].home == Home::kNone) found("%", v, " has no place");
   for (const ir::Node& node : graph.nodes)
     if (isReceive(node) && plan.placement[static_cast<size_t>(node.results.at(0).at(0))].home != Home::kRing)
-      found("%", node.results[0][0], " is brought by a transfer and lies in no ring");
+      found("%", node.results[0][0], " comes from a transfer but is not in a ring");
   return findings;
 }
 

@@ -127,8 +127,8 @@ Attached ownAs(const Request& request, int64_t first, bool is_exclusive) {
 void warnOnce(const std::string& why) {
   static std::atomic<bool> warned{false};
   if (warned.exchange(true)) return;
-  log::warn("other processes do not see which devices this one has (", why,
-            "): let ABELE_REGISTRY name a folder that can be written, or be off");
+  log::warn("other processes cannot see the devices of this one (", why,
+            "): set ABELE_REGISTRY to a writable folder, or to off");
 }
 
 }  // namespace
@@ -173,9 +173,9 @@ Attachment::Attachment(Request request, const std::function<bool()>& poll) : req
   Descriptor registry = ownRegistry(&path, &why);
   if (!registry.isOpen() && is_exclusive)
     throwUser(ErrorCode::E0402,
-              {.what = "ABELE_EXCLUSIVE_DEVICES is set, and nobody can say which devices are in use",
+              {.what = "ABELE_EXCLUSIVE_DEVICES is set, but the registry cannot show which devices are in use",
                .found = why.empty() ? std::string("ABELE_REGISTRY is off") : why,
-               .remedy = "let ABELE_REGISTRY name a folder that can be written, or unset ABELE_EXCLUSIVE_DEVICES"});
+               .remedy = "set ABELE_REGISTRY to a writable folder, or unset ABELE_EXCLUSIVE_DEVICES"});
   if (registry.isOpen())
     removeDeadRecords(registry);
   else if (!why.empty())

@@ -263,7 +263,7 @@ struct Runtime::Impl {
       return wrap(error.what(), typeName(typeid(error)));
     } catch (...) {
       const std::type_info* type = abi::__cxa_current_exception_type();
-      return wrap("a kernel threw something that is no std::exception", type ? typeName(*type) : "");
+      return wrap("a kernel threw an object that is not a std::exception", type ? typeName(*type) : "");
     }
   }
 
@@ -409,7 +409,7 @@ Runtime::~Runtime() {
 }
 const StepReport& Runtime::run(const std::function<bool()>& poll) {
   ABELE_REQUIRE(impl_->home.isHere(), E0607,
-                {.what = "the workers of this model are threads of the process that this one was forked off",
+                {.what = "the workers of this model are threads of the process that this one was forked from",
                  .remedy = "compile the model in this process"});
   return impl_->run(poll);
 }

@@ -8,7 +8,7 @@ import pytest
     "costs, found",
     [
         ([{"forward": 1}], 'unknown key "forward"'),
-        ([], "costs of no stage"),
+        ([], "costs without stages"),
         ([{"forward_ns": -1}], "a negative time or size"),
         ({"stages": [{"forward_ns": "fast"}]}, "line 1"),
     ],

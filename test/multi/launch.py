@@ -73,5 +73,5 @@ OTHER_STARTS = [
     ("other_batch", "process 1 was given another batch than process 0"),
     ("other_learning_rate", "process 1 has other hyper-parameters than process 0"),
     ("other_seed_of_dropout", "process 1 draws other random numbers than process 0"),
-    ("other_tied_weights", "process 1 was given other weights that both hold than process 0"),
+    ("other_tied_weights", "process 1 has other values of weights that both hold than process 0"),
 ]

@@ -76,7 +76,7 @@ def test_programs_that_differ():
 
 def test_weights_that_differ():
     for (error,) in _said("other_weights"):
-        assert error.startswith("E0713 processes-differ: table.weight of process 1 differs from that of process 0")
+        assert error.startswith("E0713 processes-differ: table.weight of process 1 differs from process 0's")
 
 
 def test_optimizers_that_differ():
@@ -86,7 +86,7 @@ def test_optimizers_that_differ():
 
 def test_random_numbers_of_rounding_that_differ():
     for (error,) in _said("other_rounding"):
-        assert error.startswith("E0713 processes-differ: process 1 rounds by other random numbers than process 0")
+        assert error.startswith("E0713 processes-differ: process 1 rounds with other random numbers than process 0")
         assert "set the same randomSeed in each" in error
 
 

@@ -266,7 +266,7 @@ def test_random_numbers_of_a_stage_on_the_cpu_are_refused():
     opts._Popart.set("abele.deviceType", "simulated:1,cpu")
     opts._Popart.set("abele.deviceGraphs", True)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS["sgd"](model.parameters()))
-    with pytest.raises(poptorch.Error, match=r"E0711.*draws random numbers in a stage on the CPU(.|\n)*networks.py"):
+    with pytest.raises(poptorch.Error, match=r"E0711.*draws random numbers in a CPU stage(.|\n)*networks.py"):
         executor(*model.batch(3 * MICRO_BATCH))
 
 

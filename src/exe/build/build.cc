@@ -374,7 +374,7 @@ class Builder {
 
   ValueId externalValue(int32_t external) const {
     const ValueId value = value_of_.at(external);
-    ABELE_CHECK(value != ir::kNone, "external ", external, " is no input of the graph");
+    ABELE_CHECK(value != ir::kNone, "external ", external, " is not an input of the graph");
     return value;
   }
 

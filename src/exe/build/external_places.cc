@@ -21,9 +21,9 @@ void ExternalPlaces::add(int32_t external, const Slot& slot, int32_t id) {
 
 const ExternalPlaces::Place& ExternalPlaces::at(int32_t group, int64_t offset_bytes) const {
   auto it = places_.upper_bound({group, offset_bytes});
-  ABELE_CHECK(it != places_.begin(), "memory at ", offset_bytes, " of group ", group, " is no external's");
+  ABELE_CHECK(it != places_.begin(), "memory at ", offset_bytes, " of group ", group, " belongs to no external");
   --it;
-  ABELE_CHECK(it->first.first == group, "memory at ", offset_bytes, " of group ", group, " is no external's");
+  ABELE_CHECK(it->first.first == group, "memory at ", offset_bytes, " of group ", group, " belongs to no external");
   return it->second;
 }
 

@@ -423,7 +423,7 @@ class Replicator {
     for (const WorkerProgram& worker : exe_.workers)
       for (const Action& action : worker.actions)
         if (action.segment == static_cast<int32_t>(segment)) return worker;
-    ABELE_CHECK(false, "nobody runs ", exe_.segments[segment].name);
+    ABELE_CHECK(false, "no worker runs ", exe_.segments[segment].name);
     return exe_.workers.front();
   }
 

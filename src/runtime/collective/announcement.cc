@@ -41,8 +41,8 @@ std::vector<Announcement> requireSameAct(Peers& peers) {
         {.what = what,
          .at = cat("process ", peers.process(), " of ", peers.processes()),
          .expected = "the same calls in all processes, in the same order",
-         .remedy = "let all processes call the model, copyWeightsToHost(), state_dict() and save(): what a process "
-                   "does alone stands behind them"});
+         .remedy = "let all processes call the model, copyWeightsToHost(), state_dict() and save(); work of a single "
+                   "process comes after them"});
   }
   return all;
 }

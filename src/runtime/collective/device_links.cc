@@ -40,7 +40,7 @@ DeviceGroup makeGroup(int64_t process, const std::string& kind, int64_t first, i
     const std::lock_guard lock(maker().mutex);
     make = maker().make;
   }
-  if (!make) return {.name = {}, .why_not = "nobody makes groups of torch.distributed in this program"};
+  if (!make) return {.name = {}, .why_not = "this program cannot make groups of torch.distributed"};
   return make(process, kind, first, second);
 }
 
@@ -86,7 +86,7 @@ std::vector<DeviceLinks::Made> DeviceLinks::make(const PeerMessages& peers, cons
       const std::string name = cat("a link from process ", from, " to process ", to);
       const Known known{links[k].link, from, to, source.index(), target.index()};
       if (!isTheOneOf(from, source, known) || !isTheOneOf(to, target, known)) {
-        why_not = cat(name, " leads to another device than that of a program before");
+        why_not = cat(name, " leads to another device than in an earlier program");
         return {};
       }
       if (source.is_cpu() || source.type() != target.type()) {
@@ -154,8 +154,8 @@ void DeviceLinks::connect(PeerMessages& peers, const std::vector<DeviceLink>& li
   };
   const std::vector<std::string> all = peers.exchange(why_not.empty() ? "y" : "n");
   if (const auto none = std::ranges::find(all, "n"); none != all.end())
-    refuse(cat("process ", none - all.begin(),
-               " has no way by torch.distributed from its accelerators to those of other processes"));
+    refuse(
+        cat("process ", none - all.begin(), " cannot reach the accelerators of other processes by torch.distributed"));
   for (const Made& each : made) {
     try {
       tryOut(each);

@@ -30,12 +30,13 @@ c10::intrusive_ptr<c10d::Store> storeOf(int64_t process, int64_t processes, std:
   std::string missing;
   for (const char* name : {"MASTER_ADDR", "MASTER_PORT"})
     if (environmentText(name).empty()) missing += (missing.empty() ? "" : " and ") + std::string(name);
-  ABELE_REQUIRE(missing.empty(), E0714,
-                {.what = cat("this is process ", process, " of ", processes, ", and nothing says where the others are"),
-                 .found = missing + " not set",
-                 .expected = "the variables of a launcher, or a group of c10d's that is registered as abele",
-                 .remedy = "start the program with poprun or torchrun, or set MASTER_ADDR and MASTER_PORT in all "
-                           "processes"});
+  ABELE_REQUIRE(
+      missing.empty(), E0714,
+      {.what = cat("this is process ", process, " of ", processes, ", and no variable says where the others are"),
+       .found = missing + " not set",
+       .expected = "the variables of a launcher, or a group of c10d's that is registered as abele",
+       .remedy = "start the program with poprun or torchrun, or set MASTER_ADDR and MASTER_PORT in all "
+                 "processes"});
   const bool is_agents = environmentText("TORCHELASTIC_USE_AGENT_STORE") == "True";
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(environmentInteger("MASTER_PORT", 0, 0, 65535));
@@ -63,8 +64,8 @@ void requireFiles(int64_t process, int64_t processes) {
   for (const int file : opened) ::close(file);
   ABELE_REQUIRE(
       static_cast<int64_t>(opened.size()) == wanted, E0714,
-      {.what = cat("process ", process, " of ", processes, " cannot open the files that its connections take"),
-       .found = cat("a limit that leaves it ", opened.size(), " more open files"),
+      {.what = cat("process ", process, " of ", processes, " cannot open the files that its connections need"),
+       .found = cat("a limit that allows ", opened.size(), " more open files"),
        .expected = cat(wanted, " or more"),
        .remedy = "raise the limit of open files: ulimit -n 1024"});
 }

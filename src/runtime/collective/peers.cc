@@ -136,10 +136,11 @@ class C10dPeers final : public Peers {
   }
 
   void connectDevices(const std::vector<DeviceLink>& links, int64_t stages) override {
-    ABELE_REQUIRE(heartbeat_, E0702,
-                  {.what = "ABELE_HANDOVER=device with ABELE_PEER_SILENCE=0",
-                   .expected = "processes that notice when another one has ended: devices wait for it for ever",
-                   .remedy = "leave one of the two variables out"});
+    ABELE_REQUIRE(
+        heartbeat_, E0702,
+        {.what = "ABELE_HANDOVER=device with ABELE_PEER_SILENCE=0",
+         .expected = "processes that notice when another one has ended; otherwise devices wait for it forever",
+         .remedy = "leave one of the two variables out"});
     requireOpen();
     try {
       device_links_.connect(*this, links, stages);
@@ -193,7 +194,7 @@ class C10dPeers final : public Peers {
     }
     const std::string ready(kNoteBytes, '.');
     announce(ready);
-    for (const std::string& text : announced()) ABELE_CHECK(text == ready, "a process that is elsewhere: ", text);
+    for (const std::string& text : announced()) ABELE_CHECK(text == ready, "a process at another place: ", text);
     const std::lock_guard lock(mutex_);
     agreed_ = true;
     interrupted_ = false;
@@ -300,7 +301,7 @@ class C10dPeers final : public Peers {
   // Enqueues on the device's current stream. The host waits for the other process only if the backend cannot avoid it.
   void byDevice(const DeviceLinks::End& end, const at::Tensor& bytes, bool sends) {
     const DeviceLinks::Communicator communicator = device_links_.at(end);
-    ABELE_CHECK(communicator, "link ", end.link, " has no way from ", end.device.str());
+    ABELE_CHECK(communicator, "link ", end.link, " does not take memory of ", end.device.str());
     std::vector<at::Tensor> list{bytes};
     const int other = DeviceLinks::otherOf(*communicator);
     attempt(end.other, [&] {
@@ -327,7 +328,7 @@ class C10dPeers final : public Peers {
 
   Connection open() const {
     ABELE_REQUIRE(home_.isHere(), E0607,
-                  {.what = "this process was forked off from one of a group, and is none of them",
+                  {.what = "this process was forked from a member of the group and is not a member itself",
                    .found = "connections that are the parent's",
                    .remedy = "let the launcher start all processes of the training"});
     const std::lock_guard lock(mutex_);
@@ -574,7 +575,7 @@ std::shared_ptr<Peers> Peers::join(const std::string& name, int64_t process, int
   }
   peers->requireOpen();
   ABELE_REQUIRE(peers->process() == process && peers->processes() == processes, E0714,
-                {.what = cat("this is process ", process, " of ", processes, ", and another one in its process group"),
+                {.what = cat("this is process ", process, " of ", processes, ", but another one in its process group"),
                  .found = cat("process ", peers->process(), " of ", peers->processes()),
                  .remedy = "give opts.Distributed the numbers that the launcher gave"});
   return peers;

@@ -54,8 +54,8 @@ std::shared_ptr<SharedChannel> SharedLinks::makeOut(const End& end, size_t messa
   tell(made ? made->offer() : none());
   const std::string answer = hear();
   const bool is_shared = made && answer != none();
-  if (is_shared) ABELE_CHECK(made->watch(answer), "a process of this host that cannot be watched");
-  const std::string name = end.link < 0 ? "the link that is measured" : cat("link ", end.link);
+  if (is_shared) ABELE_CHECK(made->watch(answer), "cannot watch a process of this host");
+  const std::string name = end.link < 0 ? "the link for measurements" : cat("link ", end.link);
   log::info(name, " to process ", end.process,
             is_shared ? " hands over through shared memory"
                       : " hands over through sockets: the process is on another "

@@ -25,7 +25,7 @@ c10::Scalar numberOf(const Arg& arg) {
     case Arg::Kind::kComplex: return {c10::complex<double>(arg.d, arg.d2)};
     default: break;
   }
-  throwInternal(__FILE__, __LINE__, "number_kind", "a number of no kind");
+  throwInternal(__FILE__, __LINE__, "number_kind", "a number without a kind");
 }
 
 // The element type of T[] and T[]?.
@@ -64,7 +64,7 @@ c10::IValue constantValue(const Arg& arg, const c10::Argument& parameter) {
     }
     default: break;
   }
-  throwInternal(__FILE__, __LINE__, "constantValue", cat("argument ", parameter.name(), " is no constant"));
+  throwInternal(__FILE__, __LINE__, "constantValue", cat("argument ", parameter.name(), " is not a constant"));
 }
 
 }  // namespace abele::runtime

@@ -70,7 +70,7 @@ void touch(volatile char* begin, int64_t bytes) {
 
 MappedFile::MappedFile(const std::string& folder, int64_t bytes)
     : folder_(folder.empty() ? temporaryFolder() : folder), file_(openNameless(folder_)) {
-  if (file_ < 0) refuse("no file for off-chip tensors can be made", folder_, errno, bytes);
+  if (file_ < 0) refuse("a file for off-chip tensors cannot be made", folder_, errno, bytes);
   // All at once: a file that grew as pages are written could fail in the middle of a step.
   try {
     reserve(0, bytes);

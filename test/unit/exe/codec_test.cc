@@ -178,7 +178,7 @@ TEST(VerifyExecutable, ReportsAllContradictions) {
   executable.workers[1].actions[1].waits[0].segment = 9;
   executable.input_slots[0] = 2;
   EXPECT_EQ(verify(executable),
-            (std::vector<std::string>{"slot 0: ends behind its group of 256 bytes", "worker 1: waits for segment 9",
+            (std::vector<std::string>{"slot 0: ends after its group of 256 bytes", "worker 1: waits for segment 9",
                                       "input slot 2 is in a group of another kind"}));
 }
 
@@ -199,10 +199,10 @@ TEST(VerifyExecutable, RefusesWhatCannotRun) {
       {"random draws", [](Executable& e) { e.segments[0].instructions[0].random_offset = int64_t{1} << 40; }},
       {"normal numbers", [](Executable& e) { e.normals.count = int64_t{1} << 60; }},
       {"normal numbers", [](Executable& e) { e.normals.spare = 5; }},
-      {"normal numbers behind", [](Executable& e) { e.segments[0].instructions[0].normals.before = -1; }},
+      {"normal numbers after", [](Executable& e) { e.segments[0].instructions[0].normals.before = -1; }},
       {"a spare", [](Executable& e) { e.segments[0].instructions[0].normals.spare = 1; }},
       {"a spare", [](Executable& e) { e.segments[0].instructions[0].normals = {.count = 1, .spare = -5}; }},
-      {"without a place",
+      {"has no place in their stream",
        [](Executable& e) {
          e.segments[0].instructions[0].normals = {};
          e.segments[0].instructions[0].random_draws = -1;
@@ -211,7 +211,7 @@ TEST(VerifyExecutable, RefusesWhatCannotRun) {
       {"uses the result", [](Executable& e) { e.segments[0].instructions[0].args[0].i = 2; }},
       {"uses the result", [](Executable& e) { e.segments[0].instructions[1].args[1].i = 2; }},
       {"writes slot", [](Executable& e) { e.segments[0].instructions[0].writes[0] = 3; }},
-      {"a number of no kind",
+      {"a number without a kind",
        [](Executable& e) { e.segments[0].instructions[0].args[3].number_kind = Arg::Kind::kString; }},
       {"no such operator", [](Executable& e) { e.segments[0].instructions[0].op = "abele::emitt"; }},
       {"abele::emit: argument 1", [](Executable& e) { e.slots[3].type = contiguousType(DType::kBFloat16, {3}); }},
@@ -246,7 +246,7 @@ TEST(VerifyExecutable, RefusesWhatCannotRun) {
       {"abele::accumulate_rows: no rows", [](Executable& e) { addRows(e), e.slots[1].type.sizes = {3}; }},
       {"abele::accumulate_rows: no rows", [](Executable& e) { addRows(e), e.slots[3].type.strides = {1, 4}; }},
       {"abele::emit: 1 arguments", [](Executable& e) { e.segments[0].instructions[1].args.pop_back(); }},
-      {"of several processes",
+      {"for several processes",
        [](Executable& e) {
          e.segments[1].instructions = {{.op = "abele::share_sum", .args = {Arg::idList({0})}, .writes = {0}}};
          e.processes = 1;
@@ -265,7 +265,7 @@ TEST(VerifyExecutable, RefusesWhatCannotRun) {
       {"of space 1, from 0 to 0", [](Executable& e) { e.workers[1].to = 0; }},
       {"worker 1: process 1", [](Executable& e) { e.workers[1].process = 1; }},
       {"0 processes for the stages of a replica", [](Executable& e) { e.stage_processes = 0; }},
-      {"in a program of one",
+      {"in a program for one",
        [](Executable& e) {
          e.segments[1].instructions = {
              {.op = "abele::send", .args = {Arg::idList({0}), Arg::integer(0), Arg::integer(0)}}};
@@ -277,12 +277,12 @@ TEST(VerifyExecutable, RefusesWhatCannotRun) {
       {"share memory", [](Executable& e) { e.externals[1] = {"v", ExternalKind::kBuffer, 0}; }},
       {"belongs to no argument", [](Executable& e) { e.input_slots = {-1, -1, -1, -1}; }},
       {"belongs to no result", [](Executable& e) { e.output_slots = {-1, -1}; }},
-      {"runs 5 times of 6", [](Executable& e) { e.workers[0].actions.pop_back(); }},
+      {"runs 5 times instead of 6", [](Executable& e) { e.workers[0].actions.pop_back(); }},
       {"runs twice", [](Executable& e) { e.workers[0].actions[1].micro_batch = 0; }},
       {"is run by workers", [](Executable& e) { e.workers[1].actions[0].segment = 0; }},
       {"in the middle of a group", [](Executable& e) { e.workers[1].actions[0].micro_batch = 1; }},
-      {"waits for ever", [](Executable& e) { e.workers[1].actions[0].waits[0].completions = 7; }},
-      {"waits for ever", [](Executable& e) { e.workers[0].actions[2].waits = {{1, 1}}; }},
+      {"waits forever", [](Executable& e) { e.workers[1].actions[0].waits[0].completions = 7; }},
+      {"waits forever", [](Executable& e) { e.workers[0].actions[2].waits = {{1, 1}}; }},
       {"transient memory",
        [](Executable& e) {
          e.groups[3] = {GroupKind::kTransient, 1, 1, 128, "transient/worker1"};

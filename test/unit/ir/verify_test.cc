@@ -28,7 +28,7 @@ TEST(Verify, AcceptsAGraph) {
 
 TEST(Verify, ViewsLieInsideTheirBase) {
   EXPECT_EQ(findings("input %0: f32[4] = argument(0)\n%1: f32[3] view(%0+2) = aten.slice.Tensor(%0, 0, 2, 5, 1)\n"),
-            "%1 of type f32[3] at 2 does not lie inside its base %0 of type f32[4]\n");
+            "%1 of type f32[3] at 2 is not inside its base %0 of type f32[4]\n");
   EXPECT_EQ(findings("input %0: f32[4] = argument(0)\n%1: f64[2] view(%0+0) = aten.view.dtype(%0, 7)\n"), "");
   EXPECT_EQ(findings("input %0: f32[4] = argument(0)\n%1: f32[2] view(%0+0) = aten.narrow(%0)\n"
                      "%2: f32[1] view(%1+0) = aten.narrow(%1)\n"),
@@ -57,7 +57,7 @@ TEST(Verify, WritesStayInsideAndKeepTheType) {
 
 TEST(Verify, ViewNodesMakeViewsOfTheirOperands) {
   EXPECT_EQ(findings("input %0: f32[4] = argument(0)\n%1: f32[4] = aten.view(%0, [4]) {view=true}\n"),
-            "node 0 aten::view makes %1, which is no view of an operand\n");
+            "node 0 aten::view makes %1, which is not a view of an operand\n");
 }
 
 TEST(Verify, OutputsAreUniqueAndTyped) {

@@ -56,7 +56,7 @@ c10::Device deviceOf(const std::string& name) {
   const auto refuse = [&] {
     throwUser(ErrorCode::E0702, {.what = cat("there is no device ", name.empty() ? "accelerator" : name),
                                  .found = kindsHere(),
-                                 .expected = "a device that torch has here",
+                                 .expected = "a device that torch has on this machine",
                                  .remedy = "use cpu devices, or install a torch for this accelerator"});
   };
   if (name == "cpu") return c10::Device(c10::DeviceType::CPU);
@@ -90,7 +90,7 @@ void requireShown(const exe::Executable& executable) {
     for (const exe::Instruction& instruction : segment.instructions)
       ABELE_REQUIRE(
           instruction.op != "aten::_cudnn_rnn_backward" && instruction.op != "aten::miopen_rnn_backward", E0711,
-          {.what = "training recurrent layers by the accelerator's own kernels is not shown to be right yet",
+          {.what = "training recurrent layers by the accelerator's own kernels has not been shown to be correct yet",
            .at = cat(instruction.source < 0 ? "" : executable.sources[instruction.source],
                      instruction.source < 0 ? "" : ", ", instruction.op),
            .remedy = "put the blocks of these layers on the CPU, or switch the library off "
@@ -109,7 +109,7 @@ void checkSupported(const exe::Executable& executable, const DeviceOptions& opti
   // A worker that computes would add up the sums, and its window has only its own frames.
   refuse(
       executable.training && executable.processes > 1 && std::ranges::any_of(executable.groups, &exe::Group::off_chip),
-      "memory off chip in a training of replicas in several processes");
+      "off-chip memory when replicas train in several processes");
   refuse(ReplicaExchange::isNeeded(executable), "an exchange of values between replicas in forward");
   requireShown(executable);
 }
@@ -119,9 +119,9 @@ void requireNoDraws(const exe::Executable& executable, const exe::WorkerProgram&
   for (const exe::Action& action : worker.actions)
     for (const exe::Instruction& instruction : executable.segments[action.segment].instructions)
       ABELE_REQUIRE(!instruction.isRandom(), E0711,
-                    {.what = cat(instruction.op, " draws random numbers in a stage on the CPU beside accelerators"),
+                    {.what = cat(instruction.op, " draws random numbers in a CPU stage of a program for accelerators"),
                      .at = instruction.source < 0 ? "" : executable.sources[instruction.source],
-                     .expected = "random numbers of stages on accelerators only",
+                     .expected = "random numbers only in stages on accelerators",
                      .remedy = "put the block of this operator on an accelerator, or all of them on the CPU"});
 }
 

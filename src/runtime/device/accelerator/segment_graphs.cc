@@ -282,7 +282,7 @@ std::unique_ptr<DeviceGraph> SegmentGraphs::capture(int32_t segment, const Piece
 
 void SegmentGraphs::giveUp(int32_t segment, std::size_t begin, std::size_t end, const std::string& why) {
   const exe::Segment& of = executable_.segments[segment];
-  log::info(of.name, ": ", of.instructions[begin].op, end - begin > 1 ? " and what follows" : "",
+  log::info(of.name, ": ", of.instructions[begin].op, end - begin > 1 ? " and the operators after it" : "",
             " cannot be captured as a graph of the device and is enqueued each time: ",
             std::string_view(why).substr(0, why.find('\n')));
   Captures& captures = segments_[segment];

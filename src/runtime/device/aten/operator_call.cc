@@ -374,8 +374,8 @@ class SteeredCall final : public OperatorCall {
     ABELE_REQUIRE(
         !result.is_of_several, E0711,
         {.what = cat(op_.schema().name(), " leaves a result in the host's memory, and another device reads it"),
-         .expected = "results in the memory of the device, or that one device alone reads",
-         .remedy = "put what reads it into the same block"});
+         .expected = "results in the memory of the device, or results that only one device reads",
+         .remedy = "put the operators that read it into the same block"});
     const at::Tensor& slot = result.slot.at(state.frame_of_group);
     result.slot.replace(state.frame_of_group,
                         at::empty_strided(slot.sizes(), slot.strides(), slot.options().device(at::kCPU)));

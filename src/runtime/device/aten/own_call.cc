@@ -57,7 +57,7 @@ class Arguments {
   SlotRef slotOrNone(std::size_t i) const {
     const Arg& arg = at(i);
     if (arg.kind == Arg::Kind::kNone) return {};
-    ABELE_CHECK(arg.kind == Arg::Kind::kId, instruction_.op, " argument ", i, " is no slot");
+    ABELE_CHECK(arg.kind == Arg::Kind::kId, instruction_.op, " argument ", i, " is not a slot");
     return slots_.ref(static_cast<int32_t>(arg.i));
   }
   SlotRef slotIfGiven(std::size_t i) const { return i < instruction_.args.size() ? slotOrNone(i) : SlotRef{}; }

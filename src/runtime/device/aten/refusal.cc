@@ -26,7 +26,7 @@ void refuseCall(const exe::Executable& executable, const exe::Instruction& instr
                .at = cat(line, instruction.op),
                .found = shape->found,
                .expected = shape->captured,
-               .remedy = cat("make a model for each shape, or destroy() this one and call it again; where it differs "
+               .remedy = cat("make a model for each shape, or destroy() this one and call it again; if it differs "
                              "from batch to batch, keep all elements and mask them (",
                              inLanguage("torch.where, multiplication by the mask), or run the module that selects "
                                         "eagerly in every step (abele.runEagerly)",

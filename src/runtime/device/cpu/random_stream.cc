@@ -121,7 +121,7 @@ void RandomStream::goWhereItWas(const Key& key) {
   ABELE_REQUIRE(
       found != seen_.end(), E0106,
       {.what = "values decide how many random numbers an operator draws, and others draw in another order than "
-               "the program's",
+               "in the program",
        .expected = "one stage that runs the whole program",
        .remedy = "draw these numbers before the call and pass them as an input, or leave the phases out"});
   generator_ = found->second.clone();

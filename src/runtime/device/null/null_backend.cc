@@ -113,7 +113,7 @@ Bytes NullBackend::read(int32_t slot, int32_t micro_batch) {
   const exe::Slot& s = exe_.slots[slot];
   Bytes& memory = frame(s.group, micro_batch);
   ABELE_CHECK(s.offset_bytes + s.type.extentBytes() <= static_cast<int64_t>(memory.size()), "slot ", slot, " (", s.name,
-              ") reads behind the end of ", exe_.groups[s.group].name);
+              ") reads past the end of ", exe_.groups[s.group].name);
   return gather(memory.data() + s.offset_bytes, s.type);
 }
 
@@ -123,7 +123,7 @@ void NullBackend::write(int32_t slot, int32_t micro_batch, const Bytes& contents
   ABELE_CHECK(kind != exe::GroupKind::kInput, "slot ", slot, " (", s.name, ") writes an input");
   Bytes& memory = frame(s.group, micro_batch);
   ABELE_CHECK(s.offset_bytes + s.type.extentBytes() <= static_cast<int64_t>(memory.size()), "slot ", slot, " (", s.name,
-              ") writes behind the end of ", exe_.groups[s.group].name);
+              ") writes past the end of ", exe_.groups[s.group].name);
   scatter(memory.data() + s.offset_bytes, s.type, contents);
 }
 

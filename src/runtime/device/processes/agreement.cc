@@ -60,10 +60,10 @@ void Agreement::check(PeerMessages& peers) {
                  .remedy = "set the same learning rate, momentum, loss scaling and so on in each"});
   const int64_t rounds_otherwise = firstOther(partsOf(sizeof(uint64_t), 2 * sizeof(uint64_t)));
   ABELE_REQUIRE(rounds_otherwise < 0, E0713,
-                {.what = cat("process ", rounds_otherwise, " rounds by other random numbers than process 0"),
+                {.what = cat("process ", rounds_otherwise, " rounds with other random numbers than process 0"),
                  .at = cat("process ", peers.process(), " of ", peers.processes()),
-                 .expected = "the same random seed in all processes: with stochastic rounding it decides what the "
-                             "weights become",
+                 .expected = "the same random seed in all processes: with stochastic rounding it decides the "
+                             "weights",
                  .remedy = "set the same randomSeed in each, and load the same checkpoint"});
   const bool any_upload = std::ranges::any_of(notes, [](const std::string& note) { return note.back() == '1'; });
   if (any_upload) checkWeights(peers);
@@ -88,11 +88,10 @@ void Agreement::checkWeights(PeerMessages& peers) const {
   size_t which = 0;
   while (std::memcmp(&all[0][which * sizeof(uint64_t)], &theirs[which * sizeof(uint64_t)], sizeof(uint64_t)) == 0)
     ++which;
-  throwUser(ErrorCode::E0713,
-            {.what = cat(trained[which]->name, " of process ", other, " differs from that of process 0"),
-             .at = cat("process ", peers.process(), " of ", peers.processes()),
-             .expected = "the same weights and optimizer state in all processes",
-             .remedy = kSame});
+  throwUser(ErrorCode::E0713, {.what = cat(trained[which]->name, " of process ", other, " differs from process 0's"),
+                               .at = cat("process ", peers.process(), " of ", peers.processes()),
+                               .expected = "the same weights and optimizer state in all processes",
+                               .remedy = kSame});
 }
 
 }  // namespace abele::runtime

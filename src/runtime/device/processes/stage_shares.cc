@@ -52,7 +52,7 @@ at::Tensor StageShares::value(int32_t slot, const HostValue& own) const {
       {.what = cat("process ", differing.process, " reads another tensor of the devices than process ", differing.from),
        .at = cat("process ", peers_->process(), " of ", peers_->processes()),
        .expected = "copyWeightsToHost(), state_dict() and save() in the same order in all processes",
-       .remedy = "call them in all processes: what a process does alone stands behind them"});
+       .remedy = "call them in all processes; work of a single process comes after them"});
   const int32_t owner = executable_.processOf(executable_.slots[slot].group);
   const Type& type = executable_.slots[slot].type;
   at::Tensor value = at::empty(type.sizes, scalarType(type.dtype));

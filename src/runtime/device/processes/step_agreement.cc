@@ -23,7 +23,7 @@ constexpr std::array<FactRow, 4> kFacts{{
      "set the same learning rate, momentum, loss scaling and so on in each"},
     {kRandom, "draws other random numbers", "the same random stream in all processes",
      "set the same randomSeed in each, and load the same checkpoint"},
-    {kUploads, "was given other weights that both hold", "the same weights in all processes",
+    {kUploads, "has other values of weights that both hold", "the same weights in all processes",
      "seed all processes alike before the model is made, or load the same checkpoint in each"},
     {kInputs, "was given another batch", "the same batch in all processes that hold stages of one replica",
      "let each of them read the same samples in the same order: a sampler that shuffles needs the same seed"},
