@@ -53,9 +53,9 @@ std::string parseName(Cursor& c) {
 /// Segments or groups as actions name them: by name, or as @index if several have the name.
 class Names {
  public:
-  template <class Thing>
-  explicit Names(const std::vector<Thing>& things) {
-    for (const Thing& thing : things) add(thing.name);
+  template <class Named>
+  explicit Names(const std::vector<Named>& all) {
+    for (const Named& named : all) add(named.name);
   }
   Names() = default;
   void add(const std::string& name) {

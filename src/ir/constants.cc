@@ -27,15 +27,15 @@ std::vector<bool> constantForward(const Graph& graph) {
 }
 
 void placeAtFirstReader(const Graph& graph, const std::vector<int32_t>& made_in, std::vector<int32_t>& places) {
-  constexpr int32_t kNobody = std::numeric_limits<int32_t>::max();
-  std::vector<int32_t> first_reader(graph.values.size(), kNobody);  // by base
+  constexpr int32_t kNoReader = std::numeric_limits<int32_t>::max();
+  std::vector<int32_t> first_reader(graph.values.size(), kNoReader);  // by base
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     const Node& node = graph.nodes[i];
     if (!worksInForward(node)) continue;
     if (places[i] == kNone) {
-      int32_t first = kNobody;
+      int32_t first = kNoReader;
       forEachResult(node, [&](ValueId v) { first = std::min(first, first_reader[graph.baseOf(v)]); });
-      places[i] = first == kNobody ? made_in[i] : first;
+      places[i] = first == kNoReader ? made_in[i] : first;
     }
     forEachOperand(node, [&](ValueId v) {
       int32_t& first = first_reader[graph.baseOf(v)];

@@ -31,7 +31,7 @@ constexpr std::string_view kSeparable[] = {"aten::convolution_backward"};
 // order, so one walk from the end decides for all of them.
 class WeightGradients {
  public:
-  explicit WeightGradients(const ir::Graph& graph) : graph_(graph), needed_(graph.values.size(), kNobody) {}
+  explicit WeightGradients(const ir::Graph& graph) : graph_(graph), needed_(graph.values.size(), kNoReader) {}
 
   /// By node: the whole node is late.
   std::vector<bool> late;
@@ -40,7 +40,7 @@ class WeightGradients {
 
   void find() {
     for (const ir::Output& output : graph_.outputs)
-      if (!isSum(output)) needed_[static_cast<size_t>(graph_.baseOf(output.value))] = kEverybody;
+      if (!isSum(output)) needed_[static_cast<size_t>(graph_.baseOf(output.value))] = kOtherReaders;
     late.assign(graph_.nodes.size(), false);
     late_parameters.assign(graph_.nodes.size(), false);
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
@@ -50,15 +50,15 @@ class WeightGradients {
       late_parameters[i] = !late[i] && hasLateParameters(node);
       forEachOperand(node, [&](ValueId v) {
         int32_t& needed = needed_[static_cast<size_t>(graph_.baseOf(v))];
-        const bool joins = late[i] && (needed == kNobody || needed == node.stage);
-        needed = joins ? node.stage : kEverybody;
+        const bool joins = late[i] && (needed == kNoReader || needed == node.stage);
+        needed = joins ? node.stage : kOtherReaders;
       });
     }
   }
 
  private:
   // Who needs a base value: late nodes of one stage (its number), nothing, or any other reader.
-  static constexpr int32_t kNobody = -1, kEverybody = -2;
+  static constexpr int32_t kNoReader = -1, kOtherReaders = -2;
 
   bool isSum(const ir::Output& output) const {
     return output.kind == ir::OutputKind::kUpdate &&
@@ -73,7 +73,7 @@ class WeightGradients {
   }
   bool isLate(ValueId v, int32_t stage) const {
     const int32_t needed = needed_[static_cast<size_t>(graph_.baseOf(v))];
-    return needed == kNobody || needed == stage;
+    return needed == kNoReader || needed == stage;
   }
 
   bool hasLateParameters(const Node& node) const {
@@ -95,7 +95,7 @@ class WeightGradients {
   }
 
   const ir::Graph& graph_;
-  std::vector<int32_t> needed_;  // by base value: a stage, kNobody or kEverybody
+  std::vector<int32_t> needed_;  // by base value: a stage, kNoReader or kOtherReaders
 };
 
 // Takes the gradients of parameters out of a node, and returns the node that makes them.

@@ -304,7 +304,7 @@ class Planner {
       int64_t& of_stage = transient_of_stage_[task.stage];
       of_stage = std::max(of_stage, pack(intervals));
       of_worker = std::max(of_worker, of_stage);
-      for (size_t k = 0; k < members.size(); ++k) settle(members[k], intervals[k]);
+      for (size_t k = 0; k < members.size(); ++k) setOffset(members[k], intervals[k]);
     }
   }
 
@@ -409,7 +409,7 @@ class Planner {
                        : ring >= 0   ? plan_.rings[ring].bytes
                                      : plan_.stash_bytes[stage];
       frame = bytes;
-      for (size_t k = 0; k < members.size(); ++k) settle(members[k], intervals[k]);
+      for (size_t k = 0; k < members.size(); ++k) setOffset(members[k], intervals[k]);
       if (off_chip < 0) fillFrame(members, intervals, bytes);
     }
   }
@@ -446,11 +446,11 @@ class Planner {
     for (size_t k = 0; k < guests.size(); ++k) {
       if (!fits[k]) continue;
       homes_[guests[k]] = frame;
-      settle(guests[k], lives[k]);
+      setOffset(guests[k], lives[k]);
     }
   }
 
-  void settle(size_t i, const Interval& life) {
+  void setOffset(size_t i, const Interval& life) {
     homes_[i].offset_bytes = life.offset_bytes;
     publish(i);
   }

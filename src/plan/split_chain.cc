@@ -20,7 +20,7 @@ using ir::ValueId;
 constexpr int64_t kBytesPerNs = 10;
 constexpr size_t kMostPieces = 512;
 constexpr int64_t kNearbyShare = 64;
-constexpr int32_t kNobody = std::numeric_limits<int32_t>::max();
+constexpr int32_t kNoIndex = std::numeric_limits<int32_t>::max();
 
 bool isGradient(const Node& node) {
   return node.direction == Direction::kBackward || node.direction == Direction::kWeightGrad;
@@ -82,7 +82,7 @@ class ChainBuilder {
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
       if (node.is_view || node.direction == Direction::kForward) continue;
-      Index limit = kNobody, latest_forward = kNone;
+      Index limit = kNoIndex, latest_forward = kNone;
       ir::forEachOperand(node, [&](ValueId v) {
         const Index maker = maker_[graph_.baseOf(v)];
         if (maker == kNone || maker >= static_cast<Index>(i)) return;
@@ -93,7 +93,7 @@ class ChainBuilder {
           limit = std::min(limit, index);
       });
       Index index = node.forward != kNone && isGradient(node) ? indexOfId(node.forward) : kNone;
-      if (index == kNone) index = limit != kNobody ? limit : latest_forward;
+      if (index == kNone) index = limit != kNoIndex ? limit : latest_forward;
       if (index == kNone) index = count() - 1;
       index_of_[i] = std::min(index, limit);
     }
@@ -190,7 +190,7 @@ class ChainBuilder {
 
   // Values between nodes of backward that belong to different operators of forward.
   void addReturning() {
-    std::vector<Index> first_reader(graph_.values.size(), kNobody);
+    std::vector<Index> first_reader(graph_.values.size(), kNoIndex);
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
       if (node.is_view || !isGradient(node)) continue;
@@ -217,7 +217,7 @@ class ChainBuilder {
   // The rule of the pass split-weight-gradient, for all cuts at once. Work of backward is late in a stage if the stage
   // begins no later than every operator of backward that waits for that work.
   void findLateWork() {
-    std::vector<Index> needed(graph_.values.size(), kNobody);
+    std::vector<Index> needed(graph_.values.size(), kNoIndex);
     for (const ir::Output& output : graph_.outputs) {
       const bool is_sum = output.kind == ir::OutputKind::kUpdate &&
                           graph_.externals[static_cast<size_t>(output.target)].kind != ir::InputKind::kBuffer;

@@ -23,7 +23,7 @@ std::string askStore(const StorePtr& store, const Question& question, const std:
                      const std::string& where_it_is_silent) noexcept {
   try {
     const auto answer = std::make_shared<std::promise<std::string>>();
-    std::future<std::string> told = answer->get_future();
+    std::future<std::string> result = answer->get_future();
     std::thread([store, question, where_it_is_gone, answer] {
       try {
         answer->set_value(question(*store));
@@ -31,7 +31,7 @@ std::string askStore(const StorePtr& store, const Question& question, const std:
         answer->set_value(where_it_is_gone);
       }
     }).detach();
-    return told.wait_for(kStorePatience) == std::future_status::ready ? told.get() : where_it_is_silent;
+    return result.wait_for(kStorePatience) == std::future_status::ready ? result.get() : where_it_is_silent;
   } catch (const std::exception&) {
     return where_it_is_gone;
   }

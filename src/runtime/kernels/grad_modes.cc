@@ -8,7 +8,7 @@ namespace abele::runtime {
 namespace {
 
 // The mode decides what the operator keeps for backward, and how it computes.
-void rnnLayer(const c10::OperatorHandle& /*told*/, torch::jit::Stack* stack) {
+void rnnLayer(const c10::OperatorHandle& /*registered*/, torch::jit::Stack* stack) {
   static const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::mkldnn_rnn_layer", "");
   const c10::AutoGradMode mode(torch::jit::pop(*stack).toBool());
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);

@@ -348,7 +348,7 @@ class SteeredCall final : public OperatorCall {
       }
       learn(trace, state);
     }
-    settle(state);
+    moveResultsToSlots(state);
     state.stack.clear();
     ++runs_;
   }
@@ -382,7 +382,7 @@ class SteeredCall final : public OperatorCall {
   }
 
   // Moves results that are not in their slots yet into them.
-  void settle(CallState& state) const {
+  void moveResultsToSlots(CallState& state) const {
     std::vector<std::pair<const at::Tensor*, at::Tensor>> moves;
     for (const Result& result : results_) {
       const at::Tensor& slot = result.slot.at(state.frame_of_group);

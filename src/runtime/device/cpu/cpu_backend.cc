@@ -148,7 +148,7 @@ class CpuBackendImpl final : public CpuBackend {
       if (!isHere(slot) || isPlacedIn(slot, host)) continue;
       expectWrite(slot);
       slots_.tensor(slot, 0).copy_(host);
-      letGo(slot);
+      releasePagesOf(slot);
     }
   }
 
@@ -165,7 +165,7 @@ class CpuBackendImpl final : public CpuBackend {
       if (!isHere(slot)) continue;
       if (isPlacedIn(slot, host)) return;
       host.copy_(slots_.sharedTensor(slot));
-      return letGo(slot);
+      return releasePagesOf(slot);
     }
   }
 
@@ -288,7 +288,7 @@ class CpuBackendImpl final : public CpuBackend {
     if (type.numel() < type.extent()) std::memset(begin, 0, static_cast<size_t>(type.extentBytes()));
   }
   // Called when the host has read or written a slot outside a step: pages of a file may leave memory.
-  void letGo(int32_t slot) const {
+  void releasePagesOf(int32_t slot) const {
     const Region* region = slots_.region(executable_.slots[slot].group);
     if (!region->isInFile()) return;
     char* begin = static_cast<char*>(slots_.tensor(slot, 0).mutable_data_ptr());
@@ -363,7 +363,7 @@ void CpuBackendImpl::fillInitial() {
         if (!isHere(slot)) continue;
         expectWrite(slot);
         slots_.tensor(slot, 0).fill_(external.initial);
-        letGo(slot);
+        releasePagesOf(slot);
       }
 }
 
