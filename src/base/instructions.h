@@ -49,8 +49,7 @@ enum OwnOpTrait : uint8_t {
   kJoint = 2,        // several processes run it together
   kGivesScalar = 4,  // its only result is f32[]
   kMessage = 8,      // a message between the processes that hold the stages of one replica
-  kSums = 16,        // adds the gradient of a micro-batch to its first operand, a sum; the first micro-batch of a group
-                     // overwrites the sum
+  kSums = 16,        // adds a micro-batch's gradient to its first operand, a sum; the first of a group overwrites it
 };
 
 struct OwnOpRow {

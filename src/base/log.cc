@@ -30,11 +30,9 @@ std::atomic<int> g_level{kUnset};
 std::atomic<int> g_detail{static_cast<int>(Detail::kNone)};
 std::atomic<int64_t> g_max_repeats{-1};
 std::mutex g_repeats_mutex;
-std::unordered_map<std::string, int64_t> g_repeats;  // line -> number of times it was written; guarded by
-                                                     // g_repeats_mutex
-std::mutex g_mutex;                        // guards the creation of g_logger, not its use: spdlog's sinks lock
-                                           // themselves
-std::shared_ptr<spdlog::logger> g_logger;  // set once, before g_level leaves kUnset
+std::unordered_map<std::string, int64_t> g_repeats;  // line -> times it was written; guarded by g_repeats_mutex
+std::mutex g_mutex;                                  // guards the creation of g_logger; spdlog's sinks lock themselves
+std::shared_ptr<spdlog::logger> g_logger;            // set once, before g_level leaves kUnset
 
 spdlog::level::level_enum nativeLevel(Level level) {
   switch (level) {

@@ -18,8 +18,7 @@ enum class OptimizerKind : uint8_t {
 /// Properties of a parameter group that are fixed when the program is compiled.
 struct OptimizerGroup {
   bool momentum = false;
-  bool torch_dampening = false;  // SGD: the first step with momentum takes the whole gradient, as in torch, so those
-                                 // steps are counted
+  bool torch_dampening = false;  // SGD: the first step with momentum takes the whole gradient; counts such steps
   bool amsgrad = false;
   bool centered = false;        // RMSprop
   bool tf_variant = false;      // RMSprop: epsilon under the root, state starting at 1

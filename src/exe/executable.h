@@ -58,8 +58,7 @@ struct Instruction {
   int64_t random_offset = -1;                 // within a micro-batch
   int32_t source = -1;                        // index into Executable::sources
   Normals normals = {};                       // numbers drawn one at a time; random_draws does not include their draws
-  bool draws_vary = false;                    // the number of draws depends on values, so it may differ from
-                                              // random_draws
+  bool draws_vary = false;                    // the number of draws depends on values
   bool isRandom() const { return random_draws > 0 || normals.count > 0 || draws_vary; }
   bool operator==(const Instruction&) const = default;
 };
@@ -94,10 +93,8 @@ struct Action {
   int32_t segment = -1;
   int32_t micro_batch = 0;
   std::vector<Wait> waits;
-  std::vector<FrameUse> fetches = {};   // frames that must come to the device before it runs, because the action before
-                                        // did not leave them there
-  std::vector<FrameUse> releases = {};  // frames that may leave the device after it, because the next action does not
-                                        // need them
+  std::vector<FrameUse> fetches = {};   // frames to bring to the device before it runs
+  std::vector<FrameUse> releases = {};  // frames that may leave after it: the next action does not need them
   bool operator==(const Action&) const = default;
 };
 /// The actions of one worker. A worker computes on a device, or it is a link. A link only runs segments of
@@ -154,8 +151,7 @@ struct Executable {
   std::vector<int32_t> input_slots;   // by replica and tensor argument; -1 = unused
   std::vector<int32_t> output_slots;  // by replica and kResult target; in kOutput groups
   std::vector<std::string> sources;
-  bool fetch_ahead = true;  // true: an action's fetches begin with the action before it; false: when that action has
-                            // released its frames
+  bool fetch_ahead = true;  // an action's fetches begin with the action before it; false: when that has released
   bool isRandom() const { return random_draws > 0 || normals.count > 0; }
   /// The frame of a micro-batch in a group.
   int64_t frameOf(int32_t group, int64_t micro_batch) const {

@@ -152,8 +152,7 @@ class ActionVerifier {
   void checkProgress() {
     std::vector<int64_t> done(exe_.segments.size(), 0);
     std::vector<size_t> head(exe_.workers.size(), 0);
-    std::vector<std::vector<size_t>> sleepers(exe_.segments.size());  // waiting workers, by the segment that they wait
-                                                                      // for
+    std::vector<std::vector<size_t>> sleepers(exe_.segments.size());  // waiting workers, by the segment of the wait
     std::vector<size_t> awake;
     for (size_t w = exe_.workers.size(); w-- > 0;) awake.push_back(w);
     while (!awake.empty()) {

@@ -63,7 +63,7 @@ struct Node {
   int64_t random_draws = kNone;   // >= 0: a random op that advances the generator by this many 32-bit draws
   int64_t random_offset = kNone;  // draws of the micro-batch before this node
   Normals normals;                // drawn one at a time; random_draws does not include their draws
-  bool draws_vary = false;        // the number of draws depends on values, so it may differ from random_draws
+  bool draws_vary = false;        // the number of draws depends on values, so random_draws may be wrong
   int64_t time_ns = 0;            // measured while capturing
   std::string source;             // "train.py:88", the user's innermost frame
   std::string scope;              // "encoder/layer.3", module path or NameScope

@@ -54,8 +54,8 @@ Captured captured(const Body& body, const Tensors& inputs, void* mode_object) {
                   {.what = "an exchange of values between replicas in the body of a loop or condition",
                    .at = node.source,
                    .remedy = "exchange them before or after it"});
-    // The node that runs the body has a source and a scope already. Without them the same body gives the same text at
-    // every place.
+    // The node that runs the body already has a source and a scope. They are left out of the body, so that the same
+    // body gives the same text wherever it is.
     node.source.clear();
     node.scope.clear();
     node.time_ns = 0;

@@ -21,8 +21,7 @@ struct SplitOptions {
   int64_t device_bytes = 0;  // 0: no limit
   Machine machine = {};      // the cuts hand over on its links; without links, all devices share one memory
   Replication replication = {};
-  bool recompute = false;  // backward computes forward again, except in a last stage whose backward follows its forward
-                           // at once
+  bool recompute = false;  // backward computes forward again, except if it follows its forward at once
 };
 
 struct Split {

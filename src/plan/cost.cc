@@ -19,9 +19,8 @@ template <class Fn>
 std::vector<StageCost> sumUp(const ir::Graph& graph, Fn&& time_of) {
   std::vector<StageCost> costs(graph.stages.size(), StageCost{0, 0, 0, 0});
   for (const ir::Node& node : graph.nodes) {
-    if (node.is_view || node.stage < 0 || isTransfer(node))
-      continue;  // a transfer is work of a link, done while the
-                 // stage computes
+    // A transfer is work of a link, done while the stage computes.
+    if (node.is_view || node.stage < 0 || isTransfer(node)) continue;
     StageCost& cost = costs[static_cast<size_t>(node.stage)];
     switch (node.direction) {
       case Direction::kForward: cost.forward_ns += time_of(node); break;
@@ -54,9 +53,8 @@ CostModel costModelOf(const ir::Graph& graph, const Plan& plan, std::vector<Stag
 
 std::vector<StageMemory> memoryOf(const ir::Graph& graph, const Plan& plan) {
   PlanOptions options = plan.options;
-  if (splitsBackward(options.schedule))
-    options.schedule = ScheduleKind::k1F1B;  // that kind only orders the actions;
-                                             // the memory layout is 1F1B's
+  // That kind only orders the actions; the memory layout is 1F1B's.
+  if (splitsBackward(options.schedule)) options.schedule = ScheduleKind::k1F1B;
   const PlannedStages together = planStages(graph, options, RingRule::kTogether);
   const PlannedStages apart = planStages(graph, options, RingRule::kApart);
   std::vector<StageMemory> memory(plan.worker_of.size());

@@ -15,8 +15,7 @@ struct DefaultScheduleOptions {
   MemoryLimits limits;    // a device without a limit may take about as much as the fullest device takes under 1F1B
   Machine machine = {};   // stages hand over on its links; without links, all devices share one memory
   int cores = 0;          // cores that the devices share; 0: one core each
-  bool all_kinds = true;  // false: `whole` and `split` differ by more than weight gradients, so only some kinds
-                          // compare; gpipe is left out
+  bool all_kinds = true;  // false: `whole` and `split` differ in more than weight gradients; gpipe is left out
 };
 
 struct DefaultSchedule {

@@ -48,8 +48,7 @@ struct LayerMemory {
 
 struct DeviceMemory {
   int device = 0;
-  int64_t peak_bytes = 0;  // the sum of by_class; off-chip memory counts with what is on the device at the fullest
-                           // moment
+  int64_t peak_bytes = 0;  // sum of by_class; of off-chip memory, what is on the device at the fullest moment
   BytesByClass by_class{};
   int64_t off_chip_bytes = 0;         // all off-chip bytes of its stages, on the device or not
   std::vector<LayerMemory> layers;    // in the order of the program

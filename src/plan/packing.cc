@@ -82,8 +82,7 @@ class TakenOverTime {
   };
   struct Node {
     TakenRanges throughout;  // items that live during the whole span of this node, but not of its parent
-    TakenRanges anywhere;    // items that live at some time in the span, except those that a parent's `throughout`
-                             // holds
+    TakenRanges anywhere;    // items that live at some time in the span, except those in a parent's `throughout`
   };
 
   size_t rankOf(int64_t time) const {

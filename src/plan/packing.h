@@ -6,8 +6,7 @@
 
 namespace abele::plan {
 
-inline constexpr int64_t kAlignment = 64;  // as in torch's own CPU allocator, so that kernels choose the same SIMD
-                                           // paths
+inline constexpr int64_t kAlignment = 64;  // as torch's own CPU allocator: kernels choose the same SIMD paths
 
 /// An item that lives from begin to end, both included. The caller chooses the order of positions.
 struct Interval {

@@ -330,8 +330,7 @@ class Planner {
   // their own if that takes fewer bytes.
   void splitRings() {
     std::vector<std::vector<Frames>> apart(static_cast<size_t>(num_stages_), std::vector<Frames>(3));
-    std::vector<bool> moves(apart.size(), false);  // whether the stage has off-chip values, whose frames are those of
-                                                   // the stage
+    std::vector<bool> moves(apart.size(), false);  // the stage has off-chip values, so its values stay together
     for (size_t i = 0; i < homes_.size(); ++i) {
       if (homes_[i].home != Home::kStash) continue;
       const int32_t stage = homes_[i].stage;

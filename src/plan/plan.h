@@ -74,8 +74,7 @@ struct ScheduleRequest {
   int64_t device_iterations = 1;
   int64_t accumulation = 1;
   bool training = true;
-  std::vector<StageCost> costs = {};    // by stage, for schedules that order actions by time; empty: all actions take
-                                        // equal time
+  std::vector<StageCost> costs = {};    // by stage, for schedules that order by time; empty: all are equal
   int64_t hop_ns = 0;                   // as in PlanOptions
   std::vector<int64_t> most_held = {};  // as in PlanOptions
   int numStages() const { return static_cast<int>(worker_of.size()); }

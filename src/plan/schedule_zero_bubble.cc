@@ -33,8 +33,7 @@ struct Problem {
 
 // The preferences of a greedy candidate.
 struct Policy {
-  std::vector<int64_t> eager;  // by stage: with fewer micro-batches than this between forward and backward, forward
-                               // goes first
+  std::vector<int64_t> eager;  // by stage: forward goes first while fewer micro-batches wait for backward
   double gap = 0;              // a weight gradient starts only if at least this share of it fits before the next action
 };
 

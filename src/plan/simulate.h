@@ -35,8 +35,7 @@ struct CostModel {
   int64_t hop_ns = 0;               // time until a worker that waits for another worker's action continues
   int64_t action_ns = 0;            // time between two actions of a worker that does not wait
   int64_t host_ns = 0;              // time that every step takes before its first and after its last action
-  int cores = 0;                    // cores that workers share; if more workers are busy, they share evenly. 0: one
-                                    // core each
+  int cores = 0;                    // cores that workers share evenly while more workers are busy; 0: one core each
   /// Transfers between stages in different memories; they replace hop_ns. A link carries one message at a time, the
   /// earliest ready message first. Workers continue meanwhile.
   std::vector<Transfer> transfers = {};
@@ -78,8 +77,7 @@ struct Simulation {
   std::vector<WorkerTimes> workers;
   std::vector<TransferTimes> transfers;  // in the order of CostModel::transfers
   std::vector<int64_t> held;             // by stage: most micro-batches kept for backward at once
-  std::vector<int64_t> frames;           // by stage: length of the stash's ring, or of the first of its rings; empty if
-                                         // memory is not simulated
+  std::vector<int64_t> frames;           // by stage: length of its first ring; empty if memory is not simulated
   std::vector<bool> is_apart;            // by stage: it has StageMemory::rings instead of the stash
   /// The share of all worker time without work, including the waiting before the first and after the last action.
   double bubble() const;

@@ -308,8 +308,8 @@ class ChainBuilder {
   // thin: equal boundaries exclude each other too.
   std::vector<size_t> select(const std::vector<size_t>& order, const std::vector<int64_t>& work_before, int64_t nearby,
                              bool thin) const {
-    std::vector<int64_t> least(work_.size(), std::numeric_limits<int64_t>::max());  // fewest bytes of a chosen boundary
-                                                                                    // nearby
+    // The fewest bytes of a chosen boundary nearby.
+    std::vector<int64_t> least(work_.size(), std::numeric_limits<int64_t>::max());
     std::vector<size_t> chosen;
     for (size_t i : order) {
       const int64_t bytes = work_[i].piece.crossing_bytes;

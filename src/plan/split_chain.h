@@ -21,8 +21,7 @@ struct Piece {
   /// Values that cross the boundary before this piece: those of earlier pieces that this or a later piece reads in
   /// forward. The second count has only those that backward does not keep anyway.
   int64_t crossing_bytes = 0, crossing_only_bytes = 0;
-  int64_t returning_bytes = 0;  // across the same boundary: gradients that backward of this or a later piece makes for
-                                // earlier pieces
+  int64_t returning_bytes = 0;  // across the same boundary: gradients that backward makes for earlier pieces
 };
 
 struct SplitChain {

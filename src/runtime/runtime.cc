@@ -157,8 +157,8 @@ struct Runtime::Impl {
       times[worker][i] = {worker, action.segment, action.micro_batch, begin_ns, now()};
       completions[action.segment].fetch_add(1);
       if (!is_last_update) completions[allElse()].fetch_add(1);
-      wakeSleepers();  // Only those that can continue: with more workers than cores, waking the others would cost time
-                       // for nothing.
+      // Only those that can continue: with more workers than cores, waking the others would cost time for nothing.
+      wakeSleepers();
     }
     return true;
   }
@@ -368,10 +368,8 @@ struct Runtime::Impl {
   const exe::Executable& exe;
   Backend& backend;
   const int64_t process;                          // the process whose workers run here, or kAllProcesses
-  std::vector<char> is_here;                      // by segment: a worker of this process runs it. Work of other
-                                                  // processes arrives by messages
-  std::vector<std::unique_ptr<Device>> devices;   // by worker, used by its thread only; null for workers of other
-                                                  // processes
+  std::vector<char> is_here;                      // by segment: a worker of this process runs it
+  std::vector<std::unique_ptr<Device>> devices;   // by worker, used by its thread only; null: in another process
   std::vector<std::unique_ptr<Pager>> pagers;     // by worker, used by its thread only; null: no memory to move
   std::vector<std::atomic<int64_t>> completions;  // by segment, of this step; then allElse() and agreed()
   int64_t num_else = 0;                           // number of actions here before the last updates

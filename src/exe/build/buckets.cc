@@ -8,10 +8,8 @@
 namespace abele::exe {
 namespace {
 
-constexpr int64_t kBucketBytes = int64_t{4} << 20;   // adding up takes some milliseconds, where an action takes
-                                                     // microseconds
-constexpr int64_t kLeastBytes = int64_t{256} << 10;  // fewer bytes join the next bucket, because their messages would
-                                                     // take as long
+constexpr int64_t kBucketBytes = int64_t{4} << 20;   // adding up takes milliseconds, an action takes microseconds
+constexpr int64_t kLeastBytes = int64_t{256} << 10;  // fewer bytes join the next bucket, which takes no longer
 
 int64_t bytesOf(const Executable& exe, int32_t external) {
   return exe.slots[exe.externals[external].slot].type.extentBytes();

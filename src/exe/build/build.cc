@@ -319,8 +319,8 @@ class Builder {
         if (kept) made.push_back({slots.back(), v});
       }
     }
-    if (ownOp(node.op) == OwnOp::kTransfer && !instruction.results.empty()) {  // its first operand is a result here, as
-                                                                               // in abele::copy
+    // Its first operand is a result here, as in abele::copy.
+    if (ownOp(node.op) == OwnOp::kTransfer && !instruction.results.empty()) {
       instruction.args[0] = Arg::id(instruction.results[0][0]);
       instruction.writes = instruction.results[0];
       instruction.results.clear();

@@ -559,10 +559,8 @@ class Replicator {
   const bool is_sharded_ = num_replicas_ > 1 && (rules_.sharding.weights || rules_.sharding.states);
   std::vector<int64_t> first_bytes_;                                   // by group of replica 0: its bytes after
                                                                        // sharding
-  std::map<std::pair<int32_t, int32_t>, int64_t> held_offset_;         // by slot and owner: its offset in the memory of
-                                                                       // its holder
-  std::vector<std::vector<int32_t>> group_of_, slot_of_, segment_of_;  // by replica, and by the group, slot or segment
-                                                                       // of replica 0
+  std::map<std::pair<int32_t, int32_t>, int64_t> held_offset_;         // by slot and owner: offset at its holder
+  std::vector<std::vector<int32_t>> group_of_, slot_of_, segment_of_;  // by replica, and by replica 0's index
   std::map<std::pair<int32_t, size_t>, int32_t> reductions_;           // by replica and update segment
   std::vector<WorkerProgram> sum_workers_;
 };

@@ -31,8 +31,7 @@ class Dealer {
   struct Item {
     int32_t parameter, first;  // the group's first replica
     bool weight, state;        // whether the weight, and the state, are dealt
-    int32_t worker;            // the worker of replica 0 that updates it; the same workers of other replicas share with
-                               // it
+    int32_t worker;            // worker of replica 0 that updates it; load is balanced by worker
     int64_t bytes;
   };
 

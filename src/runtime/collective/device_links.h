@@ -87,13 +87,12 @@ class DeviceLinks {
                          const std::vector<std::string>& places, std::string& why_not);
   void tryOut(const Made& made);
 
-  // Whether this device, or this host, of a process has only one link of this number. Then sender and receiver find
-  // their communicator by what they know of their own end.
+  // Whether this link, from this device or host of a process, leads to the same device as in all earlier programs. So
+  // each end finds its communicator by what it knows of itself.
   bool isTheOneOf(int64_t process, c10::Device device, const Known& known);
 
   std::set<Known> known_;
-  std::map<std::tuple<int64_t, int64_t, int, int>, Known> known_at_;  // by link, process, and kind and index of its
-                                                                      // device
+  std::map<std::tuple<int64_t, int64_t, int, int>, Known> known_at_;  // by link, process, and kind and index of device
   mutable std::mutex mutex_;                                          // guards the members below
   std::map<End, Communicator> communicators_;
   bool is_aborted_ = false;

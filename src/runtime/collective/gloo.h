@@ -1,5 +1,5 @@
-// Makes the process group of a training from the environment variables of a launcher: torchrun, poprun, mpirun, or set
-// by hand.
+// Makes the process group of a training from environment variables, which a launcher (torchrun, poprun, mpirun) or the
+// user sets.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,7 @@ constexpr int64_t kEnd = -1;
 // Messages between stages of a program have these sizes. The first word gives the number of bytes that follow.
 constexpr int64_t kWordBytes = 64, kLeastBytes = int64_t{16} << 10, kMostBytes = int64_t{1} << 20, kGrowth = 4;
 constexpr int kShortMessages = 32, kFewestShort = 4, kLongMessages = 3;
-constexpr int64_t kEnoughNs = 5'000'000;  // spent on one size; a slow network need not be measured often
+constexpr int64_t kEnoughNs = 5'000'000;  // enough time for one size, because a slow network need not be measured often
 
 class Ends {
  public:

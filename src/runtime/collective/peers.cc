@@ -27,8 +27,7 @@ namespace abele::runtime {
 namespace {
 
 constexpr int kTag = 1, kAcknowledgement = 2, kNote = 3, kBeat = 4, kTrade = 5, kFirstLink = 16;
-constexpr auto kLeavingPatience = std::chrono::seconds(5);  // for last messages, when this process leaves or is
-                                                            // interrupted
+constexpr auto kLeavingPatience = std::chrono::seconds(5);  // for last messages, when this process leaves
 constexpr auto kFarewell = std::chrono::milliseconds(500);  // short, because the next process may have stopped
 constexpr auto kAsLongAsItTakes = std::chrono::hours(24 * 365);
 constexpr uint8_t kIsThere = 0, kHasEnded = 1;  // contents of a beat
@@ -230,7 +229,7 @@ class C10dPeers final : public Peers {
     leave(noteFailure(cat("process ", process_, ": ", why)));
   }
 
-  // Other threads that wait for messages give up. They keep their connections alive until they have.
+  // Other threads that wait for messages give up. Each keeps its connection alive until it has given up.
   void leave(const std::string& why) {
     if (!home_.isHere()) return abandon();
     Connection backend;
@@ -536,8 +535,7 @@ class C10dPeers final : public Peers {
   bool stands_ = false;                   // other processes may know that this one will complete the step
   bool agreed_ = false;                   // all processes will complete the step
   std::string own_note_;                  // the last announcement; used by the thread that announces
-  std::unique_ptr<Heartbeat> heartbeat_;  // null: silence is not watched. Last member, because its threads use the
-                                          // others
+  std::unique_ptr<Heartbeat> heartbeat_;  // null: silence is not watched. Last: its threads use the others
 };
 
 // The groups of this process by name. Never destroyed, because objects that use them may outlive static objects.

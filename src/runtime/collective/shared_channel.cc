@@ -31,8 +31,7 @@ constexpr auto kPatience = std::chrono::microseconds(50), kLittlePatience = std:
 constexpr auto kLate = 2 * kPatience;
 constexpr int kLateMessages = 3;
 constexpr int kLooks = 16;                                     // between two looks at the clock: about a microsecond
-constexpr auto kInterruption = std::chrono::microseconds(20);  // a longer time between two looks means that another
-                                                               // thread had the core
+constexpr auto kInterruption = std::chrono::microseconds(20);  // a longer gap: another thread had the core
 
 constexpr long kSleepNs = 10'000'000;    // between checks that the other process still exists
 constexpr size_t kChunkBytes = 1 << 15;  // after each chunk the other side may continue

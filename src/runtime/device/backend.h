@@ -42,8 +42,7 @@ struct DeviceOptions {
   int64_t off_chip_memory_limit = -1;
   std::string off_chip_folder;   // for that file; empty: the system's temporary folder
   int64_t process = 0;           // index of this process in Executable::processes
-  int64_t stage_process = 0;     // index of this process in Executable::stage_processes; it has the memory of its own
-                                 // workers
+  int64_t stage_process = 0;     // index of this process in Executable::stage_processes
   std::shared_ptr<Peers> peers;  // the other processes that it exchanges messages with, or null
   /// By result of a replica (numOutputs()): the process of Executable::stage_processes that receives it from its maker;
   /// kAllProcesses: each of them. Empty: each process receives all results.

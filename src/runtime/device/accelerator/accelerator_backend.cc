@@ -311,9 +311,8 @@ class AcceleratorBackend final : public DeviceBackend {
   }
 
   void setHyper(int group, const std::string& name, double value) override {
-    if (group < 0 || static_cast<std::size_t>(group) >= hypers_.size())
-      return;  // a group without parameters in this
-               // process
+    // A group without parameters in this process.
+    if (group < 0 || static_cast<std::size_t>(group) >= hypers_.size()) return;
     agreement_.setHyper(group, name, value);
     ABELE_REQUIRE(setNumber(hypers_[static_cast<std::size_t>(group)], name, value), E0706,
                   {.what = cat("hyper-parameter ", name, " is not one of the device's optimizers")});
@@ -433,16 +432,14 @@ class AcceleratorBackend final : public DeviceBackend {
   std::vector<RandomPosition> random_;                     // by worker
   std::vector<Passage> passages_;                          // by worker
   std::vector<std::unique_ptr<PinnedMessages>> messages_;  // by worker; null: it does not work with other processes
-  std::vector<std::unique_ptr<DeviceMessages>> device_messages_;  // by worker; null: it never hands over from device to
-                                                                  // device
+  std::vector<std::unique_ptr<DeviceMessages>> device_messages_;  // by worker; null: never from device to device
   std::vector<c10::MempoolId_t> graph_pools_;                     // by worker; {0, 0}: nothing was captured
   GradientCount gradients_;
   std::vector<at::Tensor> large_gradients_;  // by worker, for this step; undefined if it does not count
   StepEvents events_;
   StepProfile profile_;
   Staging staging_;
-  StageShares shared_;                                  // results and values shared with the processes that hold other
-                                                        // stages
+  StageShares shared_;                                  // with the processes that hold other stages
   Agreement agreement_;                                 // with the processes that hold other replicas
   StepAgreement step_agreement_;                        // with the processes that hold other stages
   std::vector<std::vector<at::Tensor>> bound_outputs_;  // bound in this step, if other processes get them

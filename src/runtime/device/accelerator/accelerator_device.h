@@ -68,8 +68,8 @@ struct WorkerStreams {
   std::vector<c10::Stream> others = {};
 };
 
-/// Device memory that copies between two frames of host memory pass through one after the other, so that streams can
-/// make them. As large as the largest frame.
+/// Device memory for copies between two frames of host memory: each copy passes through it, so that streams can make
+/// the copies. As large as the largest frame.
 class Passage {
  public:
   /// Uses the device's current stream, as all users of it do. The contents last until the next call.

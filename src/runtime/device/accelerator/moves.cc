@@ -173,8 +173,8 @@ class LastStores {
  public:
   void note(const ByteRange& range, int32_t action) {
     std::erase_if(stores_, [&](const Store& store) {
-      return range.begin <= store.range.begin && store.range.end <= range.end;  // stores run one after the other, so
-                                                                                // the later one covers the earlier
+      // Stores run in order, so the later one covers the earlier.
+      return range.begin <= store.range.begin && store.range.end <= range.end;
     });
     stores_.push_back({range, action});
   }

@@ -41,8 +41,7 @@ struct ActionMoves {
   bool places_next = false;  // frames of the next action's `placed` take their places while this one runs
   bool next_is_of_others =
       false;  // next_fetches read memory that other workers wrote, so they wait for all that this action waits for
-  bool stores_for_others = false;  // other workers need the stores, so for them the action is complete when the stores
-                                   // are
+  bool stores_for_others = false;  // other workers need the stores, so the action is complete for them after these
   bool leaves = false;             // a frame leaves the device after it, so others may take its place
   bool operator==(const ActionMoves&) const = default;
 };

@@ -31,8 +31,8 @@ void put(at::Generator generator, uint64_t seed, uint64_t offset) {
 
 // The event after the last replay on a device that drew numbers. Requires: the lock is held.
 c10::Event& lastDraws(c10::Device device) {
-  static auto* const events = new std::map<c10::DeviceIndex, c10::Event>;  // never destroyed: it may outlive the
-                                                                           // devices' own objects
+  // Never destroyed: it may outlive the devices' own objects.
+  static auto* const events = new std::map<c10::DeviceIndex, c10::Event>;
   return events->try_emplace(device.index(), device.type()).first->second;
 }
 

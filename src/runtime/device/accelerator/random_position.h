@@ -33,10 +33,10 @@ class RandomPosition final : public RandomSource {
   at::Generator lent_;  // used instead of ours while it is lent
 };
 
-/// While it lives, the default generator of the worker's device is at a given place of the step, and the worker draws
-/// from it at every place that its operators ask for. Graphs of devices can use no other generator. Afterwards the
-/// default generator is where it was. No other code of ours uses a default generator meanwhile. stream: replays a graph
-/// that draws; such replays on one device run one after the other. Threads: all workers and devices.
+/// While it lives, the default generator of the worker's device is lent to the worker, whose operators draw from it at
+/// their places of the step. Graphs of devices can use no other generator. Afterwards the default generator is where it
+/// was. No other code of ours uses a default generator meanwhile. stream: replays a graph that draws; such replays on
+/// one device run one after the other. Threads: all workers and devices.
 class LentDefault {
  public:
   LentDefault(RandomPosition& random, const RandomPlace& place, const std::optional<c10::Stream>& stream);

@@ -80,8 +80,7 @@ class SegmentGraphs {
   RandomPosition& random_;
   const c10::Stream stream_;
   const StepProfile& profile_;
-  c10::MempoolId_t& pool_;          // for memory that kernels allocate; all graphs share it, because they run one after
-                                    // the other
+  c10::MempoolId_t& pool_;          // for memory of kernels; graphs share it, because they run one after another
   std::vector<Captures> segments_;  // by segment; no pieces for segments that are not replayed
 };
 

@@ -199,9 +199,8 @@ std::unique_ptr<SlotTable> SlotTable::withMovingGroups(const SlotTable& all, con
     const Region* region = off_chip.region(slot.group);
     const auto* home = region ? region->frame(0) + slot.offset_bytes : nullptr;
     const bool has_memory = slot.type.extentBytes() > 0;
-    if (has_memory && all.tensors_[all.first_[i]].const_data_ptr() != home)
-      continue;  // a number that the host
-                 // computes with
+    // The host computes with it, so it is not in the region.
+    if (has_memory && all.tensors_[all.first_[i]].const_data_ptr() != home) continue;
     table->moving_[slot.group].push_back(static_cast<int32_t>(i));
     for (int64_t frame = 0; frame < all.frames_[slot.group]; ++frame)
       table->tensors_[all.first_[i] + frame] = tensorOver(borrow(nullptr, all.device_), slot.type);

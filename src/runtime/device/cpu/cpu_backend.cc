@@ -480,9 +480,8 @@ void CpuBackendImpl::bindOutputs(const std::vector<std::vector<at::Tensor>>& out
 }
 
 void CpuBackendImpl::setHyper(int group, const std::string& name, double value) {
-  if (group < 0 || static_cast<std::size_t>(group) >= hypers_.size())
-    return;  // a group without parameters in this
-             // process
+  // A group without parameters in this process.
+  if (group < 0 || static_cast<std::size_t>(group) >= hypers_.size()) return;
   agreement_.setHyper(group, name, value);
   ABELE_REQUIRE(setNumber(hypers_[static_cast<std::size_t>(group)], name, value), E0706,
                 {.what = cat("hyper-parameter ", name, " is not one of the device's optimizers")});

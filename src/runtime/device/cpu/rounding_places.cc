@@ -29,8 +29,8 @@ std::map<std::pair<int32_t, int64_t>, Held> heldBy(const exe::Executable& execut
     if (external.slot < 0) continue;
     const auto kind = static_cast<uint64_t>(external.kind);
     const uint64_t hash = hashOf(external.name.data(), external.name.size(), kind);
-    for (auto replica = static_cast<int32_t>(executable.replicas); --replica >= 0;)  // downwards, so that slots shared
-                                                                                     // by all belong to the first
+    // Downwards, so that slots shared by all replicas belong to the first.
+    for (auto replica = static_cast<int32_t>(executable.replicas); --replica >= 0;)
       for (int32_t slot : exe::slotsOf(executable, external, replica))
         held[memoryOf(executable, slot)] = {hash, first_replica + static_cast<uint64_t>(replica)};
   }
