@@ -266,7 +266,8 @@ void checkBackwardOrder(Check& c) {
       if (maker != nullptr && isGradient(*maker) && maker->stage < node.stage)
         c.found(nodeText(node), " in stage ", node.stage, " reads %", v, " made in stage ", maker->stage,
                 ", whose backward runs later");
-      // Weight gradients run some time after the backward of their stage, so other nodes may not rely on them.
+      // Weight gradients run some time after the backward of their stage, so the gradients of other tasks may not read
+      // them.
       const bool is_late = maker != nullptr && !maker->is_view && maker->direction == Direction::kWeightGrad &&
                            (node.direction != Direction::kWeightGrad || maker->stage != node.stage);
       if (is_late) c.found(nodeText(node), " reads %", v, " of the weight gradients of stage ", maker->stage);

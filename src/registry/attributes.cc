@@ -34,7 +34,7 @@ Attributes userOf(const DeviceGroup& group, const std::vector<Attached>& all) {
   return {{"user executable", joined(commands)}, {"user name", joined(users)}, {"user process id", joined(ids)}};
 }
 
-/// The sum over models, because models that share a device take turns on it.
+/// Adds up the loads of models, because models that share a device take turns on it.
 std::string utilisationOf(const DeviceGroup& group, const std::vector<Attached>& all) {
   double sum = 0;
   for (int64_t id = group.first; id < group.first + group.count; ++id) {

@@ -163,7 +163,7 @@ struct Runtime::Impl {
     return true;
   }
 
-  // Sums over processes change no weight, because updates wait for them.
+  // Sums over processes are not among them: they change no weight, and updates wait for them.
   bool isLastUpdate(size_t worker, const exe::Action& action) const {
     return exe.segments[action.segment].direction == exe::Direction::kUpdate &&
            action.micro_batch == exe.micro_batches - 1 && !exe::addsUp(exe.workers[worker]);

@@ -26,7 +26,7 @@ bool isInMemory(const std::string& folder) {
   return ::statfs(folder.c_str(), &system) == 0 && system.f_type == kTmpfs;
 }
 
-// A folder in memory would not save any of the host's memory, so it is not chosen.
+// The system's temporary folder. A folder in memory would not save any of the host's memory, so /var/tmp replaces it.
 std::string temporaryFolder() {
   const char* chosen = std::getenv("TMPDIR");
   if (chosen && *chosen) return chosen;

@@ -132,7 +132,8 @@ void Staging::bindInput(int64_t index, const at::Tensor& input) {
       Arrival& arrival = part.arrivals[space];
       arrival.is_brought = false;
       if (!arrival.tensor.defined()) arrival.tensor = place.work([&] { return like(type, place.device()); });
-      // The host needs no wait for the caller's stream, because it works on this thread.
+      // The host space has no stream that could wait for the caller, so the copy is made now, on the stream of the
+      // caller.
       if (place.isHost() && !input.is_cpu()) bringPart(part, space, type);
       for (int32_t r = 0; r < executable_.replicas; ++r)
         if (executable_.inputPart(r) == k % num_parts)

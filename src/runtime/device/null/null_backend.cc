@@ -21,7 +21,8 @@ class NullBackend::NullDevice : public Device {
     }
     if (backend_.hook_) backend_.hook_(context);
     if (!backend_.has_contents_) return;
-    // Clears the transient memory of the task, because no other task may read it.
+    // Overwrites transient memory before each task, so that a value which an earlier task left there is never read
+    // unnoticed.
     for (size_t g = 0; g < backend_.exe_.groups.size(); ++g)
       if (backend_.exe_.groups[g].kind == exe::GroupKind::kTransient &&
           backend_.exe_.groups[g].worker == context.worker)
