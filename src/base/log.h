@@ -62,7 +62,7 @@ void err(const Parts&... parts) {
   at(Level::kErr, parts...);
 }
 
-/// Logs the begin and the end of a call at level TRACE_ALL.
+/// Logs the beginning and the end of a call at level TRACE_ALL.
 class CallScope {
  public:
   explicit CallScope(const char* name) : name_(shows(Detail::kCalls) ? name : nullptr) {

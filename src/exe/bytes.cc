@@ -11,8 +11,9 @@ constexpr size_t kMagicBytes = 8;
 constexpr size_t kIdentityBytes = 16;
 constexpr size_t kHeaderBytes = kMagicBytes + 4 + 8 + 8;  // magic, version, payload size, checksum
 
-/// A hash of the fields, independent of the header: it stays the same if someone changes a field and writes a new
-/// checksum. The format is part of it, so fields of two formats never have the same identity.
+/// A hash of the fields; the file has it after the fields, not in the header. If someone changes a field and writes a
+/// new checksum, this hash still shows the change. The format is part of it, so fields of two formats never have the
+/// same identity.
 std::string identityOf(const char* magic, uint32_t version, std::string_view fields) {
   const XXH128_hash_t hash = XXH3_128bits_withSeed(fields.data(), fields.size(), XXH64(magic, kMagicBytes, version));
   Writer identity;

@@ -141,7 +141,8 @@ class Analysis {
     const bool is_transferred = isReceive(made_by);
     // All other tasks that touch this memory must be done when this node runs. So a touch must be earlier in the same
     // task, in an earlier task of the same stage, or in the task that makes `before`, which this node waits for. If a
-    // transfer makes `before`, this node waits for the link only, and the sending task may still read its value.
+    // transfer makes `before`, this node waits for the link only, and the task that the value was brought for may still
+    // read it.
     return std::all_of(buffer.touches.begin(), buffer.touches.end(), [&](const Touch& t) {
       if (t.task == task) return t.position <= position;
       const bool is_made = t.task == maker && (!is_transferred || t.position == made_by_[before]);

@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The words of the names in memoryClassName, as keys of JSON.
+// The names of memoryClassName as single words, for keys of JSON.
 constexpr const char* kKeys[] = {"weights", "optimizer_state", "accumulators", "constants",
                                  "stash",   "transient",       "received"};
 

@@ -18,7 +18,7 @@ class WrittenMemory {
   struct Range {
     int64_t begin, end;  // end: the largest end of this range and those before it
   };
-  std::vector<std::vector<Range>> ranges_;  // by group, in the order of their begins
+  std::vector<std::vector<Range>> ranges_;  // by group, in the order of `begin`
 };
 
 }  // namespace abele::runtime

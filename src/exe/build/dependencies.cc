@@ -156,8 +156,8 @@ std::vector<std::string> runInOrder(Executable& exe, Fn&& fn) {
 }
 
 // Drops waits that follow from the worker's own past or from another wait of the same action. A wait for a message of
-// another process implies no work of this process, even if the message depends on it: the receiving device is enqueued
-// before the message arrives.
+// another process implies no work of this process, even if the message depends on it: a device gets its order to
+// receive before the message is there.
 void dropImpliedWaits(Executable& exe) {
   std::vector<int32_t> process_of(exe.segments.size(), -1);
   for (const WorkerProgram& worker : exe.workers)

@@ -61,8 +61,8 @@ class DeviceLinks {
 
   /// Exchanges the devices of all ends of links, then makes the new communicators and tries them one after the other.
   /// This is done here because making one in the middle of a step could block devices that wait for each other. stages:
-  /// the number of processes that hold one replica. Throws E0714 in all processes if one has no backend for a device.
-  /// Throws E0714 only in the process whose backend does not reach another device.
+  /// the number of processes that hold one replica. Throws E0714 in all processes if one has no backend for a device,
+  /// and in a single process if its backend does not reach another device.
   void connect(PeerMessages& peers, const std::vector<DeviceLink>& links, int64_t stages);
   /// The communicator of an end; null if the link goes through the host's memory.
   Communicator at(const End& end) const;

@@ -138,7 +138,7 @@ class DeviceBackend : public Backend {
   /// A completed step moves it past all that the step may draw; a failed step leaves it.
   virtual void setGenerator(const at::Generator& generator) = 0;
   virtual at::Generator generator() const = 0;
-  /// Sets the user's own generators, before devices are made. A step draws from them in the state at its begin. A
+  /// Sets the user's own generators, before devices are made. A step draws from them in the state at its beginning. A
   /// completed step moves them past all that it draws, as it does with its own stream. This default throws E0106 unless
   /// the list is empty; devices that support own generators override it.
   virtual void setOwnStreams(std::vector<OwnStream> streams);

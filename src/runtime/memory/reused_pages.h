@@ -30,10 +30,10 @@ class ReusedPages {
 
   /// Returns nothing if the system has no room.
   c10::DataPtr allocate(std::size_t bytes);
-  /// Announces that all of [begin, end) will be written next. Of the whole pages of [first, last) in that range, those
-  /// that were never announced before are replaced by unused pages of dead tensors, as long as these last. Bytes
-  /// outside [begin, end) stay zero. Requires: private anonymous memory; all earlier writes there were announced; first
-  /// is a multiple of kPage. Throws E0603 if the system can neither move pages nor map others.
+  /// Announces that all of [begin, end) will be written next. Of the pages inside [first, last) that this range
+  /// touches, those that were never announced before are replaced by unused pages of dead tensors, as long as these
+  /// last. Bytes outside [begin, end) stay zero. Requires: private anonymous memory; all earlier writes there were
+  /// announced; first is a multiple of kPage. Throws E0603 if the system can neither move pages nor map others.
   void expectWrite(char* begin, char* end, char* first, char* last);
 
  private:

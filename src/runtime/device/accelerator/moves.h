@@ -15,7 +15,7 @@ struct ByteRange {
   bool operator==(const ByteRange&) const = default;
 };
 
-/// Instead of an action whose stores are waited for: no wait.
+/// In place of an action: without stores to wait for.
 constexpr int32_t kNoStores = -1;
 
 /// A frame on the device, at an offset of the worker's window, and its bytes that are copied.

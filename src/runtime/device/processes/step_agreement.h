@@ -9,9 +9,9 @@
 
 namespace abele::runtime {
 
-/// Does nothing if each replica is in one process. At the begin of a step each process announces what its step starts
-/// from. It reads the announcements of the others before its last updates, so nothing waits in between. Threads: the
-/// caller's between steps, agree() of one worker.
+/// Does nothing if each replica is in one process. At the beginning of a step each process announces what its step
+/// starts from. It reads the announcements of the others before its last updates, so nothing waits in between. Threads:
+/// the caller's between steps, agree() of one worker.
 class StepAgreement {
  public:
   StepAgreement(const exe::Executable& executable, const DeviceOptions& options)
