@@ -18,7 +18,7 @@ constexpr int kDeepest = 32;
 
 // Gives the text to the parser one character at a time and remembers how far the parser has read, because the parser's
 // callback does not learn it.
-class Letters {
+class CountedCharacters {
  public:
   using iterator_category = std::input_iterator_tag;
   using value_type = char;
@@ -26,18 +26,18 @@ class Letters {
   using pointer = const char*;
   using reference = const char&;
 
-  Letters(const char* at, const char** reached) : at_(at), reached_(reached) {}
+  CountedCharacters(const char* at, const char** reached) : at_(at), reached_(reached) {}
   reference operator*() const { return *at_; }
-  Letters& operator++() {
+  CountedCharacters& operator++() {
     *reached_ = ++at_;
     return *this;
   }
-  Letters operator++(int) {
-    Letters before = *this;
+  CountedCharacters operator++(int) {
+    CountedCharacters before = *this;
     ++*this;
     return before;
   }
-  bool operator==(const Letters& other) const { return at_ == other.at_; }
+  bool operator==(const CountedCharacters& other) const { return at_ == other.at_; }
 
  private:
   const char* at_;
@@ -96,7 +96,7 @@ JsonText::JsonText(const std::string& text) {
     throw JsonFault{here(), "a character of value 0"};
   }
   try {
-    const Letters begin(text.data(), &reached), end(text.data() + text.size(), &reached);
+    const CountedCharacters begin(text.data(), &reached), end(text.data() + text.size(), &reached);
     root_ = Json::parse(begin, end, look);
   } catch (const Json::exception& error) {
     throw JsonFault{here(), reasonOf(error.what())};

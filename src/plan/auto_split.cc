@@ -30,8 +30,10 @@ int64_t heldBy(const SplitOptions& options, size_t s, size_t p) {
 }
 
 // For comparison: smaller is better.
-using Worth = std::tuple<int64_t, int64_t, int64_t>;  // bytes above the limit, step, bytes handed over
-Worth worthOf(const Split& split) { return {split.bytes_over, split.prediction.run.step_ns, split.crossing_bytes}; }
+using SplitCost = std::tuple<int64_t, int64_t, int64_t>;  // bytes above the limit, step, bytes handed over
+SplitCost splitCostOf(const Split& split) {
+  return {split.bytes_over, split.prediction.run.step_ns, split.crossing_bytes};
+}
 
 class Search {
  public:
@@ -65,7 +67,7 @@ class Search {
     std::vector<Split> splits;
     for (auto& cuts : best) splits.push_back(splitAt(chain_, options_, std::move(cuts)));
     std::stable_sort(splits.begin(), splits.end(),
-                     [](const Split& a, const Split& b) { return worthOf(a) < worthOf(b); });
+                     [](const Split& a, const Split& b) { return splitCostOf(a) < splitCostOf(b); });
     if (splits.size() > alternatives + 1) splits.resize(alternatives + 1);
     return splits;
   }
@@ -85,7 +87,7 @@ class Search {
     std::vector<size_t> cuts(stages_ - 1);
     std::iota(cuts.begin(), cuts.end(), 1);
     while (true) {
-      worth(cuts);
+      costOfCuts(cuts);
       size_t i = cuts.size();
       while (i > 0 && cuts[i - 1] == chain_.pieces.size() - (cuts.size() - i) - 1) --i;
       if (i == 0) return;
@@ -102,12 +104,12 @@ class Search {
 
   void improve(std::vector<size_t> cuts) {
     if (cuts.empty() && stages_ > 1) return;
-    Worth best = worth(cuts);
+    SplitCost best = costOfCuts(cuts);
     for (bool improved = true; improved && tried_.size() < budget_;) {
       improved = false;
       for (std::vector<size_t>& other : neighbours(cuts)) {
         if (tried_.size() >= budget_) return;
-        const Worth value = worth(other);
+        const SplitCost value = costOfCuts(other);
         if (value >= best) continue;
         best = value;
         cuts = std::move(other);
@@ -186,7 +188,7 @@ class Search {
     return std::max<int64_t>(0, needed - options_.device_bytes);
   }
 
-  const Worth& worth(const std::vector<size_t>& cuts) {
+  const SplitCost& costOfCuts(const std::vector<size_t>& cuts) {
     auto [it, is_new] = tried_.try_emplace(cuts);
     if (!is_new) return it->second;
     Split split = splitCosts(cuts);
@@ -208,7 +210,7 @@ class Search {
   }
 
   std::vector<std::vector<size_t>> bestTried(size_t count) const {
-    std::vector<const std::pair<const std::vector<size_t>, Worth>*> all;
+    std::vector<const std::pair<const std::vector<size_t>, SplitCost>*> all;
     for (const auto& entry : tried_) all.push_back(&entry);
     std::stable_sort(all.begin(), all.end(), [](const auto* a, const auto* b) { return a->second < b->second; });
     std::vector<std::vector<size_t>> best;
@@ -225,7 +227,7 @@ class Search {
   std::vector<int> worker_of_;
   Schedule schedule_;  // the schedule of quick_
   size_t budget_ = 0;
-  std::map<std::vector<size_t>, Worth> tried_;
+  std::map<std::vector<size_t>, SplitCost> tried_;
 };
 
 // Fills in all of a Split except the prediction.
@@ -293,7 +295,7 @@ std::vector<Split> autoSplit(const SplitChain& chain, const SplitOptions& option
     SplitOptions with = options;
     with.schedule = schedule;
     std::vector<Split> splits = Search(chain, with).run(alternatives);
-    if (best.empty() || worthOf(splits.front()) < worthOf(best.front())) best = std::move(splits);
+    if (best.empty() || splitCostOf(splits.front()) < splitCostOf(best.front())) best = std::move(splits);
   }
   return best;
 }

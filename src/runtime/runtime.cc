@@ -56,7 +56,7 @@ struct Runtime::Impl {
       }
       for (const exe::Action& action : exe.workers[w].actions) {
         is_here[static_cast<size_t>(action.segment)] = true;
-        num_else += isLastUpdate(w, action) ? 0 : 1;
+        num_earlier += isLastUpdate(w, action) ? 0 : 1;
       }
       times[w].resize(exe.workers[w].actions.size());
       devices.push_back(backend.makeDevice(static_cast<int32_t>(w)));
@@ -137,7 +137,7 @@ struct Runtime::Impl {
       // earlier can stop them, and then it stops all of them. Other actions give up as soon as the step is aborted.
       const bool is_last_update = isLastUpdate(static_cast<size_t>(worker), action);
       const std::atomic<bool>& gives_up = is_last_update ? abandoned : aborted;
-      if (poll && now() - last_poll_ns >= kPollPeriodNs) look(poll);
+      if (poll && now() - last_poll_ns >= kPollPeriodNs) checkInterruption(poll);
       if (is_last_update && !passAgreement(worker, poll)) return false;
       for (const exe::Wait& wait : action.waits)
         if (is_here[static_cast<size_t>(wait.segment)] && !waitFor(worker, wait, gives_up, poll)) return false;
@@ -156,7 +156,7 @@ struct Runtime::Impl {
       }
       times[worker][i] = {worker, action.segment, action.micro_batch, begin_ns, now()};
       completions[action.segment].fetch_add(1);
-      if (!is_last_update) completions[allElse()].fetch_add(1);
+      if (!is_last_update) completions[earlierActions()].fetch_add(1);
       // Only those that can continue: with more workers than cores, waking the others would cost time for nothing.
       wakeSleepers();
     }
@@ -173,7 +173,7 @@ struct Runtime::Impl {
   //
   // Two counters follow those of the segments: the completed actions before the last updates, and whether all processes
   // have agreed.
-  int32_t allElse() const { return static_cast<int32_t>(exe.segments.size()); }
+  int32_t earlierActions() const { return static_cast<int32_t>(exe.segments.size()); }
   int32_t agreed() const { return static_cast<int32_t>(exe.segments.size()) + 1; }
   bool needsAgreement() const { return process != kAllProcesses && exe.stage_processes > 1; }
 
@@ -181,7 +181,7 @@ struct Runtime::Impl {
   // worker that gets here asks the other processes. Returns false if this worker gives up.
   bool passAgreement(int32_t worker, const Poll& poll) {
     if (!needsAgreement()) return true;
-    if (!waitFor(worker, {allElse(), num_else}, abandoned, poll)) return false;
+    if (!waitFor(worker, {earlierActions(), num_earlier}, abandoned, poll)) return false;
     if (asked.exchange(true)) return waitFor(worker, {agreed(), 1}, abandoned, poll);
     if (abandoned.load() || !agree()) return false;
     completions[agreed()].fetch_add(1);
@@ -221,7 +221,7 @@ struct Runtime::Impl {
     const auto is_over = [&] { return isReached(wait) || gives_up.load(); };
     while (poll && !sleep.over.wait_for(lock, kPollPeriod, is_over)) {
       lock.unlock();
-      look(poll);
+      checkInterruption(poll);
       lock.lock();
     }
     sleep.over.wait(lock, is_over);
@@ -345,14 +345,14 @@ struct Runtime::Impl {
     std::unique_lock lock(mutex);
     while (poll && !all_parked.wait_for(lock, kPollPeriod, parked)) {
       lock.unlock();
-      look(poll);
+      checkInterruption(poll);
       lock.lock();
     }
     all_parked.wait(lock, parked);
   }
 
   // Calls poll, and fails the step if poll asks for an interruption or throws.
-  void look(const Poll& poll) {
+  void checkInterruption(const Poll& poll) {
     last_poll_ns = now();
     bool stop_now = false;
     try {
@@ -371,8 +371,8 @@ struct Runtime::Impl {
   std::vector<char> is_here;                      // by segment: a worker of this process runs it
   std::vector<std::unique_ptr<Device>> devices;   // by worker, used by its thread only; null: in another process
   std::vector<std::unique_ptr<Pager>> pagers;     // by worker, used by its thread only; null: no memory to move
-  std::vector<std::atomic<int64_t>> completions;  // by segment, of this step; then allElse() and agreed()
-  int64_t num_else = 0;                           // number of actions here before the last updates
+  std::vector<std::atomic<int64_t>> completions;  // by segment, of this step; then earlierActions() and agreed()
+  int64_t num_earlier = 0;                        // number of actions here before the last updates
   std::vector<std::vector<ActionTime>> times;     // by worker
   std::atomic<bool> aborted = false;              // a worker failed, or the step was interrupted
   std::atomic<bool> abandoned = false;            // a worker left actions undone because of that

@@ -189,7 +189,7 @@ class C10dPeers final : public Peers {
     {
       const std::lock_guard lock(mutex_);
       if (interrupted_) throwInterrupted();  // no other process knows yet that this one is ready
-      stands_ = true;
+      is_ready_ = true;
     }
     const std::string ready(kNoteBytes, '.');
     announce(ready);
@@ -205,7 +205,7 @@ class C10dPeers final : public Peers {
       if (agreed_) return;
       interrupted_ = true;
       stopAll();
-      if (stands_) return;  // the devices are done with the step, so their links stay
+      if (is_ready_) return;  // the devices are done with the step, so their links stay
     }
     device_links_.abort();
   }
@@ -213,7 +213,7 @@ class C10dPeers final : public Peers {
   void begin() override {
     requireOpen();
     const std::lock_guard lock(mutex_);
-    interrupted_ = stands_ = agreed_ = false;
+    interrupted_ = is_ready_ = agreed_ = false;
   }
 
   void dropLink(int64_t link, int64_t other) override { links_.drop(link, other); }
@@ -433,7 +433,7 @@ class C10dPeers final : public Peers {
 
   bool cannotLeave() const {
     const std::lock_guard lock(mutex_);
-    return stands_ && group_;
+    return is_ready_ && group_;
   }
 
   [[noreturn]] static void throwInterrupted() {
@@ -532,7 +532,7 @@ class C10dPeers final : public Peers {
   std::set<c10d::Work*> beats_;    // an interruption does not end these
   std::vector<Note> notes_;        // announcements that announced() waits for
   bool interrupted_ = false;
-  bool stands_ = false;                   // other processes may know that this one will complete the step
+  bool is_ready_ = false;                 // other processes may know that this one will complete the step
   bool agreed_ = false;                   // all processes will complete the step
   std::string own_note_;                  // the last announcement; used by the thread that announces
   std::unique_ptr<Heartbeat> heartbeat_;  // null: silence is not watched. Last: its threads use the others
