@@ -372,7 +372,7 @@ class Reducer {
     }
   }
 
-  // Drops the details of nodes and values, one kind after the other.
+  // Drops details of nodes and values, one kind of detail after the other.
   void dropDetails() {
     const auto ofNodes = [&](auto&& clear) {
       overRanges([&] { return graph_.nodes.size(); },

@@ -1,4 +1,4 @@
-// Stores the answers of trials of bits.
+// Stores the results of trials, which compare the bits of two kernels.
 #pragma once
 
 #include <algorithm>

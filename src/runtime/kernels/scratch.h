@@ -1,4 +1,4 @@
-// Memory for trials of bits.
+// Memory for trials, which compare the bits of two kernels.
 #pragma once
 
 #include <sys/mman.h>

@@ -61,8 +61,8 @@ class OffChipWindow {
   std::vector<c10::Event> ready_;   // for the frames of even and of odd actions
   std::vector<c10::Event> stored_;  // by action
   std::vector<char> is_awaited_;    // by action: whether anything waits for its stores
-  // Actions of this step. The stores that incoming_ and compute already wait for; and the last stores that other
-  // workers need while compute does not wait for them.
+  // Actions of this step. First, the actions whose stores incoming_ and compute already wait for. Last, the action with
+  // the last stores that other workers need, if compute does not wait for them.
   int32_t followed_by_fetches_ = kNoStores, followed_by_compute_ = kNoStores, last_store_ = kNoStores;
 };
 

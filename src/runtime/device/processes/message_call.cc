@@ -94,7 +94,7 @@ class Message {
 
   PeerMessages& peers_;
   MessageMemory* memory_;
-  MessageMemory* on_device_;  // null: no link takes memory of the device, or this has been decided
+  MessageMemory* on_device_;  // null: the memory is chosen, or no link takes memory of the device
   int64_t other_, link_;
   std::vector<Parcel> parcels_;
 
