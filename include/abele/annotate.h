@@ -17,17 +17,18 @@ class Tensor;
 
 namespace abele {
 
-/// Makes a block active until another one begins. Re-using user_id enters the same block again; "" takes the next
-/// automatic id ("0", "1", ...). ipu_id: index of the device among the model's, -1 if not given.
-/// line: of the program, here and below; messages, explain() and dumps name it for the operations that follow.
+/// Starts a block, which stays active until the next one starts. The same user_id enters the same block again; "" takes
+/// the next automatic id ("0", "1", ...). ipu_id: index of the device among the model's devices; -1: not given.
+/// line, here and below: the place in the program that messages, explain() and dumps name for the operations that
+/// follow.
 ABELE_API void beginBlock(const std::string& user_id = "", int ipu_id = -1,
                           const std::source_location& line = std::source_location::current());
 
 /// Under PipelinedExecution::recompute: keep this value for backward instead of computing it again. Returns the tensor.
 ABELE_API at::Tensor recomputationCheckpoint(const at::Tensor& tensor);
 
-/// A block for a scope. Leaving it leaves every block (there is no stack): an operation outside blocks after that is
-/// E0302.
+/// A block for a scope. Leaving the scope ends every block, because blocks form no stack. An operation after
+/// that, outside of all blocks, throws E0302.
 class ABELE_API Block {
  public:
   explicit Block(const std::string& user_id = "", int ipu_id = -1,
@@ -38,14 +39,14 @@ class ABELE_API Block {
   /// As beginBlock.
   static void start(const std::string& user_id = "", int ipu_id = -1,
                     const std::source_location& line = std::source_location::current());
-  /// Automatic ids start at "0" again. Call it first in a forward that uses them.
+  /// Restarts automatic ids at "0". Call this first in a forward that uses them.
   static void useAutoId();
 
  private:
   std::string line_before_;
 };
 
-/// Sets a prefix for the names of operations in reports and errors, and their line; nests.
+/// Adds a prefix to the names of operations in reports and errors, and sets their line. Scopes nest.
 class ABELE_API NameScope {
  public:
   explicit NameScope(const std::string& name, const std::source_location& line = std::source_location::current());
@@ -58,15 +59,15 @@ class ABELE_API NameScope {
 };
 
 enum class Reduction { kNone, kMean, kSum };
-/// Reduces `loss` and marks the result as the value from which training starts backward. A training model marks exactly
-/// one (E0102, E0103); a marked loss that feeds another one is an ordinary value.
+/// Reduces `loss` and marks the result as the start of backward. A training model marks exactly one loss (E0102,
+/// E0103). A marked loss that feeds another marked loss is an ordinary value.
 ABELE_API at::Tensor identityLoss(const at::Tensor& loss, Reduction reduction = Reduction::kMean);
 
-/// Returns the tensor. The share of memory for the operation that made it, 0..1 (E0702), is a hint.
+/// Returns the tensor. proportion: a hint of the share of memory, 0..1 (E0702), for the operation that made the tensor.
 ABELE_API at::Tensor setAvailableMemory(const at::Tensor& tensor, double proportion);
 
-/// Convolutions that form one multi-convolution. Its settings are hints: one value for all, or one for each
-/// convolution.
+/// Groups convolutions into one multi-convolution. The settings are hints. Each takes one value for all convolutions,
+/// or one value per convolution.
 ///   abele::MultiConv().planType(abele::MultiConvPlanType::kSerial).run([&] { a = conv1(x); b = conv2(y); });
 class ABELE_API MultiConv {
  public:
@@ -76,8 +77,8 @@ class ABELE_API MultiConv {
   MultiConv& planType(MultiConvPlanType type);
   MultiConv& perConvReservedTiles(int64_t tiles);
   MultiConv& cycleBackOff(double share);
-  /// Inside a capture throws E0710: no convolution was made, a setting has another number of values than there are
-  /// convolutions, or this is inside another MultiConv.
+  /// Throws E0710 inside a capture if body makes no convolution, if the number of values of a setting differs from the
+  /// number of convolutions, or if this runs inside another MultiConv.
   void run(const std::function<void()>& body) const;
 
  private:

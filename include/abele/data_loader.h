@@ -26,39 +26,40 @@ class Tensor;
 namespace abele {
 
 struct DataLoaderOptions {
-  int64_t batch_size = 1;  // of a micro-batch
-  bool shuffle = false;    // a new order at each pass, the same for the same seed
+  int64_t batch_size = 1;  // samples of a micro-batch
+  bool shuffle = false;    // a new order in each pass; the same seed gives the same orders
   uint64_t seed = 0;
   bool drop_last = true;  // drop the samples that do not fill a batch; a model takes full batches only
-  /// kAsync: a thread makes batches ahead of their use, and requests samples and chunks.
-  /// kAsyncRebatched: the same, as one thread joins chunks anyway.
+  /// kAsync: a thread makes batches ahead of their use; it also requests the samples and chunks.
+  /// kAsyncRebatched: the same as kAsync, because one thread always joins chunks.
   DataLoaderMode mode = DataLoaderMode::kSync;
   int64_t buffer_size = 3;  // batches made ahead
-  // Each process loads its own block of the samples, or of the order that all of them derive from the seed. With
-  // drop_last all have the same number of batches; samples dropped in one shuffled pass are in the next.
+  // Each process loads its own block of the samples, or of the shuffled order, which all processes derive from the
+  // seed. With drop_last all processes have the same number of batches. Samples that one shuffled pass drops are in the
+  // next.
   int64_t num_processes = 1;
   int64_t process_id = 0;
 };
 
-/// `loading` for this process, whose rank is in options.Distributed(). Processes share the samples; those that
-/// hold the stages of a replica together take the same ones.
+/// Returns `loading` for this process, whose rank is in options.Distributed(). Processes share the samples, but
+/// processes that hold the stages of one replica together take the same samples.
 ABELE_API DataLoaderOptions ownShare(const Options& options, DataLoaderOptions loading = {});
 
-/// Where a loader is: its pass, counted from 0, and how many batches of it were taken.
+/// The position of a loader: its pass, counted from 0, and the number of batches taken from that pass.
 struct LoaderPosition {
   int64_t pass = 0;
   int64_t batches = 0;
 };
 
-/// The next rows of a stream, any number of them in each call; false at its end.
+/// Gets the next rows of a stream, any number per call. Returns false at the end.
 using NextChunk = std::function<bool(std::vector<at::Tensor>& chunk)>;
 
 namespace detail {
 
-/// Throws E0801 unless the sample is made of tensors alone, under the keys of those before. form: of these, set by the
-/// first one.
+/// Returns the sample's tensors. Throws E0801 if it holds anything but tensors, or if its keys differ from those of the
+/// samples before. form: the form of all samples; the first one sets it.
 ABELE_API std::vector<at::Tensor> tensorsOfSample(Flat sample, std::string& form);
-/// The tensors of a sample, which is a structure of them, or an example of torch::data without a target.
+/// The tensors of a sample, which is a structure of tensors or an example of torch::data without a target.
 template <class Sample>
 auto tensorsOfSample(const Sample& sample, std::string& form) {
   if constexpr (IsStructure<Sample>::value) {
@@ -68,7 +69,7 @@ auto tensorsOfSample(const Sample& sample, std::string& form) {
     return tensorsOfSample(sample.data, form);
   }
 }
-/// Sample i of a data set of torch::data, or of one that is mapped.
+/// Sample i of a data set of torch::data, mapped or not.
 template <class DataSet>
 auto sampleOf(DataSet& data, size_t i, std::string& form) {
   if constexpr (requires { data.get(i); }) {
@@ -91,7 +92,7 @@ concept TorchDataSet = requires(DataSet& data) {
 } && (requires(DataSet& data) { data.get(size_t{}); } || requires(DataSet& data, std::vector<size_t> i) {
                          data.get_batch(i);
                        });
-/// Samples and their number.
+/// A function that returns sample i, and the number of samples.
 template <class DataSet>
 auto samplesOf(DataSet data) {
   auto shared = std::make_shared<DataSet>(std::move(data));
@@ -104,14 +105,14 @@ auto samplesOf(DataSet data) {
 
 }  // namespace detail
 
-/// Samples in safetensors files: rows of tensors that stay there until a loader needs them, so the data need
-/// not fit into memory. Copies share the open files. Threads: safe.
+/// Samples in safetensors files: rows of tensors. A row stays in its file until a loader needs it, so the data may be
+/// larger than memory. Copies share the open files. Threads: safe.
 class ABELE_API StoredRows {
  public:
-  /// If several files have a tensor, its rows follow one another in the order of the files. Throws
-  /// E0712, E0501; E0801 if parts of a tensor differ in the type or the shape of their rows.
+  /// If several files have a tensor of one name, its rows follow each other in the order of the files. Throws E0712,
+  /// E0501; E0801 if the parts of a tensor differ in the type or shape of their rows.
   explicit StoredRows(const std::vector<std::string>& paths);
-  /// The files' tensors, by name. Dim 0 of the sizes: all rows.
+  /// The files' tensors by name. Dim 0 of the sizes counts all rows.
   std::vector<ProgramValue> tensors() const;
 
  private:
@@ -125,23 +126,23 @@ class ABELE_API StoredRows {
 /// Threads: owner only. Source: spec data.md sections 1 to 3.
 class ABELE_API DataLoader {
  public:
-  /// Samples are the rows (dim 0) of these tensors, which must have equal numbers of them (E0801).
+  /// Samples are the rows (dim 0) of these tensors. All tensors must have the same number of rows (E0801).
   DataLoader(const Options& options, std::vector<at::Tensor> tensors, const DataLoaderOptions& loading = {});
-  /// Samples are the rows of these tensors of the files; a batch has the tensors in the order of their names. Verifies
-  /// the tensors' checksums first, if the files have them. Throws E0801 for tensors that are missing or have
-  /// different numbers of rows, E0501 for damage, E0712.
+  /// Samples are the rows of these tensors of the files. A batch has its tensors in the order of `names`. Verifies the
+  /// tensors' checksums first, if the files have them. Throws E0801 if a tensor is missing or the numbers of rows
+  /// differ, E0501 for damage, E0712.
   DataLoader(const Options& options, const StoredRows& rows, const std::vector<std::string>& names,
              const DataLoaderOptions& loading = {});
-  /// sample(i) returns sample i of `count` as tensors without a batch dimension, all of one shape and type (E0801).
+  /// sample(i) returns sample i of `count`: tensors without a batch dimension, of the same shapes and types (E0801).
   DataLoader(const Options& options, std::function<std::vector<at::Tensor>(int64_t)> sample, int64_t count,
              const DataLoaderOptions& loading = {});
-  /// The samples of a data set of torch::data with a known size (else E0801), before or after map(). A sample is an
-  /// Example, a tensor, or another structure of tensors (abele/structure.h); E0801 for one with numbers in it.
+  /// Samples of a data set of torch::data, before or after map(), whose size is known (E0801). A sample is an Example,
+  /// a tensor, or another structure of tensors (abele/structure.h). A sample that holds numbers throws E0801.
   template <detail::TorchDataSet DataSet>
   DataLoader(const Options& options, DataSet data, const DataLoaderOptions& loading = {})
       : DataLoader(options, detail::samplesOf(std::move(data)), loading) {}
-  /// start() begins a pass over a stream of chunks, whose rows are joined and split into batches: only one batch of a
-  /// pass can be incomplete. A stream is neither shuffled nor shared between processes (E0801).
+  /// start() begins a pass over a stream of chunks. The loader joins their rows and splits them into batches, so only
+  /// the last batch of a pass can be incomplete. A stream is neither shuffled nor shared between processes (E0801).
   DataLoader(const Options& options, std::function<NextChunk()> start, const DataLoaderOptions& loading = {});
   DataLoader(DataLoader&&) noexcept;
   DataLoader& operator=(DataLoader&&) noexcept;
@@ -151,24 +152,24 @@ class ABELE_API DataLoader {
   /// Number of batches in a pass. Throws E0801 for a stream, which has no known end.
   int64_t size() const;
 
-  /// The next batch of this pass; false at its end.
+  /// Gets the next batch of this pass. Returns false at the end.
   bool next(std::vector<at::Tensor>& batch);
   /// The options of the constructor, frozen.
   const Options& options() const;
-  /// Ends the thread that makes batches ahead. No more batches come (E0801).
+  /// Ends the thread that makes batches ahead. Later requests for a batch throw E0801.
   void terminate();
-  /// Starts a pass, in a new order when shuffling.
+  /// Starts a pass. A loader that shuffles takes a new order.
   void reset();
   LoaderPosition position() const;
-  /// Does it take all samples in the order of their numbers? Then positions mean the same in every loader
-  /// of the same samples and batches, in Python too.
+  /// Returns true if the loader takes all samples in the order of their indices. Then a position means the same in
+  /// every loader with the same samples and batches, in Python too.
   bool isInOrder() const;
-  /// Moves to this position: the next batch is the one that a loader would make there, going batch by batch.
-  /// Samples before it are not requested; a stream is read again from the pass's beginning. A loop with begin()
-  /// continues there. Throws E0801 for negative numbers.
+  /// Moves to this position: the next batch is the one that the loader would make there, had it gone batch by batch. It
+  /// does not request the samples before it, but it reads a stream again from the start of the pass. A loop with
+  /// begin() continues there. Throws E0801 for negative numbers.
   void seek(const LoaderPosition& position);
 
-  /// One pass, for range-based for; begin() calls reset(). A batch is valid until the next one.
+  /// One pass, for range-based for. begin() calls reset(). A batch is valid until the next one is taken.
   class ABELE_API Iterator {
    public:
     using iterator_category = std::input_iterator_tag;
@@ -201,7 +202,7 @@ class ABELE_API DataLoader {
 
 namespace detail {
 
-/// Batches of one pass over a range; of a data loader of torch::data too.
+/// Starts passes over a range, which may be a data loader of torch::data.
 template <class Range>
 std::function<NextChunk()> passesOf(Range& range) {
   return [&range]() -> NextChunk {
@@ -223,22 +224,22 @@ std::function<NextChunk()> passesOf(Range& range) {
 
 struct AccessorOptions {
   int64_t buffer_size = 3;        // batches made ahead
-  bool load_indefinitely = true;  // the next pass begins by itself at the end of one
-  bool early_preload = false;     // the first pass begins at once, not at its first use
-  /// Rows of each batch: those of the source are joined and split. Empty: batches as the source has them.
+  bool load_indefinitely = true;  // start the next pass when one ends
+  bool early_preload = false;     // start the first pass at once, not at its first use
+  /// Rows of each batch: the accessor joins and splits the source's batches. Empty: keep the source's batches.
   std::optional<int64_t> rebatched_size = {};
   bool drop_last = true;  // with rebatched_size: drop the rows that do not fill a batch
 };
 
-/// Batches of any source, made by a thread ahead of their use. next() rethrows what the source throws, after the
-/// batches made before it. The caller owns a batch.
-/// Threads: owner only. Source: spec data.md section 4, whose process is a thread here.
+/// Batches of any source. A thread makes them ahead of their use. If the source throws, next() rethrows after the
+/// batches that were made before. The caller owns a batch.
+/// Threads: owner only. Source: spec data.md section 4; a thread here does the work of the process there.
 class ABELE_API AsynchronousDataAccessor {
  public:
   /// start() begins a pass over batches, on the accessor's thread. Throws E0801 for sizes below 1.
   explicit AsynchronousDataAccessor(std::function<NextChunk()> start, const AccessorOptions& options = {});
-  /// A range of batches, which are tensors, vectors of tensors or examples of torch::data; iterated anew in each pass.
-  /// Requires: it outlives this object, and nobody else iterates it.
+  /// A range of batches: tensors, vectors of tensors or examples of torch::data. Each pass iterates over it again.
+  /// Requires: the range outlives this object, and only this object iterates over it.
   template <class Range>
     requires requires(Range& range) { range.begin() != range.end(); }
   explicit AsynchronousDataAccessor(Range& range, const AccessorOptions& options = {})
@@ -247,14 +248,15 @@ class ABELE_API AsynchronousDataAccessor {
   AsynchronousDataAccessor& operator=(AsynchronousDataAccessor&&) noexcept;
   ~AsynchronousDataAccessor();
 
-  /// The next batch of this pass; false at its end.
+  /// Gets the next batch of this pass. Returns false at the end.
   bool next(std::vector<at::Tensor>& batch);
-  /// Begins a pass from the first batch; a pass that began by itself and was not used is kept.
+  /// Starts a pass from the first batch. If an automatic pass has started and no batch of it was taken, keeps that
+  /// pass.
   void reset();
-  /// Ends the thread. No more batches come (E0801).
+  /// Ends the thread. Later requests for a batch throw E0801.
   void terminate();
 
-  /// One pass, for range-based for; begin() calls reset(). A batch is valid until the next one.
+  /// One pass, for range-based for. begin() calls reset(). A batch is valid until the next one is taken.
   class ABELE_API Iterator {
    public:
     using iterator_category = std::input_iterator_tag;

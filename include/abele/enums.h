@@ -4,8 +4,8 @@
 
 namespace abele {
 
-/// Which micro-batch results a call returns. With M of them dim 0 of a result is multiplied by M and a scalar becomes a
-/// vector of length M; M == 1 leaves the shape alone. Default: Final in training, All in inference.
+/// Which micro-batch results a call returns. If it returns M of them, dim 0 of a result is multiplied by M, and a
+/// scalar becomes a vector of length M. M == 1 does not change the shape. Default: Final in training, All in inference.
 enum class OutputMode { kFinal = 0, kEveryN = 1, kAll = 2, kSum = 3, kDefault = 4 };
 
 /// When a model attaches to its devices.
@@ -17,15 +17,15 @@ enum class SyncPattern { kFull = 0, kSinglePipeline = 1, kReplicaAndLadder = 2 }
 /// How gradients are reduced over the micro-batches of an update and over replicas.
 enum class ReductionType { kSum = 0, kMean = 1, kNoReduction = 2 };
 
-/// When a mean reduction divides. The same result in exact arithmetic.
+/// When a mean reduction divides. In exact arithmetic the result is the same.
 enum class MeanReductionStrategy { kRunning = 0, kPost = 1, kPostAndLoss = 2 };
 
 /// Deprecated: mixed operands follow torch's promotion rules.
 enum class HalfFloatCastingBehavior { kFloatDowncastToHalf = 0, kHalfUpcastToFloat = 1, kDefault = 2 };
 
-/// How blocks become stages when no list of stages is given. SameAsIpu: a block's ipu_id is its stage. AutoIncrement:
+/// How blocks become stages if no list of stages is given. SameAsIpu: a block's ipu_id is its stage. AutoIncrement:
 /// each new block id takes the next stage, from 1 (stage 0 is the code before the first block). AutoSplit (ours):
-/// blocks are ignored, and the program is cut where its predicted step is shortest (docs/placement.md).
+/// ignores blocks and cuts the program so that its predicted step is shortest (docs/placement.md).
 enum class AutoStage { kSameAsIpu = 0, kAutoIncrement = 1, kAutoSplit = 2 };
 
 /// Where tensors live between phases.
@@ -36,8 +36,8 @@ enum class Liveness {
   kOffChipAfterEachPhase = 3,
 };
 
-/// How a DataLoader makes batches. Sync: when asked. Async: ahead of their use, beside the program. AsyncRebatched: as
-/// Async, and a batch may join what several workers loaded.
+/// When a DataLoader makes batches. Sync: when the program asks for one. Async: ahead of their use, while the program
+/// runs. AsyncRebatched: as Async, and a batch may join samples of several workers.
 enum class DataLoaderMode { kSync = 0, kAsync = 1, kAsyncRebatched = 2 };
 
 /// How a data set reaches the worker of an asynchronous loader.
@@ -50,7 +50,7 @@ enum class MultiConvPlanType { kParallel = 0, kSerial = 1 };
 /// ...}, {1, m+1, ...}, ...; NoGrouping: each replica alone; All: one group.
 enum class CommGroupType { kAll = 0, kConsecutive = 1, kOrthogonal = 2, kNoGrouping = 3 };
 
-/// How the host's tensor of a parameter with groups lies: a value for every group, or one for every replica.
+/// Which values the host's tensor of a parameter with groups holds: one for every group, or one for every replica.
 enum class VariableRetrievalMode { kOnePerGroup = 0, kAllReplicas = 2 };
 
 /// Overlap of host input and output with computation; a hint.

@@ -13,8 +13,8 @@ struct EnvironmentRow {
   std::string value;  // for people; one line
 };
 
-/// Versions, processor, devices, and the variables that are set (docs/environment.md). A row names what is missing;
-/// it is no error.
+/// Versions, processor, devices, and the variables that are set (docs/environment.md). If something is missing, its row
+/// says so; nothing is thrown.
 ABELE_API std::vector<EnvironmentRow> environment();
 
 }  // namespace abele

@@ -1,6 +1,7 @@
-// For users of the library: what Abele throws. Error is the base; UserError: the program or its options are wrong;
-// DeviceError: a device, peer, disk or memory failed; InternalError: Abele is wrong. what() says what was found, what
-// was expected and what to try; code() is a row of docs/errors.md. An exception that forward throws passes unchanged.
+// For users of the library: the exceptions of Abele. Error is the base. UserError: the program or its options are
+// wrong. DeviceError: a device, peer, disk or memory failed. InternalError: Abele is wrong. what() says what was found
+// and expected, and gives a remedy. code() is a row of docs/errors.md. An exception that forward throws passes
+// unchanged.
 #pragma once
 
 #include <exception>
@@ -26,7 +27,7 @@ struct Message {
   std::string at;    // node, user's file:line
   std::string found;
   std::string expected;
-  std::string remedy;  // what to do; it must work
+  std::string remedy;  // advice for the user; it must work
 };
 
 /// Base of all errors of Abele. what() is the whole text: code, name, what, at, found, expected, try.
@@ -36,7 +37,7 @@ class Error : public std::exception {
   const char* what() const noexcept override { return text_.c_str(); }
   ErrorCode code() const { return code_; }
   const Message& message() const { return message_; }
-  /// Adds a line of context ("in stage 2, micro-batch 5") shown below the message.
+  /// Adds a line of context ("in stage 2, micro-batch 5"), shown below the message.
   void addContext(std::string line);
   const std::string& context() const { return context_; }
 

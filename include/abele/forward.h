@@ -1,5 +1,5 @@
-// How models call a forward: a callable that takes tensors or structures of them, or a module's own. Included by
-// model.h.
+// How models call a forward: a callable that takes tensors or structures of tensors, or the forward of a module.
+// Included by model.h.
 #pragma once
 
 #include <concepts>
@@ -36,14 +36,14 @@ namespace abele::detail {
 using StructuredForward = std::function<Flat(const std::vector<at::Tensor>&, const std::string& form)>;
 
 // Calls ---------------------------------------------------------------------------------------------------------------
-/// E0708: the call passes this many tensors, and forward takes another number.
+/// Throws E0708: the call passes this many tensors, and forward takes another number.
 [[noreturn]] ABELE_API void refuseArguments(size_t given, std::optional<size_t> taken);
-/// E0708: forward is a std::function or a pointer that holds nothing.
+/// Throws E0708: forward is an empty std::function or a null pointer.
 [[noreturn]] ABELE_API void refuseEmptyForward();
-/// E0708: a pointer to a module, or a holder of one, that holds nothing.
+/// Throws E0708: a pointer to a module or a module holder is null.
 [[noreturn]] ABELE_API void refuseEmptyModule();
 
-/// What a call of forward returned.
+/// The results of a call of forward.
 template <class Fn, class... Arguments>
 Flat resultsOf(Fn& forward, Arguments&&... arguments) {
   using Result = std::invoke_result_t<Fn&, Arguments...>;
@@ -51,10 +51,10 @@ Flat resultsOf(Fn& forward, Arguments&&... arguments) {
   if constexpr (!std::is_void_v<Result>) return flattenedResults(forward(std::forward<Arguments>(arguments)...));
 }
 
-/// The parameters of what can be called in one way only.
+/// The parameters of a callable with one signature.
 template <class... P>
 struct Parameters {
-  /// A list alone takes all tensors of a call: a std::vector, or an at::TensorList.
+  /// A single list takes all tensors of a call: a std::vector, or an at::TensorList.
   static constexpr bool take_list =
       std::is_same_v<std::tuple<std::remove_cvref_t<P>...>, std::tuple<std::vector<at::Tensor>>> ||
       std::is_same_v<std::tuple<std::remove_cvref_t<P>...>, std::tuple<c10::ArrayRef<at::Tensor>>>;
@@ -120,7 +120,7 @@ template <class Fn, class Tensor, size_t... i>
 Flat spread(Fn& forward, const std::vector<Tensor>& inputs, std::index_sequence<i...>) {
   return resultsOf(forward, inputs[i]...);
 }
-/// Calls forward if it takes as many tensors as there are inputs, up to 8; else returns nothing.
+/// Calls forward if it takes this number of inputs as separate tensors, up to 8. Otherwise returns nothing.
 template <size_t count, class Fn, class Tensor>
 std::optional<Flat> callWithTensors(Fn& forward, const std::vector<Tensor>& inputs) {
   if constexpr (takes<Fn, Tensor>(std::make_index_sequence<count>()))
@@ -135,7 +135,7 @@ constexpr bool takesSome(std::index_sequence<i...>) {
   return (takes<Fn, Tensor>(std::make_index_sequence<i>()) || ...);
 }
 
-/// Calls forward with structures if its parameters are known, else with a list of tensors or with separate tensors,
+/// Calls forward with structures if its parameters are known. Otherwise calls it with separate tensors or with a list,
 /// whichever it takes.
 template <class Fn, class Tensor>
 Flat call(Fn& forward, const std::vector<Tensor>& inputs, const std::string& form) {
@@ -144,13 +144,13 @@ Flat call(Fn& forward, const std::vector<Tensor>& inputs, const std::string& for
     if constexpr (Known::take_list) {
       return Known::callWithList(forward, inputs);
     } else {
-      // Plain tensors as a program would give them, which lets parameters have defaults.
+      // Passes plain tensors as a program would, so that parameters may have defaults.
       if (form.size() == inputs.size())
         if (std::optional<Flat> results = callWithTensors<0>(forward, inputs)) return std::move(*results);
       return Known::call(forward, inputs, form);
     }
   } else if constexpr (takesSome<Fn, Tensor>(std::index_sequence<1, 2, 3, 4, 5, 6, 7, 8>())) {
-    // Asked first: asking whether a generic lambda takes a list compiles it for one.
+    // Separate tensors come first: the question whether a generic lambda takes a list compiles its body for a list.
     std::optional<Flat> results = callWithTensors<1>(forward, inputs);
     if (!results) refuseArguments(inputs.size(), {});
     return std::move(*results);
@@ -162,7 +162,7 @@ Flat call(Fn& forward, const std::vector<Tensor>& inputs, const std::string& for
 }
 template <class Fn>
 StructuredForward wrapForward(Fn forward) {
-  // A type that can be made from nullptr may be empty. A lambda cannot, though it too compares with nullptr.
+  // A type that can be made from nullptr may be empty. A lambda cannot be empty, although it compares with nullptr.
   if constexpr (std::is_constructible_v<Fn, std::nullptr_t> && requires { forward == nullptr; })
     if (forward == nullptr) refuseEmptyForward();
   return [forward = std::move(forward)](const auto& inputs, const std::string& form) mutable {
@@ -171,8 +171,8 @@ StructuredForward wrapForward(Fn forward) {
 }
 
 // Modules -------------------------------------------------------------------------------------------------------------
-/// A module, or a pointer to one: std::shared_ptr, torch::nn::Linear and the other holders. What a constant holder
-/// points to is no constant, as with std::shared_ptr.
+/// Returns the module of a module or of a pointer to one: std::shared_ptr, or a holder such as torch::nn::Linear. A
+/// constant holder gives a module that is not constant, as std::shared_ptr does.
 template <class M>
 auto& moduleOf(M& module) {
   if constexpr (requires { *module; }) {
@@ -188,10 +188,10 @@ auto& moduleOf(M& module) {
 }
 template <class M>
 using ModuleIn = std::remove_cvref_t<decltype(moduleOf(std::declval<std::remove_cvref_t<M>&>()))>;
-/// TorchScript: what torch::jit::load returns.
+/// TorchScript: the type that torch::jit::load returns.
 template <class M>
 concept ScriptLike = std::is_same_v<ModuleIn<M>, torch::jit::Module>;
-/// torch::nn::AnyModule: any module, which calls its forward.
+/// torch::nn::AnyModule: holds any module and calls its forward.
 template <class M>
 concept AnyModuleLike = !ScriptLike<M> && requires(ModuleIn<M>& any) {
   any.is_empty();
@@ -201,7 +201,8 @@ concept AnyModuleLike = !ScriptLike<M> && requires(ModuleIn<M>& any) {
 template <class M>
 concept ModuleLike = ScriptLike<M> || AnyModuleLike<M> || std::is_base_of_v<torch::nn::Module, ModuleIn<M>>;
 
-/// The module whose parameters and buffers are a model's weights. owner: of one that stands for what the caller has.
+/// The module whose parameters and buffers are a model's weights. owner: keeps a module alive that was made for the
+/// call.
 struct Weights {
   torch::nn::Module& module;
   std::shared_ptr<torch::nn::Module> owner = nullptr;
@@ -218,12 +219,12 @@ Weights weightsOf(M& module) {
     std::shared_ptr<torch::nn::Module> held = own.ptr();
     return {*held, held};
   } else {
-    // parameters() of a constant module returns tensors that may be written, too.
+    // parameters() of a constant module returns tensors that may be written, so the cast grants nothing new.
     return {const_cast<ModuleIn<M>&>(own)};
   }
 }
 
-/// A module whose forward is a template or has parameters that are no tensors; chosen by what it takes.
+/// A module whose forward is a template or takes parameters other than tensors. The arguments select the overload.
 template <class M>
 struct ForwardOf {
   M* module;
@@ -232,7 +233,7 @@ struct ForwardOf {
     return module->forward(tensors...);
   }
 };
-/// Is there a forward, and one only, that a constant module cannot call?
+/// Holds for a module with a single forward that a constant module cannot call.
 template <class R, class C, class... P>
 std::true_type changesModule(R (C::*)(P...));
 template <class R, class C, class... P>
@@ -246,8 +247,8 @@ auto forwardParameters() {
   else
     return ParametersOf<void>();
 }
-/// The forward of the module that a pointer points to. Plain tensors are passed as a program would pass them, so
-/// parameters may have defaults.
+/// The forward of the module behind a pointer. Passes plain tensors as a program would, so that parameters may have
+/// defaults.
 template <class Pointer>
 StructuredForward wrapModule(Pointer module) {
   using M = std::remove_reference_t<decltype(*module)>;
@@ -256,7 +257,7 @@ StructuredForward wrapModule(Pointer module) {
   return [module = std::move(module)](const auto& inputs, const std::string& form) {
     using Known = decltype(forwardParameters<M>());
     ForwardOf<M> plain{&*module};
-    // A template of any number of arguments compiles for none too, which its body need not.
+    // Starts at 1 for a template with any number of arguments, whose body need not compile for 0.
     constexpr size_t least = KnownStructures<Known> ? 0 : 1;
     if (form.size() == inputs.size())
       if (std::optional<Flat> results = callWithTensors<least>(plain, inputs)) return std::move(*results);
@@ -273,7 +274,7 @@ StructuredForward wrapModule(Pointer module) {
     }
   };
 }
-/// A module's own forward. The caller keeps the module alive, unless it is one of TorchScript or an AnyModule.
+/// The module's own forward. The caller keeps the module alive, unless it is a TorchScript module or an AnyModule.
 template <class M>
 StructuredForward ownForward(M& module) {
   auto& own = moduleOf(module);

@@ -1,5 +1,5 @@
-// For users of the library: settings of a pipeline in one JSON file, ipu_config.json. Models of optimum-graphcore are
-// published with one. Read options.h first.
+// For users of the library: settings of a pipeline in one JSON file, ipu_config.json. Published models of
+// optimum-graphcore come with one. Read options.h first.
 //
 //   const auto config = abele::IpuConfig::read("bert/ipu_config.json");
 //   const std::vector<int64_t> devices = config.layerDevices(12);  // beginBlock("layer 3", devices[3])
@@ -16,23 +16,23 @@
 
 namespace abele {
 
-/// Names and meaning of the settings: docs/guide/from_poptorch.md. Those named inference_... hold for inference, their
-/// twins for training. A hint of no effect: embedding and projection in pieces, parallelize_kwargs.
+/// Names and meaning of the settings: docs/guide/from_poptorch.md. A setting named inference_... applies to inference,
+/// and its twin to training. The split of embedding and projection into pieces and parallelize_kwargs are hints without
+/// effect.
 class ABELE_API IpuConfig {
  public:
-  /// json: an object of settings by name. Those that are missing have their defaults, or follow from others. Throws
-  /// E0702 for text that is no such object, unknown settings, values that a setting cannot have, and settings that
-  /// contradict each other.
+  /// json: an object of settings by name. Missing settings have their defaults or follow from others. Throws E0702 for
+  /// text that is not a JSON object, unknown settings, values out of range, and settings that contradict each other.
   explicit IpuConfig(const std::string& json = "{}");
   /// path: a file, or a folder with an ipu_config.json. Throws E0712, E0702.
   static IpuConfig read(const std::string& path);
 
-  /// All settings by name, sorted: what the file holds.
+  /// All settings by name, sorted: the content of the file.
   std::string toJson() const;
-  /// The options for these settings; those of inference have sharded execution and all outputs. Throws E0702.
+  /// The options for these settings. Options for inference use sharded execution and return all outputs. Throws E0702.
   Options options(bool for_inference = false) const;
-  /// The device of each layer of a model, as [0, 0, 1, 1, 1]; -1 in layers_per_ipu takes an equal share of the
-  /// remaining layers. Throws E0702 if the numbers do not fit.
+  /// The device of each layer of a model, as in [0, 0, 1, 1, 1]. A -1 in layers_per_ipu takes an equal share of the
+  /// remaining layers. Throws E0702 if the numbers do not add up.
   std::vector<int64_t> layerDevices(int64_t num_layers, bool for_inference = false) const;
 
  private:

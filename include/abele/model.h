@@ -33,9 +33,9 @@ class Module;
 
 namespace abele {
 
-struct Simulation;  // of simulate.h
+struct Simulation;  // in simulate.h
 
-/// One micro-batch of a program: its tensor arguments in, its results out.
+/// One micro-batch of a program: takes its tensor arguments and returns its results.
 using Forward = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
 namespace detail {
@@ -45,33 +45,34 @@ concept NotOptions = !std::is_convertible_v<Fn, const Options&>;
 
 }  // namespace detail
 
-/// When the tensors of the last call moved. Units: s since the call began. By tensor, then by micro-batch (outputs:
-/// those that are returned). input: the host begins to prepare the inputs; input_complete: the devices can read
-/// them; output: the micro-batch's last stage has ended; output_complete: the caller has the results.
+/// When the tensors of the last call moved. Units: s since the call began. By tensor, then by micro-batch (outputs: by
+/// returned micro-batch). input: the host begins to prepare the inputs; input_complete: the devices can read them;
+/// output: the micro-batch's last stage has ended; output_complete: the caller has the results.
 struct ModelTimes {
   std::vector<std::vector<double>> input, input_complete, output, output_complete;
 };
-/// For the micro-batches that the last call returned. Units: s.
+/// Over the micro-batches that the last call returned. Units: s.
 struct Latency {
   double least = 0, most = 0, average = 0;
 };
 
 /// What save() writes beside the compiled program.
 struct SaveOptions {
-  bool export_model = true;    // the weights and the optimizer's state; without them a load needs the module
-  bool save_rng_state = true;  // else a model that loads the file starts the random stream by its options
+  bool export_model = true;    // write the weights and the optimizer's state; without them a load needs the module
+  bool save_rng_state = true;  // otherwise a model that loads the file starts the random stream from its options
 };
 
 /// Use of a device's memory (docs/memory.md). Unit: bytes.
 struct DeviceMemory {
   int device = 0;
   int64_t peak_bytes = 0;      // the sum of by_class
-  int64_t off_chip_bytes = 0;  // of its stages, on the device or not
+  int64_t off_chip_bytes = 0;  // bytes that its stages keep off chip, on the device at the moment or not
   /// "weights", "optimizer state", "accumulators", "constants and buffers", "stash", "transient".
   std::map<std::string, int64_t> by_class;
   std::optional<int64_t> limit_bytes;  // Options::deviceMemoryLimit
 
-  /// Bytes left below the limit; without one the largest integer. Never negative: a plan that does not fit is E0405.
+  /// Bytes left below the limit; without a limit the largest integer. Never negative: a plan that does not fit is
+  /// E0405.
   ABELE_API int64_t spareBytes() const;
 };
 struct MemoryReport {
@@ -81,39 +82,39 @@ struct MemoryReport {
 };
 
 /// Common to training and inference models.
-/// Throws: E0705 if a call needs a compiled model. E0608 for a call from within a call of the same model (a hook, a
-/// host function, forward), and if models that call each other would wait for each other for ever. E0607 in a forked
-/// child for a model that its parent compiled; there destroy() and the end of the object copy nothing back, and after
-/// destroy() the model may be called and compiles again.
-/// Threads: safe, for all models of a module. The calls of a model run one after another, in the order in which threads
+/// Throws: E0705 if a call needs a compiled model. E0608 for a call from within a call of the same model (in a hook, a
+/// host function, forward), and if calls of several models would wait for each other for ever. E0607 in a forked child
+/// for a model that its parent compiled. In that child destroy() and the destructor copy nothing back; after destroy()
+/// a call compiles the model again.
+/// Threads: safe, for all models of a module. Calls of one model run one after another, in the order in which threads
 /// asked. Calls of different models run at once, except compilations of one module and copies of its weights. A
-/// reference that a call returns is valid until the next call that changes it. Only the owner moves, assigns and
-/// destroys the object.
+/// returned reference is valid until the next call that changes its object. Only the owner moves, assigns and destroys
+/// a model.
 class ABELE_API CompiledModel {
  public:
   CompiledModel(CompiledModel&&) noexcept;
   CompiledModel& operator=(CompiledModel&&) noexcept;
   ~CompiledModel();
 
-  /// One step. Shapes: each input [combinedBatchSize, ...]: micro-batch k is rows [k*b, (k+1)*b). Results: see
-  /// OutputMode; those that Distributed::outputRank gives to other processes are undefined tensors.
-  /// The results are the tensors of what forward returned, in order; constants among them follow the output mode too.
-  /// The first call with inputs of other shapes, types or strides compiles another program; weights, optimizer state
-  /// and random numbers continue from the program that ran last. A loaded model has one program (E0704).
-  /// Later calls pass the same structures as the first one, with the same keys of maps and empty optionals
-  /// (E0704); forward takes the same (E0708).
+  /// Runs one step. Shapes: each input [combinedBatchSize, ...]: micro-batch k is rows [k*b, (k+1)*b). Results: see
+  /// OutputMode; a result that Distributed::outputRank gives to other processes is an undefined tensor.
+  /// The results are the tensors that forward returned, in order. Constants among them follow the output mode too.
+  /// The first call with inputs of other shapes, types or strides compiles another program. Weights, optimizer state
+  /// and random numbers continue from the program that ran last. A loaded model has a single program (E0704).
+  /// Later calls pass the same structures as the first one, with the same keys of maps and the same empty optionals
+  /// (E0704). Forward must accept them (E0708).
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs);
   template <detail::Argument... Inputs>
     requires(sizeof...(Inputs) > 0)
   auto operator()(const Inputs&... inputs) {
     return runFlat(detail::flattened(inputs...));
   }
-  /// One step, with the results as forward returns them: auto [out, loss] = model.call<std::pair<at::Tensor,
-  /// at::Tensor>>(x, y). Throws E0708 when forward returns something else.
+  /// Runs one step and returns the results as forward returns them: auto [out, loss] = model.call<std::pair<at::Tensor,
+  /// at::Tensor>>(x, y). Throws E0708 if forward returns another structure.
   template <class Result, detail::Argument... Inputs>
     requires(detail::IsStructure<Result>::value)
   Result call(const Inputs&... inputs) {
-    std::string form;  // of these results; another thread may destroy() the model meanwhile
+    std::string form;  // a copy, because another thread may destroy() the model meanwhile
     const auto results = runFlat(flatArguments(inputs...), &form);
     return detail::structured<Result>(results, form);
   }
@@ -125,7 +126,7 @@ class ABELE_API CompiledModel {
   void compile(const Inputs&... inputs) {
     compileFlat(detail::flattened(inputs...));
   }
-  /// compile(), then save(). A model whose connection type is Never can do this, on a machine without devices.
+  /// compile(), then save(). Works for ConnectionType::kNever too, on a machine without devices.
   void compileAndExport(const std::string& path, const std::vector<at::Tensor>& inputs);
   template <detail::Argument... Inputs>
     requires(sizeof...(Inputs) > 0)
@@ -133,96 +134,99 @@ class ABELE_API CompiledModel {
     if (!isCompiled()) compile(inputs...);
     save(path);
   }
-  /// Loads a program, its weights and its state from a file. Of this model's options only those count that a loaded
-  /// program can follow (loadTrainingModel). Throws E0712; E0705 when compiled already.
+  /// Loads a program, its weights and its state from a file. Ignores options of this model that a compiled program
+  /// cannot follow (see loadTrainingModel). Throws E0712; E0705 if the model is compiled already.
   void loadExecutable(const std::string& path);
   bool isCompiled() const;
-  /// The frozen copy that this model uses.
+  /// The frozen copy of the options that this model uses.
   const Options& options() const;
 
-  /// Into the module's tensors; those that Options::shareWeights shares are up to date already. Buffers that forward of
-  /// an InferenceModel wrote are not copied back without this call.
+  /// Copies the devices' weights into the module's tensors. Tensors that Options::shareWeights shares are always up to
+  /// date. Buffers that forward of an InferenceModel wrote are copied back only by this call.
   void copyWeightsToHost();
   /// Copies if the devices have newer weights, and returns whether they had.
   bool copyWeightsToHostIfNeeded();
-  /// Uploads the module's tensors as they are now; progress of the device that was not copied back is lost. Shared
-  /// parameters (Options::shareWeights) are the same on both sides and do not change.
+  /// Uploads the module's tensors as they are now. Device weights that were not copied back are lost. Shared parameters
+  /// (Options::shareWeights) are the same memory on both sides and do not change.
   void copyWeightsToDevice();
   /// Uploads only the buffers that Options::updatableNamedBuffers lists (E0702 if it lists none).
   void copyNamedBuffersToDevice();
-  /// Parameters and buffers by name, newest values: the module's own tensors, which later steps change; clone() what
-  /// must stay. If several processes hold stages all call it, and each gets all.
-  /// Throws E0711 for a model on the meta device that no process has whole, E0705 before its tensors are read.
+  /// The newest parameters and buffers by name. They are the module's own tensors, which later steps change; clone()
+  /// those that must keep their values. If several processes hold stages, all call this and each gets all tensors.
+  /// Throws E0711 for a model on the meta device that no process holds whole, E0705 before its tensors are read.
   std::map<std::string, at::Tensor> stateDict();
-  /// Copies these values into the module, and uploads them. Throws E0708 for names or shapes that do not fit; then
-  /// nothing is changed.
+  /// Copies these values into the module and uploads them. Throws E0708, without any change, for names or shapes that
+  /// do not fit.
   void loadStateDict(const std::map<std::string, at::Tensor>& state);
 
-  /// Models attach when they are compiled (ConnectionType::kOnDemand: at the first call), or at the first call after
-  /// detachFromDevice().
+  /// Models attach when they are compiled, or at the first call (ConnectionType::kOnDemand, or after
+  /// detachFromDevice()).
   bool isAttachedToDevice() const;
-  /// Uploads the weights. Throws E0705 when attached already, E0702 when the connection type is Never.
+  /// Uploads the weights. Throws E0705 if attached already, E0702 if the connection type is Never.
   void attachToDevice();
-  /// Copies weights back. Throws E0705 when not attached.
+  /// Copies weights back. Throws E0705 if not attached.
   void detachFromDevice();
 
-  /// State of the random stream, as bytes; setting it repeats the stream. Setting throws E0708 for other tensors.
+  /// State of the random stream, as bytes. Setting a state repeats the stream from there; it throws E0708 for other
+  /// tensors.
   at::Tensor rngState() const;
   void setRngState(const at::Tensor& state);
 
-  /// Long names of the values of the compiled program, as Options::anchorTensor takes them.
+  /// Long names of the values of the compiled program, for Options::anchorTensor.
   const std::vector<std::string>& getTensorNames() const;
-  /// Value, in the last call, of the tensor that Options::anchorTensor named. Throws E0708 for an unknown name.
+  /// The value that the tensor named in Options::anchorTensor had in the last call. Throws E0708 for an unknown name.
   at::Tensor getAnchoredTensor(const std::string& short_name) const;
   ModelTimes getPerfCounters() const;
-  /// From the first request of an input until all outputs are complete; the others are parts of it.
+  /// From the first request of an input until all outputs are complete. The other latencies are parts of this one.
   Latency getLatency() const;
   Latency getHostIpuLatency() const;
   Latency getComputeLatency() const;
   Latency getIpuHostLatency() const;
-  /// Cycles of the last call at 1.33 GHz: its time, in other units. Throws E0705 before the first call, E0702 without
+  /// Time of the last call in cycles of 1.33 GHz. Throws E0705 before the first call, E0702 without
   /// Options::logCycleCount.
   int64_t cycleCount() const;
 
-  /// Table of the last step: each stage's busy and waiting time and peak bytes, the bubble, the compile time.
+  /// Table of the last step: busy and waiting time and peak bytes of each stage, the bubble, the compile time.
   std::string report() const;
-  /// The same and more as a page for a browser, one file that needs no network: the last call as a timeline, beside the
-  /// simulator's prediction; memory by class, layer and tensor; options; a text that says where the time goes and
-  /// what should help. Missing folders are created. Throws E0705 before compile, E0712.
+  /// Writes the same and more as a page for a browser, one file that needs no network: a timeline of the last call
+  /// beside the simulator's prediction; memory by class, layer and tensor; the options; a text that explains where the
+  /// time goes and suggests improvements. Creates missing folders. Throws E0705 before compile, E0712.
   void report(const std::string& path);
-  /// Use of the devices' memory. Throws E0705 before compile, and for programs that were loaded or found in
-  /// the cache.
+  /// Use of the devices' memory. Throws E0705 before compile, and for programs that were loaded or found in the cache.
   MemoryReport memoryReport() const;
-  /// Times and memory of the stages as JSON, for simulate(): of the last step, or of capture before the first.
+  /// Times and memory of the stages as JSON, for simulate(). They come from the last step, or before the first step
+  /// from capture.
   std::string costs() const;
-  /// Simulates a step of this program under its own options, from costs(), even if it cannot run, as with
-  /// Options::useOfflineIpuTarget. Throws E0705 before compile.
+  /// Simulates a step of this program under its own options, from costs(). Works even if the program cannot run, as
+  /// with Options::useOfflineIpuTarget. Throws E0705 before compile.
   Simulation simulate() const;
-  /// Why the program is placed as it is, for people: its stages with their lines, predicted times and bytes, and the
-  /// predictions for other cuts, numbers of devices and schedules (docs/placement.md). Throws E0705 before compile,
-  /// and for programs that were loaded or found in the cache.
+  /// Explains the program's placement to people: its stages with their lines, predicted times and bytes, and
+  /// predictions for other cuts, numbers of devices and schedules (docs/placement.md). Throws E0705 before compile, and
+  /// for programs that were loaded or found in the cache.
   std::string explain() const;
-  /// The current program as text: its graph after the passes; placement, schedule and memory; the executable. Throws
-  /// E0705 before compile, the first two also for programs that were loaded or found in the cache.
+  /// The current program as text: its graph after the passes; its placement, schedule and memory; its executable.
+  /// Throws E0705 before compile. graphText() and planText() also throw it for programs that were loaded or found in
+  /// the cache.
   std::string graphText() const;
   std::string planText() const;
   std::string executableText() const;
-  /// Number of compiled programs: one for each kind of inputs that the model was called with.
+  /// Number of compiled programs: one for each set of input shapes, types and strides.
   int64_t numPrograms() const;
-  /// Records the next `steps` calls in this file: what each device did and waited for, micro-batch by micro-batch,
-  /// the host's part, tracepoints, and beside it the simulator's prediction; ui.perfetto.dev opens it
-  /// (docs/tracing.md). It is complete after these calls, at destroy() or at the end of this object. Throws E0708 for
-  /// no calls, E0712 if the file cannot be written.
+  /// Records the next `steps` calls in this file, which ui.perfetto.dev opens (docs/tracing.md): the work and the
+  /// waiting of each device by micro-batch, the host's part, tracepoints, and the simulator's prediction. The file is
+  /// complete after these calls, at destroy() or at the end of this object. Throws E0708 if steps < 1, E0712 if the
+  /// file cannot be written.
   void trace(const std::string& path, int64_t steps = 3);
-  /// Writes the compiled program, the weights, the random state and, in training, the optimizer's state;
-  /// loadTrainingModel or loadInferenceModel resumes from it, bit for bit. Missing folders are created; in a folder the
-  /// file is model.poptorch. If several processes hold stages all call it, and the first one writes; for a module on
-  /// the meta device each writes its part beside the file. Throws E0712 when the file cannot be written.
+  /// Writes the compiled program, the weights, the random state and, in training, the optimizer's state.
+  /// loadTrainingModel or loadInferenceModel resumes from the file, bit for bit. Creates missing folders. If path is a
+  /// folder, the file is model.poptorch in it. If several processes hold stages, all call this and the first one
+  /// writes; for a module on the meta device each writes its part beside the file. Throws E0712 if the file cannot be
+  /// written.
   void save(const std::string& path, const SaveOptions& what = {});
-  /// Copies weights back and frees the devices. The model may be called again and then compiles again.
+  /// Copies weights back and frees the devices. A later call compiles the model again.
   void destroy();
-  /// poll is called about every 50 ms during a step, on the calling thread; true stops the step with E0602. The model
-  /// stays usable.
+  /// Sets a function that a step calls about every 50 ms on the calling thread. If it returns true, the step stops with
+  /// E0602. The model stays usable.
   void setInterrupt(std::function<bool()> poll);
 
  protected:
@@ -230,9 +234,9 @@ class ABELE_API CompiledModel {
   class Core;
   class Call;
   explicit CompiledModel(std::unique_ptr<Core> core);
-  /// E0705 if this was moved from.
+  /// Throws E0705 if this object was moved from.
   Core& core() const;
-  /// Waits until it is this thread's turn. Throws E0608 within a call of the same model.
+  /// Waits for this thread's turn. Throws E0608 within a call of the same model.
   Call enter() const;
   std::unique_ptr<Core> core_;
 
@@ -245,37 +249,39 @@ class ABELE_API CompiledModel {
   static detail::Flat flatArguments(const Inputs&... inputs) {
     return detail::flattened(inputs...);
   }
-  /// form: of the results, if it is asked for.
+  /// form: receives the form of the results, unless null.
   std::vector<at::Tensor> runFlat(const detail::Flat& inputs, std::string* form = nullptr);
   void compileFlat(const detail::Flat& inputs);
 };
 
-/// A program compiled for training. The first call captures, compiles and uploads the module's weights; each call then
-/// runs deviceIterations weight updates on the devices. They work in the memory of the module's parameters if they
-/// can (Options::shareWeights). Its other tensors change when weights are copied back: by copyWeightsToHost(),
-/// destroy(), the end of this object, or a call of an InferenceModel of the module or of one that shares submodules.
-/// Requires: the module outlives this, unless it is owned by a std::shared_ptr. One live training model per module
+/// A program compiled for training. The first call captures, compiles and uploads the module's weights. Each call then
+/// runs deviceIterations weight updates on the devices. The devices work in the memory of the module's parameters if
+/// they can (Options::shareWeights). The module's other tensors change when weights are copied back: by
+/// copyWeightsToHost(), destroy(), the end of this object, or a call of an InferenceModel of the module or of one that
+/// shares submodules.
+/// Requires: the module outlives this object, unless a std::shared_ptr owns it. One live training model per module
 /// (E0709). Throws: E01xx..E07xx; the module stays usable.
 class ABELE_API TrainingModel : public CompiledModel {
  public:
-  /// Gives each group of replicas its own value of a parameter, with `shards` replicas in a group; before compile
-  /// (E0705). The module's tensor has one more dimension in front than forward sees: a value for every group, or for
-  /// every replica. Source: spec executor.md section 9.
+  /// Gives each group of replicas its own value of a parameter, with `shards` replicas in a group. Call it before
+  /// compile (E0705). The module's tensor then has one dimension more than forward sees, in front: a value for every
+  /// group, or for every replica. Source: spec executor.md section 9.
   void replicaGrouping(const std::string& parameter, CommGroupType type, int64_t shards,
                        VariableRetrievalMode mode = VariableRetrievalMode::kOnePerGroup);
-  /// The optimizer in use; change a copy and pass it to setOptimizer. A loaded program has the one that it was compiled
-  /// with, whose groups name their parameters.
+  /// The optimizer in use. To change it, change a copy and pass it to setOptimizer. A loaded program has the optimizer
+  /// that it was compiled with, and its groups name their parameters.
   const optim::Optimizer& optimizer() const;
-  /// New values for the compiled optimizer, from the next step on. E0706 for values that are fixed at compile.
+  /// Sets new values of the compiled optimizer, from the next step on. E0706 for values that are fixed at compile.
   void setOptimizer(const optim::Optimizer& optimizer);
-  /// Its numbers, as optim::fromTorch takes them: for schedulers of torch::optim, which change them.
+  /// Sets the numbers of an optimizer of LibTorch (optim::fromTorch), for schedulers of torch::optim, which change
+  /// them.
   void setOptimizer(const torch::optim::Optimizer& optimizer);
   /// Copies of the optimizer's state on the devices: "exp_avg/encoder.weight".
   std::map<std::string, at::Tensor> optimizerState() const;
-  /// Missing values do not change.
+  /// Sets values by name. Values that `state` lacks do not change.
   void setOptimizerState(const std::map<std::string, at::Tensor>& state);
-  /// Factor of the next step's loss: the optimizer's loss_scaling times the factor that automatic loss
-  /// scaling (Options::Training().setAutomaticLossScaling) has found. Throws E0705 before compilation.
+  /// Factor of the next step's loss: the optimizer's loss_scaling times the factor of automatic loss scaling
+  /// (Options::Training().setAutomaticLossScaling). Throws E0705 before compilation.
   double lossScale() const;
 
  private:
@@ -283,9 +289,9 @@ class ABELE_API TrainingModel : public CompiledModel {
   using CompiledModel::CompiledModel;
 };
 
-/// A program compiled for inference. Any number of them may share a module or submodules, also with live
-/// training models: a call then first copies newer weights of the training devices to the module, and to its own
-/// devices if they have changed. Requires, Throws: as TrainingModel.
+/// A program compiled for inference. Any number of them may share a module or submodules, also with live training
+/// models. A call then first copies newer weights from the training devices to the module, and on to its own devices.
+/// Requires, Throws: as TrainingModel.
 class ABELE_API InferenceModel : public CompiledModel {
  private:
   friend class ModelAccess;
@@ -294,29 +300,30 @@ class ABELE_API InferenceModel : public CompiledModel {
 
 /// model.explain().
 ABELE_API std::string explain(const CompiledModel& model);
-/// Writes the page for a file that trace() or PVTI_OPTIONS wrote. Throws E0501 if that is no trace, E0712.
+/// Writes the page for a file that trace() or PVTI_OPTIONS wrote. Throws E0501 if the file is not a trace, E0712.
 ABELE_API void writeReport(const std::string& path, const std::string& trace);
 
-/// Called whenever a model of this process is about to be captured, and whenever that ended, also on failure; in
-/// the order of registration. Returns: the handle for removeCompileHook. Threads: safe.
+/// Registers a function that runs before (after) each capture of a model in this process. The post hook also runs if
+/// the compilation fails. Hooks run in the order of registration. Returns: the handle for removeCompileHook. Threads:
+/// safe.
 ABELE_API int64_t registerPreCompileHook(std::function<void()> hook);
 ABELE_API int64_t registerPostCompileHook(std::function<void()> hook);
 ABELE_API void removeCompileHook(int64_t handle);
 
-/// True if this many devices exist. They are emulated; ABELE_EMULATED_DEVICES sets their number (default 64).
-/// False when a simulator variable is set.
+/// Returns true if this many devices exist. Devices are emulated; ABELE_EMULATED_DEVICES sets their number (default
+/// 64). Returns false if a simulator variable is set.
 ABELE_API bool ipuHardwareIsAvailable(int64_t num_ipus = 1);
-/// 2: programs written for this generation run. Throws E0402 when ABELE_EMULATED_DEVICES is 0.
+/// Returns 2, so that programs written for this generation run. Throws E0402 if ABELE_EMULATED_DEVICES is 0.
 ABELE_API int64_t ipuHardwareVersion();
 
-/// Loads what save() wrote, in C++ or in Python (export_model=True). The model runs without a forward, the module or
-/// Python. Weights come from the file. If a module is given, its tensors of the same names get them and belong to the
-/// model from then on; otherwise the model owns them. The options are those of the file (savedOptions). Of given
-/// options, those count that a compiled program can still follow: results, devices, threads, caches, logs, seeds; the
-/// column "Run time" of docs/options.md lists them. The others stay the file's, and a warning names those that were
-/// set. The rank of the process always comes from the given options or the environment. Throws: E0712
-/// when the file cannot be read, is of the other kind, or fits another module; E0501 when it is damaged; then the
-/// module does not change. E0705 at a call after destroy(): there is no forward to compile.
+/// Loads a file that save() wrote, in C++ or in Python (export_model=True). The model runs without a forward, the
+/// module or Python. Weights come from the file. If a module is given, its tensors of the same names get them and
+/// belong to the model from then on; otherwise the model owns its weights. Options come from the file (savedOptions).
+/// Given options apply if a compiled program can still follow them: results, devices, threads, caches, logs, seeds; the
+/// column "Run time" of docs/options.md lists them. Of the others the file's values stay, and a warning names those
+/// that you set. The rank of the process always comes from the given options or the environment. Throws, without a
+/// change to the module: E0712 if the file cannot be read, is of the other kind, or fits another module; E0501 if it is
+/// damaged. A call after destroy() throws E0705, because the model has no forward to compile.
 ABELE_API TrainingModel loadTrainingModel(const std::string& path);
 ABELE_API TrainingModel loadTrainingModel(const std::string& path, const Options& options);
 ABELE_API TrainingModel loadTrainingModel(const std::string& path, torch::nn::Module& module);
@@ -325,17 +332,17 @@ ABELE_API InferenceModel loadInferenceModel(const std::string& path);
 ABELE_API InferenceModel loadInferenceModel(const std::string& path, const Options& options);
 ABELE_API InferenceModel loadInferenceModel(const std::string& path, torch::nn::Module& module);
 ABELE_API InferenceModel loadInferenceModel(const std::string& path, torch::nn::Module& module, const Options& options);
-/// The options that the program of a file was compiled with, to change some of them for a load. A target without
-/// devices (useOfflineIpuTarget) is left out. Throws E0712, E0501.
+/// The options that the program in a file was compiled with, as a start for the options of a load. Leaves out a target
+/// without devices (useOfflineIpuTarget). Throws E0712, E0501.
 ABELE_API Options savedOptions(const std::string& path);
 
-/// Moves a module's parameters and buffers into a file without a name, which ends with the process: they take no
-/// memory until something reads or writes them, and leave memory again when a model has copied them to or from the
-/// devices. The tensors keep their values; processes forked later share them.
-/// folder: where the file is; empty: the system's temporary folder.   Throws: E0605; nothing is moved then.
+/// Moves a module's parameters and buffers into a file without a name, which ends with the process. They take no memory
+/// until something reads or writes them, and leave memory again after a model has copied them to or from the devices.
+/// The tensors keep their values. Processes that are forked later share them.
+/// folder: the file's folder; empty: the system's temporary folder.   Throws: E0605, and then moves nothing.
 ABELE_API void offload(torch::nn::Module& module, const std::string& folder = "");
 
-/// As the templates below, for a forward that is already wrapped. module may be null for inference.
+/// The templates below call these with a wrapped forward. module may be null for inference.
 ABELE_API TrainingModel makeTrainingModel(torch::nn::Module& module, Forward forward, const Options& options,
                                           const optim::Optimizer& optimizer,
                                           const std::source_location& line = std::source_location::current());
@@ -350,9 +357,10 @@ ABELE_API InferenceModel makeInferenceModel(torch::nn::Module* module, Structure
 }  // namespace detail
 
 /// module: a torch::nn::Module, a pointer to one, a holder (torch::nn::Linear), a torch::nn::AnyModule, or a
-/// TorchScript module (script.h); its parameters and buffers are the weights. forward: any callable that takes and
-/// returns tensors, or structures of them and values (structure.h). One whose parameters are not known (auto) takes up
-/// to 8 tensors. line: of the program, for messages; blocks and scopes give more exact ones (annotate.h).
+/// TorchScript module (script.h). Its parameters and buffers are the weights. forward: any callable that takes and
+/// returns tensors, or structures of tensors and values (structure.h). If its parameters are not known (auto), it takes
+/// up to 8 tensors. line: the place in the program that messages name; blocks and scopes give more exact places
+/// (annotate.h).
 template <class Module, detail::NotOptions Fn>
 TrainingModel trainingModel(Module&& module, Fn forward, const Options& options = {},
                             const optim::Optimizer& optimizer = optim::SGD{},
@@ -366,7 +374,7 @@ InferenceModel inferenceModel(Module&& module, Fn forward, const Options& option
   return detail::makeInferenceModel(&detail::weightsOf(module).module, detail::wrapForward(std::move(forward)), options,
                                     line);
 }
-/// Uses the module's own forward. In training it returns the loss and any other results.
+/// Uses the module's own forward, which in training returns the loss and any other results.
 template <detail::ModuleLike Module>
 TrainingModel trainingModel(Module&& module, const Options& options = {},
                             const optim::Optimizer& optimizer = optim::SGD{},
@@ -374,7 +382,7 @@ TrainingModel trainingModel(Module&& module, const Options& options = {},
   return detail::makeTrainingModel(detail::weightsOf(module).module, detail::ownForward(module), options, optimizer,
                                    line);
 }
-/// The same with the groups and numbers of an optimizer of LibTorch (optim::fromTorch).
+/// The same with the groups and numbers of a LibTorch optimizer (optim::fromTorch).
 template <class Module, detail::NotOptions Fn>
 TrainingModel trainingModel(Module&& module, Fn forward, const Options& options,
                             const torch::optim::Optimizer& optimizer,
@@ -392,7 +400,7 @@ InferenceModel inferenceModel(Module&& module, const Options& options = {},
                               const std::source_location& line = std::source_location::current()) {
   return detail::makeInferenceModel(&detail::weightsOf(module).module, detail::ownForward(module), options, line);
 }
-/// A callable without weights; tensors that it holds are constants.
+/// A model of a callable without weights. Tensors that the callable holds are constants.
 template <detail::NotOptions Fn>
   requires(!detail::ModuleLike<Fn>)
 InferenceModel inferenceModel(Fn forward, const Options& options = {},

@@ -1,7 +1,7 @@
-// For users of the library: optimizers that run on the device. Same arithmetic as Python's torch.optim, bit for bit.
-// LibTorch's torch::optim rounds differently in Adam, AdamW and centered RMSprop: their moments differ in the last
-// bit. So do those of its SGD in float16 and bfloat16. With libtorch = true the device rounds as they do; fromTorch
-// sets it. One struct is one parameter group; pass several to give parameters different values.
+// For users of the library: optimizers that run on the device, with the arithmetic of Python's torch.optim, bit for
+// bit. LibTorch's torch::optim rounds differently: the moments of its Adam, AdamW and centered RMSprop, and its SGD in
+// float16 and bfloat16, differ in the last bit. With libtorch = true the device rounds as LibTorch does; fromTorch sets
+// this flag. One struct is one parameter group. Pass several structs to give parameters different values.
 //
 //   abele::optim::AdamW{.lr = 1e-3}
 //   abele::optim::Optimizer({abele::optim::SGD{.lr = 0.1, .parameters = {"encoder"}}, abele::optim::SGD{.lr = 0.01}})
@@ -27,8 +27,9 @@ class Optimizer;
 namespace abele::optim {
 
 /// v = momentum * v + (1 - dampening) * (g + weight_decay * w); w -= lr * v. As in torch, the first step takes the
-/// whole gradient, and without momentum dampening has no effect. Whether dampening is 0 is fixed at compilation.
-/// parameters: names or module paths ("encoder" takes encoder.0.weight); empty: all that no other group takes.
+/// whole gradient, and dampening has no effect without momentum. Whether dampening is 0 is fixed at compilation.
+/// parameters: names or module paths ("encoder" takes encoder.0.weight); empty: every parameter that no other group
+/// takes.
 struct SGD {
   double lr = 0.01;
   double momentum = 0;
@@ -36,8 +37,8 @@ struct SGD {
   double weight_decay = 0;
   bool nesterov = false;
   bool maximize = false;
-  bool fused = false;     // by torch's fused kernels, whose bits differ
-  bool libtorch = false;  // as torch::optim of LibTorch computes, whose last bits differ from those of Python
+  bool fused = false;     // use torch's fused kernels, whose bits differ
+  bool libtorch = false;  // round as torch::optim of LibTorch does, whose last bits differ from Python's
   std::vector<std::string> parameters = {};
 };
 
@@ -48,8 +49,8 @@ struct Adam {
   double eps = 1e-8;
   double weight_decay = 0;
   bool maximize = false;
-  bool fused = false;     // by torch's fused kernels, whose bits differ
-  bool libtorch = false;  // as torch::optim of LibTorch computes, whose last bits differ from those of Python
+  bool fused = false;     // use torch's fused kernels, whose bits differ
+  bool libtorch = false;  // round as torch::optim of LibTorch does, whose last bits differ from Python's
   std::vector<std::string> parameters = {};
 };
 
@@ -61,13 +62,13 @@ struct AdamW {
   double eps = 1e-8;
   double weight_decay = 1e-2;
   bool maximize = false;
-  bool fused = false;     // by torch's fused kernels, whose bits differ
-  bool libtorch = false;  // as torch::optim of LibTorch computes, whose last bits differ from those of Python
+  bool fused = false;     // use torch's fused kernels, whose bits differ
+  bool libtorch = false;  // round as torch::optim of LibTorch does, whose last bits differ from Python's
   std::vector<std::string> parameters = {};
 };
 
-/// s = alpha * s + (1 - alpha) * g^2; w -= lr * g / (sqrt(s) + eps), through a velocity when momentum is not 0.
-/// centered: the variance instead of the mean square. use_tf_variant: eps under the root, and s starts at 1.
+/// s = alpha * s + (1 - alpha) * g^2; w -= lr * g / (sqrt(s) + eps), with a velocity if momentum is not 0. centered:
+/// use the variance instead of the mean square. use_tf_variant: eps is under the root, and s starts at 1.
 struct RMSprop {
   double lr = 1e-2;
   double alpha = 0.99;
@@ -77,11 +78,11 @@ struct RMSprop {
   bool centered = false;
   bool use_tf_variant = false;
   bool maximize = false;
-  bool libtorch = false;  // as torch::optim of LibTorch computes, whose last bits differ from those of Python
+  bool libtorch = false;  // round as torch::optim of LibTorch does, whose last bits differ from Python's
   std::vector<std::string> parameters = {};
 };
 
-/// AdamW's step, scaled for each parameter by the ratio of its norm (at most max_weight_norm) to the step's.
+/// AdamW's step, scaled per parameter by the norm of the parameter (at most max_weight_norm) over the norm of the step.
 struct LAMB {
   double lr = 1e-3;
   double beta1 = 0.9;
@@ -94,14 +95,14 @@ struct LAMB {
   std::vector<std::string> parameters = {};
 };
 
-/// Which numbers of an optimizer may change after compilation: all except those that are marked as constant. Their
-/// names are those of the groups' fields, and "loss_scaling".
+/// Says which numbers of an optimizer may change after compilation: all that are not marked as constant. The names are
+/// those of the groups' fields, and "loss_scaling".
 class ABELE_API VariableAttributes {
  public:
   bool isConstant(const std::string& attribute) const;
-  /// setOptimizer refuses another value (E0706). Throws E0706 for an attribute that no optimizer has.
+  /// After this setOptimizer refuses another value (E0706). Throws E0706 for an attribute that no optimizer has.
   void markAsConstant(const std::string& attribute);
-  /// A variable "momentum" keeps a velocity even if it is 0 at first. Throws as markAsConstant.
+  /// A variable "momentum" keeps a velocity even if momentum is 0 at first. Throws as markAsConstant.
   void markAsVariable(const std::string& attribute);
   bool isMarkedVariable(const std::string& attribute) const { return variable_.contains(attribute); }
 
@@ -109,9 +110,9 @@ class ABELE_API VariableAttributes {
   std::set<std::string> constant_, variable_;
 };
 
-/// One kind of optimizer and its groups. The numbers may change after compilation (setOptimizer), except those marked
-/// as constant, whether momentum is 0, max_grad_norm, the flags, the element types, and which parameters a group has
-/// (E0706).
+/// One kind of optimizer and its groups. After compilation setOptimizer may change the numbers, except max_grad_norm
+/// and those marked as constant. Whether momentum is 0, the flags, the element types and the parameters of a group are
+/// fixed too. Any other change throws E0706.
 struct Optimizer {
   Optimizer(SGD group) : groups(std::vector<SGD>{std::move(group)}) {}
   Optimizer(Adam group) : groups(std::vector<Adam>{std::move(group)}) {}
@@ -125,24 +126,24 @@ struct Optimizer {
   Optimizer(std::vector<LAMB> list) : groups(std::move(list)) {}
 
   std::variant<std::vector<SGD>, std::vector<Adam>, std::vector<AdamW>, std::vector<RMSprop>, std::vector<LAMB>> groups;
-  /// The loss is multiplied by it before backward, and the gradients divided: for float16. May change.
+  /// Multiplies the loss before backward and divides the gradients after it, for float16. May change.
   double loss_scaling = 1;
-  /// Gradients are scaled so that their joint norm is at most this. Fixed at compilation.
+  /// Scales gradients so that their joint norm is at most this. Fixed at compilation.
   double max_grad_norm = std::numeric_limits<double>::infinity();
   VariableAttributes variable_attrs;
   /// Element types of the gradient sums and of the first and second moments (a velocity is a first moment): kFloat or
-  /// kHalf; without one the parameter's, as in torch. Fixed at compilation.
+  /// kHalf. Empty: the parameter's type, as in torch. Fixed at compilation.
   std::optional<FloatType> accum_type, velocity_accum_type, first_order_momentum_accum_type,
       second_order_momentum_accum_type;
-  /// SGD: sums and velocity are one tensor in PopTorch; here both are float32 then. Fixed at compilation.
+  /// SGD: PopTorch keeps sums and velocity in one tensor. Here they stay two, both in float32. Fixed at compilation.
   bool use_combined_accum = false;
   /// A hint, for use_combined_accum.
   double velocity_scaling = 1;
 };
 
-/// The groups and numbers of a torch::optim::SGD, Adam, AdamW or RMSprop over parameters of the module. Its state is
-/// not read; a warning says so if it has some. The steps are LibTorch's, bit for bit. Throws E0706 for other
-/// classes, amsgrad, foreign tensors, and a parameter that is listed several times.
+/// Takes the groups and numbers of a torch::optim::SGD, Adam, AdamW or RMSprop over parameters of the module. Ignores
+/// the optimizer's state, with a warning if it has some. The steps are LibTorch's, bit for bit. Throws E0706 for other
+/// classes, amsgrad, tensors of other modules, and a parameter that is listed several times.
 ABELE_API Optimizer fromTorch(const torch::optim::Optimizer& optimizer, const torch::nn::Module& module);
 
 }  // namespace abele::optim

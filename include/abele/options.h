@@ -15,7 +15,7 @@
 
 namespace abele {
 
-/// Blocks that form one stage, and the device that it runs on (default: its position in the list).
+/// Blocks that form one stage, and the device that runs the stage (default: the stage's position in the list).
 struct Stage {
   Stage(std::initializer_list<std::string> block_ids) : blocks(block_ids) {}
   Stage(const char* block_id) : blocks{block_id} {}
@@ -28,42 +28,42 @@ struct Stage {
   int device_index = -1;
 };
 
-/// The order in which the stages of a pipeline do their forwards and backwards in training (docs/schedules.md). k1F1B:
-/// a backward runs as soon as it can. kGPipe: all forwards of an update first. kInterleaved: 1F1B over several stages a
-/// device, stage s on device s mod devices. kZeroBubble: weight gradients wait until a device would idle, in at most
-/// the memory of 1F1B; kZeroBubble2: in twice as much. kAuto: the one of these that
-/// is predicted to be fastest. kDefault: k1F1B, or one that is predicted to be noticeably faster in no more memory, or
-/// within Options::deviceMemoryLimit.
+/// The order in which the stages of a pipeline run forwards and backwards in training (docs/schedules.md). k1F1B: a
+/// backward runs as soon as it can. kGPipe: all forwards of an update run first. kInterleaved: 1F1B over several stages
+/// per device, with stage s on device s mod devices. kZeroBubble: weight gradients wait until a device would idle, in
+/// at most the memory of 1F1B; kZeroBubble2: in at most twice that memory. kAuto: the schedule among these with the
+/// shortest predicted step. kDefault: k1F1B, or a schedule that is predicted to be noticeably faster and needs no more
+/// memory than 1F1B or Options::deviceMemoryLimit.
 enum class Schedule { k1F1B, kGPipe, kInterleaved, kZeroBubble, kZeroBubble2, kAuto, kDefault };
 
 /// Stages that run at the same time in phased execution.
 struct ABELE_API Phase {
   Phase(std::initializer_list<Stage> list) : stages(list) {}
   Phase(const char* block_id) : stages{block_id} {}
-  /// One device a stage, in order.
+  /// One device per stage, in order.
   Phase& ipus(const std::vector<int>& devices);
   std::vector<Stage> stages;
 };
 
-/// How the stages of a model run. Results never depend on it. Use one of those below.
+/// How the stages of a model run. Results never depend on it. Use one of the strategies below.
 struct ABELE_API ExecutionStrategy {
-  /// The stage that lists this block. Throws E0305 when there is none.
+  /// The stage that lists this block. Throws E0305 if no stage lists it.
   const Stage& stage(const std::string& block_id) const;
-  /// The phase at this position. Throws E0702 when there is none.
+  /// The phase at this position. Throws E0702 if the position is out of range.
   Phase phase(int index) const;
 
   bool pipelined = true;
   bool alternating = false;   // parallel phased
   std::vector<int> phase_of;  // by stage; empty: no phases
   AutoStage auto_stage = AutoStage::kSameAsIpu;
-  std::vector<Stage> stages;  // empty: as auto_stage says
-  int split_devices = 0;      // kAutoSplit: 0 for as many as there are cores; kMeasuredDevices (placement.h)
+  std::vector<Stage> stages;  // empty: auto_stage makes them
+  int split_devices = 0;      // kAutoSplit: number of devices; 0: number of cores; kMeasuredDevices (placement.h)
   Schedule pipeline_schedule = Schedule::kDefault;
   std::string stage_costs;  // JSON; empty: estimated
   bool recomputes = false;
   bool recomputes_to_fit = false;
   bool separate_backward_phase = false;               // a hint
-  Liveness tensors_liveness = Liveness::kAlwaysLive;  // of phases
+  Liveness tensors_liveness = Liveness::kAlwaysLive;  // for phases
 };
 
 /// Micro-batches overlap: while stage 1 works on one, stage 0 works on the next. The default.
@@ -75,27 +75,28 @@ struct PipelinedExecution : ExecutionStrategy {
     pipeline_schedule = order;
     return *this;
   }
-  /// Measured times of the stages, for schedules that order their work by time (kZeroBubble, kZeroBubble2): what
-  /// TrainingModel::costs() of the same stages returned. Without: estimated from shapes, so that equal programs get
-  /// equal executables. Compiling throws E0404 for what cannot be read or has another number of stages.
+  /// Measured times of the stages, for schedules that order their work by time (kZeroBubble, kZeroBubble2). json: from
+  /// TrainingModel::costs() of a program with the same stages. Without it times are estimated from shapes, so that
+  /// equal programs get equal executables. Compiling throws E0404 if json cannot be read or has another number of
+  /// stages.
   PipelinedExecution& costs(std::string json) {
     stage_costs = std::move(json);
     return *this;
   }
   /// Backward computes the values of its stage's forward again instead of keeping them: the same bits in less memory.
-  /// Kept: a stage's inputs, values that other stages read, tensors that recomputationCheckpoint() names.
+  /// It keeps a stage's inputs, values that other stages read, and tensors that recomputationCheckpoint() marks.
   PipelinedExecution& recompute(bool use = true) {
     recomputes = use;
     recomputes_to_fit = false;
     return *this;
   }
-  /// "fit": only as much as needed for every device to fit Options::deviceMemoryLimit, in the least extra time that
-  /// is found; nothing if everything fits. Throws E0702 for other words.
+  /// "fit": recomputes only as much as every device needs to fit Options::deviceMemoryLimit, with as little extra time
+  /// as the search finds; nothing if the program fits anyway. Throws E0702 for other words.
   ABELE_API PipelinedExecution& recompute(const char* how);
 };
 
-/// A pipeline without annotations: the program is cut into this many stages, one per device (0: as many as there are
-/// cores; E0406 if the program has fewer pieces), with the shortest predicted step. Source: ours.
+/// A pipeline without annotations: cuts the program into this many stages, one per device, for the shortest predicted
+/// step. 0: the number of cores. E0406 if the program has fewer pieces. Source: ours.
 ABELE_API PipelinedExecution autoSplit(int devices = 0);
 
 /// One stage works at a time.
@@ -113,7 +114,7 @@ struct ShardedExecution : ExecutionStrategy {
 /// Phases one after another on one group of devices. Backward runs them in the opposite order.
 struct ABELE_API SerialPhasedExecution : ExecutionStrategy {
   SerialPhasedExecution(std::initializer_list<Phase> phases);
-  /// Where tensors live between phases: weights, state and accumulators are off chip, activations as this says.
+  /// Chooses where activations are between phases. Weights, state and accumulators are off chip then.
   SerialPhasedExecution& setTensorsLiveness(Liveness liveness) {
     tensors_liveness = liveness;
     return *this;
@@ -152,7 +153,7 @@ class TensorLocationOptions;
 using Setting = std::variant<bool, int64_t, double, std::string, std::vector<std::string>, std::vector<int64_t>,
                              std::map<std::string, std::string>, std::map<std::string, bool>>;
 
-/// A placement request for one class of tensors; starts empty. Never changes results (docs/phases.md).
+/// A request for the placement of one class of tensors; starts empty. Never changes results (docs/phases.md).
 class ABELE_API TensorLocationSettings {
  public:
   // <generated TensorLocationSettings>
@@ -161,14 +162,15 @@ class ABELE_API TensorLocationSettings {
   /// Smallest tensor that is sharded; default 8192. Allowed: >= 0. Unit: elements. Device: weights and optimizer state;
   /// else a hint.
   TensorLocationSettings& minElementsForReplicatedTensorSharding(int64_t min_elements);
-  /// Keep on the device; None removes the setting.
+  /// Keep the tensors on the device; None removes the setting.
   TensorLocationSettings& useOnChipStorage(std::optional<bool> use = true);
-  /// Deal the tensors to the replicas: each is in one replica's memory, which runs its updates (docs/replicas.md).
-  /// Activations and gradient sums stay every replica's own. Device: weights and optimizer state; else a hint.
+  /// Distribute the tensors over the replicas: each tensor is in the memory of one replica, which runs its updates
+  /// (docs/replicas.md). Every replica keeps its own activations and gradient sums. Device: weights and optimizer
+  /// state; else a hint.
   TensorLocationSettings& useReplicatedTensorSharding(bool use = true);
-  /// Load through input and output tiles. Device: hint.
+  /// Load tensors through the input and output tiles. Device: hint.
   TensorLocationSettings& useIOTilesToLoad(bool use = true);
-  /// Store through input and output tiles. Device: hint.
+  /// Store tensors through the input and output tiles. Device: hint.
   TensorLocationSettings& useIOTilesToStore(bool use = true);
 
   // Values, under the names that Python reads them by; empty where none was given.
@@ -188,11 +190,11 @@ class ABELE_API TensorLocationSettings {
   std::map<std::string, int64_t> values_;
 };
 
-/// All settings of a model, named as PopTorch names them. Setters return *this, so that calls chain, and throw E0702
-/// for a value outside of its range. A model or DataLoader takes a copy and freezes the original: a setter of frozen
-/// options throws E0707; a copy of them is not frozen. A new object starts from the defaults, then takes
-/// POPTORCH_CACHE_DIR, POPTORCH_DEFAULT_OPTIONS (JSON, see fromJson) and the process's place as OpenMPI says it.
-/// docs/options.md has all settings in one table; a hint is recorded and steers nothing. Threads: compatible.
+/// All settings of a model, under PopTorch's names. Setters return *this, so that calls chain, and throw E0702 for a
+/// value out of range. A model or DataLoader takes a copy and freezes the original: setters of frozen options throw
+/// E0707. A copy of frozen options is not frozen. A new object starts from the defaults and then takes
+/// POPTORCH_CACHE_DIR, POPTORCH_DEFAULT_OPTIONS (JSON, see fromJson) and the rank of the process from OpenMPI.
+/// docs/options.md lists all settings in one table. A hint is recorded and has no effect. Threads: compatible.
 class ABELE_API Options {
  public:
   Options();
@@ -210,105 +212,106 @@ class ABELE_API Options {
   /// Replicas of one group receive the same slice of the inputs. NoGrouping means (1, Consecutive). Call
   /// replicationFactor first. Allowed: divides the replication factor. Unit: replicas.
   Options& inputReplicaGrouping(int64_t input_group_size, CommGroupType input_group_type = CommGroupType::kConsecutive);
-  /// False lets every replica own the buffers that forward writes. Running statistics of normalisations are always its
-  /// own.
+  /// False gives every replica its own copy of the buffers that forward writes. Running statistics of normalisations
+  /// are always the replica's own.
   Options& broadcastBuffers(bool broadcast_buffers = true);
-  /// What forward reads of tensors (.item(), a branch, numpy()) stays what it was at compile time, and every step
-  /// checks that it still is: E0101 where it is not. For models that check their inputs. Without it this holds for
-  /// all(), any() and what follows from integer or boolean arguments and from buffers that forward does not write;
-  /// other reads are refused at compile time.
+  /// Lets forward read any tensor (.item(), a branch, numpy()), for models that check their inputs. The program keeps
+  /// the value that was read at compile time. Every step checks that the value is still the same, and throws E0101 if
+  /// it is not. Without this option the same holds for all(), any(), and values that follow from integer or boolean
+  /// arguments or from buffers that forward does not write; other reads are refused at compile time.
   Options& trustReads(bool trust_reads = true);
   /// How blocks become stages or phases.
   Options& setExecutionStrategy(const ExecutionStrategy& strategy);
-  /// Share of each device's memory that temporaries may use: {"IPU0": 0.3}. Returns None. Allowed: keys "IPU<n>",
+  /// Share of each device's memory that temporary tensors may use: {"IPU0": 0.3}. Returns None. Allowed: keys "IPU<n>",
   /// values 0..1. Unit: share. Device: hint.
   Options& setAvailableMemoryProportion(const std::map<std::string, double>& available_memory_proportion);
   /// Which micro-batch results a call returns. EveryN needs a period. Allowed: OutputMode.
   Options& outputMode(OutputMode output_mode, std::optional<int64_t> output_return_period = {});
-  /// Observe an inner tensor. Returns None.
+  /// Record the value of an inner tensor in each call. Returns None.
   Options& anchorTensor(const std::string& short_name, const std::string& long_name,
                         std::optional<OutputMode> output_mode = {}, int64_t output_return_period = 1);
-  /// Which instructions are joined to save passes over memory. exact: those whose results keep every bit: gradients are
-  /// added up by the operators that make them. fast: also sums in another order than eager PyTorch's and functions of
-  /// our own (GELU); results differ by rounding. off: none. Allowed: exact, fast, off.
+  /// Which instructions are joined to save passes over memory. exact: joins that keep every bit of the results, such as
+  /// an operator that adds its gradient to the sum. fast: also joins that sum in another order than eager PyTorch, and
+  /// our own functions (GELU); results differ by rounding. off: none. Allowed: exact, fast, off.
   Options& fusion(const std::string& level);
   /// Round the number of devices up to a power of two instead of refusing the model.
   Options& autoRoundNumIPUs(bool auto_round_num_ipus = true);
-  /// Use the modelled device. Overrides POPTORCH_IPU_MODEL. Device: results are the same; time and memory are not
+  /// Use a model of the device. Overrides POPTORCH_IPU_MODEL. Device: results are the same; time and memory are not
   /// modelled yet.
   Options& useIpuModel(bool use_model);
   /// Use this device. Allowed: >= 0. Device: hint.
   Options& useIpuId(int64_t ipu_id);
-  /// Compile without a device; running is an error. Sets the connection type to Never. Allowed: 1, 2, 21.
+  /// Compile without a device. Sets the connection type to Never. A call that runs the program is an error. Allowed: 1,
+  /// 2, 21.
   Options& useOfflineIpuTarget(int64_t ipu_version = 2);
   /// When the executor attaches to its devices. Allowed: ConnectionType.
   Options& connectionType(ConnectionType connection_type);
   /// Synchronisation between devices. Allowed: SyncPattern. Device: hint.
   Options& syncPattern(SyncPattern sync_pattern);
-  /// Bytes that a device has. A program that needs more is E0405 when it is compiled. Counted is what the plan places
-  /// on a device (docs/memory.md): weights, optimizer state, gradient sums, constants, activations and values inside a
-  /// task. PipelinedExecution.recompute("fit") recomputes to stay below. Devices that a map leaves out have no limit.
-  /// Allowed: >= 0; {"IPU0": bytes} for some devices. Unit: bytes.
+  /// Number of bytes that a device has. A program that needs more is refused when it is compiled (E0405). The bytes are
+  /// those that the plan places on a device (docs/memory.md): weights, optimizer state, gradient sums, constants,
+  /// activations and values inside a task. PipelinedExecution.recompute("fit") recomputes values to stay below the
+  /// limit. Devices that a map leaves out have no limit. Allowed: >= 0; {"IPU0": bytes} for some devices. Unit: bytes.
   Options& deviceMemoryLimit(int64_t limit_bytes);
-  /// Host memory for tensors off chip; a file takes what goes beyond it. Without a limit all of them are in host memory
-  /// (docs/phases.md). Allowed: >= 0. Unit: bytes.
+  /// Host memory for tensors that are off chip. Tensors beyond the limit are in a file. Without a limit all of them are
+  /// in host memory (docs/phases.md). Allowed: >= 0. Unit: bytes.
   Options& offChipMemoryLimit(int64_t limit_bytes);
-  /// Folder of the file for tensors off chip; by default the system's temporary folder. Nothing is left in it, also
-  /// after a crash. A file system in memory (tmpfs) saves no memory. A folder that cannot be written is E0605 when the
-  /// model is compiled. Allowed: a folder that can be written.
+  /// Folder of the file for tensors that are off chip; by default the system's temporary folder. The file leaves
+  /// nothing behind, even after a crash. A file system in memory (tmpfs) saves no memory. A folder that cannot be
+  /// written is refused when the model is compiled (E0605). Allowed: a folder that can be written.
   Options& offChipFolder(const std::string& path);
   /// Seed of the device's random numbers and of torch (torch.manual_seed).
   Options& randomSeed(uint64_t random_seed);
   /// Folder of log files. Device: hint.
   Options& logDir(const std::string& log_dir);
-  /// Repeated log lines stop after so many; None means never. Allowed: >= 0. Unit: lines.
+  /// Number of times that the same log line is repeated at most; None: no limit. Allowed: >= 0. Unit: lines.
   Options& maxRepeatLogs(std::optional<int64_t> max_lines);
   /// Name used in reports.
   Options& modelName(const std::string& name);
-  /// Keep compiled executables in this folder; None disables.
+  /// Keep compiled executables in this folder; None switches this off.
   Options& enableExecutableCaching(std::optional<std::string> path);
   /// More accurate variance in normalisations. Device: hint: torch's own kernels are used.
   Options& enableStableNorm(bool enabled);
-  /// No host input and output; the device makes up data.
+  /// Run without input from and output to the host; the device generates the data.
   Options& enableSyntheticData(bool enabled);
   /// Count device cycles of each run.
   Options& logCycleCount(bool log_cycle_count);
   /// Write a profile of each run into a folder. Device: docs/tracing.md.
   Options& enableProfiling(std::optional<std::string> profile_dir = {});
-  /// Do not prefix operation names with the module path.
+  /// Leave the module path out of operation names.
   Options& disableModuleNamescope();
   /// Buffers that copyNamedBuffersToDevice uploads.
   Options& updatableNamedBuffers(const std::vector<std::string>& buffers);
-  /// Send messages about unexpected optimizer attributes to debug.
+  /// Log messages about unexpected optimizer attributes at level DEBUG.
   Options& relaxOptimizerAttributesChecks(bool relax = true);
   /// Show a bar while compiling.
   Options& showCompilationProgressBar(bool show = true);
-  /// Frames whose file name contains one of these are not user code. Replaces the list.
+  /// Stack frames are not user code if their file name contains one of these texts. Replaces the list.
   Options& sourceLocationExcludes(const std::vector<std::string>& excludes);
-  /// Extends the list of sourceLocationExcludes.
+  /// Adds texts to the list of sourceLocationExcludes.
   Options& appendToLocationExcludes(const std::vector<std::string>& excludes);
-  /// Devices that exist; 0: as many as the model asks for. A model that names more is refused (E0402). Allowed: >= 0.
-  /// Unit: devices.
+  /// Number of devices; 0: the number that the model asks for. A model that needs more is refused (E0402). Allowed: >=
+  /// 0. Unit: devices.
   Options& devices(int64_t count);
-  /// Refuse pipelines with fewer micro-batches than PopTorch asks for: gradientAccumulation >= 2 * stages - 1 in
-  /// training, deviceIterations >= stages in inference (E0401). Off: they run, with more waiting. Python:
+  /// Refuse pipelines with fewer micro-batches than PopTorch requires: gradientAccumulation >= 2 * stages - 1 in
+  /// training, deviceIterations >= stages in inference (E0401). Off: they run, and devices wait longer. Python:
   /// abele.allowShortPipeline.
   Options& enforcePipelineMinimum(bool enforce = true);
-  /// The devices work in the memory of the model's own parameters where they can, instead of on copies: no weight is
-  /// held twice, and what either side writes is seen at once. Off: the device's weights change and are seen by copies
+  /// The devices use the memory of the model's own parameters where they can, instead of copies. No weight is held
+  /// twice, and each side sees at once what the other writes. Off: weights move between model and devices by copies
   /// only. Python: abele.shareWeights.
   Options& shareWeights(bool share = true);
-  /// Intra-op threads of each device; 0: torch's number of threads shared among the devices. Allowed: >= 0. Unit:
+  /// Intra-op threads of each device; 0: the devices share torch's number of threads equally. Allowed: >= 0. Unit:
   /// threads.
   Options& threadsPerDevice(int64_t threads);
-  /// What the devices of the model are: workers on the CPU, or streams of accelerators, one after the other; more
-  /// devices than are named begin the list again (docs/devices.md). Default: ABELE_DEVICE, else cpu. One that is not
-  /// there is refused (E0702). Allowed: cpu; accelerators of torch: cuda (all of them), cuda:1, xpu; a list of these:
-  /// cuda:0,cuda:1,cpu.
+  /// Hardware of the model's devices: a worker on the CPU, or a stream of an accelerator. Devices take the entries of a
+  /// list in turn; if there are more devices than entries, the list repeats (docs/devices.md). Default: ABELE_DEVICE,
+  /// or cpu if that is not set. Hardware that the machine lacks is refused (E0702). Allowed: cpu; accelerators of
+  /// torch: cuda (all of them), cuda:1, xpu; a list of these: cuda:0,cuda:1,cpu.
   Options& deviceType(const std::string& device);
-  /// Accelerators whose torch has device graphs (2.13 or newer) capture what their workers enqueue, and replay it from
-  /// the third time on: less time of the host, the same numbers. Off, the default: the workers enqueue each kernel each
-  /// time.
+  /// Accelerators capture the kernels that their workers enqueue as a device graph, and replay the graph from the third
+  /// time on. This saves host time and gives the same numbers. It needs a torch with device graphs (2.13 or newer).
+  /// Off, the default: the workers enqueue each kernel each time.
   Options& deviceGraphs(bool replay);
 
   // Values, under the names that Python reads them by; empty where none was given.
@@ -342,8 +345,8 @@ class ABELE_API Options {
   int64_t output_return_period() const;
   // </generated>
 
-  // Groups. They are views: the Options must outlive them.
-  /// What concerns training only.
+  // Groups are views: the Options must outlive them.
+  /// Options for training only.
   TrainingOptions Training() const;
   /// Half precision and floating-point exceptions.
   PrecisionOptions Precision() const;
@@ -356,29 +359,29 @@ class ABELE_API Options {
   /// Placement of tensor classes.
   TensorLocationOptions TensorLocations() const;
 
-  /// Bytes that some devices have: {{"IPU0", bytes}}; those that are not named have no limit. Takes the place of a
-  /// limit for every device, and the other way round. Throws E0702 for other names and for bytes below 0.
+  /// Memory limits of some devices: {{"IPU0", bytes}}. Other devices have no limit. Replaces a limit for every device,
+  /// and is replaced by one. Throws E0702 for other names and for bytes below 0.
   Options& deviceMemoryLimit(const std::map<std::string, int64_t>& limit_bytes);
-  /// Empty where none was given, or one for every device.
+  /// Empty if no limit was given, or one limit for every device.
   std::map<std::string, int64_t> device_memory_limits() const;
 
   /// True if no output mode was chosen.
   bool defaultOutputMode() const;
-  /// Rows that one call takes when a micro-batch has batch_size of them: batch_size * deviceIterations *
+  /// Rows that one call takes if a micro-batch has batch_size rows: batch_size * deviceIterations *
   /// gradientAccumulation * replicationFactor / input group size. Source: spec data.md section 1.
   int64_t combinedBatchSize(int64_t batch_size) const;
   int64_t deviceIterations() const;
   int64_t gradientAccumulation() const;
   int64_t replicationFactor() const;
 
-  /// Applies a file of setter calls, one a line, as PopTorch reads it: "deviceIterations(4)",
+  /// Applies a file of setter calls, one per line, as PopTorch reads it: "deviceIterations(4)",
   /// "outputMode(poptorch.OutputMode.All)", "Training.gradientAccumulation(8)  # comment". Arguments are literals,
-  /// members of enumerations, strategies and TensorLocationSettings. Throws E0702 naming the line where one does not
-  /// parse, and then applies nothing; E0712 when the file cannot be read; else what the setters throw.
+  /// members of enumerations, strategies and TensorLocationSettings. If a line does not parse, throws E0702 with its
+  /// number and applies nothing. Throws E0712 if the file cannot be read, and any error of the setters.
   Options& loadFromFile(const std::string& path);
-  /// Applies a JSON object {"dotted.setter": arguments}; a list gives several arguments. Throws E0701, E0702.
+  /// Applies a JSON object {"dotted.setter": arguments}. A list gives several arguments. Throws E0701, E0702.
   Options& fromJson(const std::string& text);
-  /// What fromJson reads back; values that are the defaults are left out.
+  /// Returns JSON that fromJson reads back. Leaves out values that equal their defaults.
   std::string toJson() const;
   /// All values as text. Equal options give equal text.
   std::string str() const;
@@ -386,14 +389,14 @@ class ABELE_API Options {
   void freeze() const;
   bool isFrozen() const;
 
-  struct Values;  // of options/store.h
+  struct Values;  // in options/store.h
 
  private:
   friend struct OptionsAccess;
   std::unique_ptr<Values> values_;
 };
 
-/// What concerns training only. A view of an Options, which must outlive it.
+/// Options for training only. A view of an Options, which must outlive it.
 class ABELE_API TrainingOptions {
  public:
   // <generated Training>
@@ -401,11 +404,11 @@ class ABELE_API TrainingOptions {
   TrainingOptions& gradientAccumulation(int64_t gradient_accumulation);
   /// Gradients are the mean or the sum over accumulation steps and replicas. Allowed: Mean, Sum.
   TrainingOptions& accumulationAndReplicationReductionType(ReductionType reduction_type);
-  /// When the mean divides. Allowed: MeanReductionStrategy. Device: hint.
+  /// When a mean reduction divides. Allowed: MeanReductionStrategy. Device: hint.
   TrainingOptions& setMeanAccumulationAndReplicationReductionStrategy(MeanReductionStrategy mean_reduction_strategy);
-  /// Adapt the loss scale to the range of float16. Device: yes; between calls.
+  /// Adapt the loss scale so that gradients stay in the range of float16. Device: yes; between calls.
   TrainingOptions& setAutomaticLossScaling(bool enabled);
-  /// Convolution layout. Device: hint.
+  /// Vary the layout of convolutions. Device: hint.
   TrainingOptions& setConvolutionDithering(bool enabled);
 
   // Values, under the names that Python reads them by; empty where none was given.
@@ -424,7 +427,7 @@ class ABELE_API TrainingOptions {
 class ABELE_API PrecisionOptions {
  public:
   // <generated Precision>
-  /// Raise an Error at a division by zero, an overflow or a NaN.
+  /// Raise an error at a division by zero, an overflow or a NaN.
   PrecisionOptions& enableFloatingPointExceptions(bool enabled);
   /// Round float16 results randomly, without bias.
   PrecisionOptions& enableStochasticRounding(bool enabled);
@@ -456,20 +459,20 @@ class ABELE_API JitOptions {
   Options::Values* values_;
 };
 
-/// Expert settings of PopTorch's backend: accepted by name, checked at compile (E0701, E0702). A view of an Options,
+/// Expert settings of PopTorch's backend. Compiling checks their names and values (E0701, E0702). A view of an Options,
 /// which must outlive it.
 class ABELE_API PopartOptions {
  public:
   // <generated _Popart>
-  /// Stores an expert setting; its name and type are checked at compile.
+  /// Stores an expert setting. Compiling checks its name and type.
   PopartOptions& set(const std::string& key, const Setting& value);
-  /// Engine options. Device: hint.
+  /// Options of the original engine. Device: hint.
   PopartOptions& setEngineOptions(const std::map<std::string, std::string>& engine_options);
   /// Switches optimisations of the original compiler. Device: hint.
   PopartOptions& setPatterns(const std::map<std::string, bool>& patterns, int64_t level = 2);
   // </generated>
 
-  /// Nothing where the setting has no value.
+  /// Returns nothing if the setting has no value.
   std::optional<Setting> get(const std::string& name) const;
 
  private:
@@ -478,29 +481,29 @@ class ABELE_API PopartOptions {
   Options::Values* values_;
 };
 
-/// Several processes. A view of an Options, which must outlive it.
+/// Options for several processes. A view of an Options, which must outlive it.
 class ABELE_API DistributedOptions {
  public:
   // <generated Distributed>
   /// Index and number of processes. Allowed: 0 <= process_id < num_processes.
   DistributedOptions& configureProcessId(int64_t process_id, int64_t num_processes);
-  /// Devices that each process owns: a replica with more lies in consecutive processes, which all are called with the
-  /// same batch (docs/transfers.md). replicationFactor then counts the replicas of all processes. 0: every process has
-  /// whole replicas. Allowed: >= 0. Unit: devices.
+  /// Number of devices that each process owns. A replica with more devices spans consecutive processes, and all of them
+  /// are called with the same batch (docs/transfers.md). replicationFactor then counts the replicas of all processes.
+  /// 0: every process has whole replicas. Allowed: >= 0. Unit: devices.
   DistributedOptions& devicesPerProcess(int64_t devices);
-  /// Consecutive processes that hold the stages of a replica together; replicas that share them have the same stages in
-  /// each. Needs devicesPerProcess. 0: as few as the numbers of processes and replicas allow (docs/transfers.md).
-  /// Allowed: >= 0. Unit: processes.
+  /// Number of consecutive processes that hold the stages of a replica together. Replicas that share these processes
+  /// have the same stages in each of them. Needs devicesPerProcess. 0: the smallest number that the numbers of
+  /// processes and replicas allow (docs/transfers.md). Allowed: >= 0. Unit: processes.
   DistributedOptions& processesPerReplica(int64_t processes);
-  /// Which of the processes that hold the stages of a replica get the results of a call, losses and anchored tensors
-  /// among them. all: each. first, last: that one alone. owner: each result is in the process whose stage makes it.
-  /// Elsewhere a result is None, as on other ranks of torch.distributed.pipelining (C++: an undefined tensor), and
-  /// nothing is sent for it. All processes choose the same (E0713). Arguments that forward writes are the same in all
+  /// Which processes of a replica get the results of a call, including losses and anchored tensors. all: every process.
+  /// first, last: that one only. owner: each result is in the process whose stage makes it. In other processes a result
+  /// is None, as on other ranks of torch.distributed.pipelining (C++: an undefined tensor), and no data is sent for it.
+  /// All processes must choose the same (E0713). Arguments that forward writes are equal in all processes
   /// (docs/transfers.md). Allowed: all, first, last, owner.
   DistributedOptions& outputRank(const std::string& rank);
   /// Environment variables that hold the number of processes and the index. Unit: processes.
   DistributedOptions& setEnvVarNames(const std::string& var_num_processes, const std::string& var_process_id);
-  /// Back to one process. Returns None.
+  /// Return to a single process. Returns None.
   DistributedOptions& disable();
 
   // Values, under the names that Python reads them by; empty where none was given.
@@ -542,8 +545,9 @@ class ABELE_API TensorLocationOptions {
   Options::Values* values_;
 };
 
-/// How much the library logs: "TRACE", "DEBUG", "INFO", "WARN", "ERR" or "OFF" (E0702). The environment variables
-/// POPTORCH_LOG_LEVEL (WARN by default) and POPTORCH_LOG_DEST (stderr) hold until then: docs/environment.md.
+/// Sets the level of log messages: "TRACE", "DEBUG", "INFO", "WARN", "ERR" or "OFF" (E0702). Before the first call the
+/// environment variables POPTORCH_LOG_LEVEL (WARN by default) and POPTORCH_LOG_DEST (stderr) apply:
+/// docs/environment.md.
 /// Threads: safe.
 ABELE_API void setLogLevel(const std::string& level);
 

@@ -1,5 +1,5 @@
-// For users of the library: where a model runs. Blocks for modules by their paths, without a change to forward (read
-// annotate.h first); and the whole machine, as well as measuring can tell.
+// For users of the library: where a model runs. placeModules makes blocks of modules by their paths and leaves forward
+// as it is (read annotate.h first). wholeMachine measures which split of the machine is fastest.
 //
 //   abele::placeModules(net, {{"embedding", 0}, {"encoder", 1}, {"head", 2}});
 //   abele::placeModules(net, abele::layersPerIpu(net, "encoder.layer", {2, 3, -1}));
@@ -15,17 +15,17 @@
 
 namespace abele {
 
-/// ExecutionStrategy::split_devices of wholeMachine().
+/// The value of ExecutionStrategy::split_devices that wholeMachine() sets.
 inline constexpr int kMeasuredDevices = -1;
 
-/// autoSplit for the number of devices whose step is the shortest when it is measured on this machine: one device of
-/// all threads, or more of fewer threads each. Compiling runs the program a few times for each number, on copies of the
-/// weights. What was found is kept beside the compiled programs (Options::enableExecutableCaching), else as long as the
-/// process lives. explain() tells what each took. Results follow the threads of a device, as eager PyTorch's do, so
-/// that two machines may differ in last bits; autoSplit(n) leaves nothing to the machine. Source: ours.
+/// autoSplit for the number of devices with the shortest measured step on this machine: one device with all threads, or
+/// more devices with fewer threads each. Compiling runs the program a few times for each number, on copies of the
+/// weights. The choice is stored beside the compiled programs (Options::enableExecutableCaching), or for the life of
+/// the process. explain() lists the measured times. As in eager PyTorch, results follow the number of threads of a
+/// device, so two machines may differ in last bits. autoSplit(n) does not depend on the machine. Source: ours.
 ABELE_API PipelinedExecution wholeMachine();
 
-/// Path of a submodule, as register_module builds it ("encoder.0"), and the index of its device.
+/// The path of a submodule, as register_module builds it ("encoder.0"), and the index of its device.
 using ModulePlacement = std::vector<std::pair<std::string, int>>;
 
 namespace detail {
@@ -36,13 +36,13 @@ ABELE_API ModulePlacement layersPerIpu(const torch::nn::Module& module, const st
 }  // namespace detail
 
 /// Makes a block of each of these submodules, in models of `module` that are compiled from now on. C++ has no hooks for
-/// calls of submodules, so a block begins at the first operation that reads a parameter or buffer of its
-/// module, and lasts until another one begins; of nested modules the inner one counts. Earlier operations are in
-/// the block of the first module of the list. If several modules share a tensor, a read of it belongs to the active
-/// block, or to the next. Under a pipelined strategy no block begins again once another one has begun: an operation
-/// that reads a tensor of an earlier block (an embedding that shares the head's weights) stays in the active block. No
-/// block begins inside an abele::Block in forward. Replaces earlier placements; an empty list removes all
-/// blocks. Throws E0708 for an unknown path, and for a module without parameters and buffers.
+/// calls of submodules, so a block starts at the first operation that reads a parameter or buffer of its module, and
+/// lasts until another block starts. For nested modules the inner one counts. Earlier operations are in the block of
+/// the first module of the list. If several modules share a tensor, a read of it belongs to the active block, or to the
+/// next one. Under a pipelined strategy a block that ended never starts again: an operation that reads a tensor of an
+/// earlier block (an embedding that shares the head's weights) stays in the active block. No block starts inside an
+/// abele::Block in forward. Each call replaces the placements before it; an empty list removes all blocks. Throws E0708
+/// for an unknown path, and for a module without parameters and buffers.
 template <detail::ModuleLike Module>
 void placeModules(Module&& module, const ModulePlacement& placement) {
   if constexpr (detail::ScriptLike<Module>)
@@ -51,10 +51,9 @@ void placeModules(Module&& module, const ModulePlacement& placement) {
     detail::placeModules(detail::weightsOf(module).module, placement);
 }
 
-/// A placement of the children of `layers` ("encoder.layer"), in their order: the first layers_per_ipu[0] of them on
-/// device first_ipu, and so on. Each -1 takes an equal share of the remaining layers; the last -1 also takes the
-/// remainder. Throws E0708 if the numbers do not add up to the layers. Source:
-/// IPUConfig.layers_per_ipu.
+/// Places the children of `layers` ("encoder.layer") in their order: the first layers_per_ipu[0] of them on device
+/// first_ipu, and so on. Each -1 takes an equal share of the remaining layers; the last -1 also takes the remainder.
+/// Throws E0708 if the numbers do not add up to the layers. Source: IPUConfig.layers_per_ipu.
 template <detail::ModuleLike Module>
 ModulePlacement layersPerIpu(Module&& module, const std::string& layers, const std::vector<int>& layers_per_ipu,
                              int first_ipu = 0) {

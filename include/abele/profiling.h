@@ -1,5 +1,5 @@
-// For users of the library: spans of work in a trace that opens in Perfetto (docs/tracing.md). Nothing is recorded
-// unless the environment variable PVTI_OPTIONS enables it: {"enable": "true", "directory": "reports"}.
+// For users of the library: spans of work in a trace that opens in Perfetto (docs/tracing.md). Spans are recorded only
+// if the environment variable PVTI_OPTIONS says so: {"enable": "true", "directory": "reports"}.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace abele::profiling {
 
-/// A span from construction to destruction. Threads: of one thread.
+/// A span from construction to destruction. Threads: construct and destroy it on one thread.
 class ABELE_API Tracepoint {
  public:
-  /// Throws E0702 if PVTI_OPTIONS is no JSON object, E0712 if the file cannot be written.
+  /// Throws E0702 if PVTI_OPTIONS is not a JSON object, E0712 if the file cannot be written.
   Tracepoint(std::string channel, std::string name);
   ~Tracepoint();
   Tracepoint(Tracepoint&& other) noexcept;
@@ -29,7 +29,7 @@ class ABELE_API Tracepoint {
 class Channel {
  public:
   explicit Channel(std::string name) : name_(std::move(name)) {}
-  /// Everything until the end of the result is one span, "<channel>.<name>":
+  /// Starts a span "<channel>.<name>", which lasts until the result ends:
   ///   const auto span = channel.tracepoint("load");
   [[nodiscard]] Tracepoint tracepoint(const std::string& name) const { return {name_, name_ + "." + name}; }
   /// A callable that runs `call`; each call is a span of this name.

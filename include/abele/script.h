@@ -1,5 +1,5 @@
-// For users of the library: TorchScript modules, which torch::jit::load returns. They stand where a torch::nn::Module
-// does: in trainingModel, inferenceModel and placeModules. Read model.h first.
+// For users of the library: TorchScript modules, which torch::jit::load returns. trainingModel, inferenceModel and
+// placeModules take them in place of a torch::nn::Module. Read model.h first.
 //
 //   torch::jit::Module net = torch::jit::load("net.pt");
 //   auto predict = abele::inferenceModel(net);                        // its own forward
@@ -7,11 +7,11 @@
 //     return torch::mse_loss(net.forward({x}).toTensor(), y);
 //   }, options, abele::optim::SGD{.lr = 0.1});
 //
-// The model's weights are the script's parameters and buffers. Arguments are converted to the types that its forward
-// declares: structures to tuples, lists and dictionaries, numbers and texts to int, float, bool and str. Results come
-// back as structures, without the names of named tuples. The program is what TorchScript's interpreter runs in the
-// first call; its own optimizer may round otherwise from the second one on. E0108 for a forward that assigns to a
-// parameter or buffer instead of writing into it.
+// The model's weights are the script's parameters and buffers. Arguments are converted to the types that the script's
+// forward declares: structures to tuples, lists and dictionaries; numbers and texts to int, float, bool and str.
+// Results come back as structures; named tuples lose their names. The program is what TorchScript's interpreter runs in
+// the first call. From the second call on, TorchScript's own optimizer may round differently. E0108 for a forward that
+// assigns to a parameter or buffer instead of writing into it.
 #pragma once
 
 #include <memory>
@@ -27,9 +27,9 @@ struct Module;
 
 namespace abele {
 
-/// A module of torch::nn with the parameters, buffers and submodules of a TorchScript module: the same tensors, and no
-/// forward. For functions that take a torch::nn::Module: loadTrainingModel, offload. While somebody holds it, calls for
-/// the same script return the same one. Threads: safe.
+/// A torch::nn::Module with the parameters, buffers and submodules of a TorchScript module: the same tensors, without a
+/// forward. It is for functions that take a torch::nn::Module: loadTrainingModel, offload. As long as the returned
+/// pointer lives, calls for the same script return the same module. Threads: safe.
 ABELE_API std::shared_ptr<torch::nn::Module> moduleOf(const torch::jit::Module& script);
 
 }  // namespace abele

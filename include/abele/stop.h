@@ -1,4 +1,4 @@
-// For users of the library: end a run after a complete step when the system asks it to end.
+// For users of the library: end a run after a complete step when the system sends a signal to end it.
 //
 //   abele::StopOnSignal stop;
 //   while (step < last && !stop) { model(batch); ++step; }
@@ -12,10 +12,10 @@
 
 namespace abele {
 
-/// While an object of this class lives, the signals do not end the process: they are noted, and the program checks for
-/// them. A second signal to the same process acts as it does without this. The end of the last object restores
-/// the previous handlers. Threads: owner only, except requested() and signal(), which are safe.
-/// Throws: E0708 for a number that is no signal that can be caught; nothing is changed then.
+/// While an object of this class lives, the signals do not end the process. The object notes them, and the program
+/// checks for them. A second signal to the same process acts as it would without this object. The end of the last
+/// object restores the previous handlers. Threads: owner only, except requested() and signal(), which are safe.
+/// Throws, without any change: E0708 for a number that is not a signal, or that cannot be caught.
 class ABELE_API StopOnSignal {
  public:
   explicit StopOnSignal(const std::vector<int>& signals = {SIGTERM, SIGINT});
@@ -23,14 +23,15 @@ class ABELE_API StopOnSignal {
   StopOnSignal(const StopOnSignal&) = delete;
   StopOnSignal& operator=(const StopOnSignal&) = delete;
 
-  /// Was the process asked to stop since this was made?
+  /// Returns true if the process was asked to stop since this object was made.
   bool requested() const { return signal() != 0; }
   explicit operator bool() const { return requested(); }
-  /// Was any of the processes asked to stop? All of them call this at the same step and get the same answer. A training
-  /// of several processes connects them at its first step, or joinProcesses() does; before that, each is alone.
-  /// Throws: E0606 if another one ended.   Threads: one, and no call of a model at the same time.
+  /// Returns true if any of the processes was asked to stop. All processes call this at the same step and get the same
+  /// answer. The first step of a training with several processes connects them, or joinProcesses() does. Before that,
+  /// each process answers for itself.
+  /// Throws: E0606 if another process ended.   Threads: one, and no call of a model at the same time.
   bool agreed() const;
-  /// The number of the signal; 0: none came.
+  /// The number of the signal that was noted; 0: none.
   int signal() const;
 
  private:

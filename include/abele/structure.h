@@ -1,14 +1,14 @@
-// For users of the library: arguments and results of a forward. A structure is a tensor, or a std::optional,
-// std::vector, std::array, std::tuple, std::pair, std::map<std::string, ...>, std::unordered_map, torch::OrderedDict,
-// torch::data::Example, or a struct of your own, of structures:
+// For users of the library: arguments and results of a forward. A structure is a tensor, or one of these of structures:
+// std::optional, std::vector, std::array, std::tuple, std::pair, std::map<std::string, ...>, std::unordered_map,
+// torch::OrderedDict, torch::data::Example, or a struct of your own:
 //
 //   struct Batch {
 //     at::Tensor ids, mask;
 //     auto fields() { return std::tie(ids, mask); }
 //   };
 //
-// or a bool, a number, an enumerator or a text: the program is compiled for its value, and later calls must pass the
-// same (E0704). Included by model.h, which says how models use it.
+// A structure may also be a bool, a number, an enumerator or a text. The program is compiled for its value, and later
+// calls must pass the same value (E0704). Included by model.h, which says how models use structures.
 #pragma once
 
 #include <array>
@@ -39,9 +39,9 @@ struct Example;
 
 namespace abele::detail {
 
-/// The tensors of structures in order, and how the structures are built: 't' a tensor, '-' nothing, [...] elements in
-/// order, {<length>:<key><value>...} a map in its own order (one without an order: by sorted keys), =<length>:<text> a
-/// value that is no tensor.
+/// The tensors of structures in order, and the form of the structures: 't' a tensor, '-' nothing, [...] elements in
+/// order, {<length>:<key><value>...} a map in its own order (by sorted keys if it has no order), =<length>:<text> a
+/// value other than a tensor.
 struct ABELE_API Flat {
   // Compiled in the library: at::Tensor may be incomplete here.
   Flat();
@@ -56,10 +56,10 @@ struct ABELE_API Flat {
   std::string form;
 };
 
-/// No tensor, and known when the program is compiled.
+/// A value other than a tensor. It is known when the program is compiled.
 template <class T>
 concept Constant = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<const T&, std::string_view>;
-/// A struct whose fields() are references to its members, in a tuple.
+/// A struct whose fields() returns references to its members in a tuple.
 template <class T>
 concept HasFields =
     std::default_initializable<T> && requires(T& value) { std::tuple_size<decltype(value.fields())>(); };
@@ -115,13 +115,13 @@ void flattenEach(Flat& flat, const T& values) {
   for (const auto& value : values) flatten(flat, value);
   flat.form += ']';
 }
-/// Texts that FormReader reads back.
+/// Adds a value as text that FormReader reads back.
 ABELE_API void addConstant(Flat& flat, bool value);
 ABELE_API void addConstant(Flat& flat, int64_t value);
 ABELE_API void addConstant(Flat& flat, double value);
 ABELE_API void addConstant(Flat& flat, std::string_view value);
 template <class T>
-struct Flattener {  // a tensor, or what converts to one
+struct Flattener {  // a tensor, or a type that converts to one
   static void add(Flat& flat, const T& value) { addTensor<std::conditional_t<true, at::Tensor, T>>(flat, value); }
   template <class Tensor>
   static void addTensor(Flat& flat, const Tensor& tensor) {
@@ -226,7 +226,7 @@ Flat flattened(const T&... values) {
   (flatten(flat, values), ...);
   return flat;
 }
-/// What forward returned: the elements of a vector or tuple are results of their own.
+/// Adds the results of forward. Each element of a vector or tuple is a result.
 template <class T>
 Flat flattenedResults(const T& value) {
   static_assert(Argument<T>, "forward returns tensors or structures of them (abele/structure.h)");
@@ -236,12 +236,12 @@ Flat flattenedResults(const T& value) {
 }
 
 // Putting them together again -----------------------------------------------------------------------------------------
-/// Walks a form. A mismatch is E0708, which names `what` and both forms.
+/// Walks a form. A mismatch throws E0708, which names `what` and both forms.
 class ABELE_API FormReader {
  public:
   FormReader(std::string form, std::string what) : form_(std::move(form)), what_(std::move(what)) {}
   bool atEnd() const { return at_ == form_.size(); }
-  /// Steps over nothing, if there is nothing here or no more.
+  /// Steps over '-', and also succeeds at the end of the form.
   bool skipNothing() { return atEnd() || skip('-'); }
   bool skip(char c);
   void require(char c, const char* expected);
@@ -252,7 +252,7 @@ class ABELE_API FormReader {
   int64_t integer();
   double number();
   std::string text();
-  /// Throws unless all was read.
+  /// Throws unless the whole form was read.
   void finish();
 
  private:
@@ -321,7 +321,7 @@ struct Builder<std::array<T, n>> : ListBuilder<std::array<T, n>> {};
 template <class Result, class Tensors, class... Each>
 Result makeEach(FormReader& reader, const Tensors& tensors, std::tuple<Each...>*) {
   reader.require('[', "a tuple");
-  Result result{Builder<Each>::make(reader, tensors)...};  // braces: in order
+  Result result{Builder<Each>::make(reader, tensors)...};  // braces evaluate in order
   reader.require(']', "no more elements");
   return result;
 }
@@ -384,7 +384,7 @@ struct Builder<std::unordered_map<std::string, T, H, E, A>>
     : MapBuilder<std::unordered_map<std::string, T, H, E, A>, T> {};
 template <class T>
 struct Builder<torch::OrderedDict<std::string, T>> : MapBuilder<torch::OrderedDict<std::string, T>, T> {};
-/// The results of a call in the structure that forward returned.
+/// Puts the results of a call into the structure that forward returned.
 template <class Result, class Tensors>
 Result structured(const Tensors& tensors, const std::string& form) {
   FormReader reader(form, "the results of the model");

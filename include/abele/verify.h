@@ -1,4 +1,4 @@
-// For users of the library: proves that a compiled model gives the bits of eager PyTorch. Read model.h first.
+// For users of the library: proves that a compiled model computes the bits of eager PyTorch. Read model.h first.
 //
 //   auto proof = abele::verify(model, std::tuple(x1, y1), std::tuple(x2, y2));
 //   if (!proof) std::cout << proof.text;
@@ -18,33 +18,32 @@ namespace abele {
 
 class CompiledModel;
 
-/// The first difference between eager and compiled, in the order in which eager computes.
+/// The first difference between eager and compiled, in the order of eager's computation.
 struct Difference {
-  /// "value" (the devices computed something else), "constant" (a captured constant differs for this
-  /// micro-batch), "program" (forward did something else for this micro-batch), "capture" (eager computes something
-  /// else when it is not captured), "gradient", "weight" (a parameter's gradient sum; a parameter or buffer after the
-  /// step).
+  /// "value": the devices computed something else. "constant": a captured constant differs for this micro-batch.
+  /// "program": forward did something else for this micro-batch. "capture": eager computes something else when it is
+  /// not captured. "gradient", "weight": a parameter's gradient sum, or a parameter or buffer after the step, differs.
   std::string kind;
   std::string op;         // for gradients and weights the parameter or buffer
-  std::string line;       // of the program; empty: unknown
+  std::string line;       // line of the program; empty: unknown
   std::string scope;      // names of modules and of name scopes, with "/" between them
   std::string direction;  // "fwd", "bwd", "wgrad", "update"
   int stage = -1;         // -1: no stage runs it
   int64_t batch = 0, micro_batch = 0;
-  std::vector<int64_t> element;  // index of the first one that differs
-  int64_t elements = 0, of = 0;  // how many differ, and of how many
+  std::vector<int64_t> element;  // index of the first element that differs
+  int64_t elements = 0, of = 0;  // number of elements that differ, and of all elements
   std::string type;              // "f32[4,8]"
-  std::string found, expected;   // compiled and eager; empty if a second run did not reproduce it
+  std::string found, expected;   // the compiled and the eager value; empty if a second run did not reproduce them
   std::string reason;
 };
 
-/// What verify() found.
+/// The result of verify().
 struct Verification {
-  int64_t batches = 0, micro_batches = 0;  // that were run
-  int64_t values = 0;                      // that were compared
+  int64_t batches = 0, micro_batches = 0;  // number that ran
+  int64_t values = 0;                      // number of compared values
   std::optional<Difference> difference;
-  std::vector<std::string> notes;  // what was not compared, and why
-  std::string text;                // all of it, for people
+  std::vector<std::string> notes;  // comparisons that were left out, and why
+  std::string text;                // the whole result, for people
   bool equal() const { return !difference; }
   explicit operator bool() const { return equal(); }
 };
@@ -67,15 +66,15 @@ Flat argumentsOf(const Batch& batch) {
 ABELE_API Verification verify(CompiledModel& model, const std::vector<Flat>& batches);
 }  // namespace detail
 
-/// Runs the model's forward eagerly and its program compiled on the same batches and compares them value by value, bit
-/// for bit: what every operator computes in forward and backward, the sums of gradients, the results, and weights and
-/// buffers after each step. Both start from the module's present weights, from an optimizer without state and from the
-/// same random numbers. Forward is also captured again for every micro-batch, which finds constants of the program
-/// that have changed, however the program reads them. Afterwards module, gradients and random numbers are as
-/// before.
-/// batches: the arguments of one call each: a std::tuple of them, or the only one. Pass two or more, unless a call has
-/// several micro-batches. Updates are those of torch.optim: LibTorch's where the optimizer says so, else Python's.
-/// Throws: what compiling and running throw; E0702 for options without a counterpart in eager (replicas, stochastic
+/// Runs the model's forward eagerly and its compiled program on the same batches, and compares value by value, bit for
+/// bit: the results of every operator in forward and backward, the sums of gradients, the results of the call, and
+/// weights and buffers after each step. Both start from the module's present weights, from an optimizer without state
+/// and from the same random numbers. Forward is also captured again for every micro-batch. This finds constants of the
+/// program that have changed, however the program reads them. Afterwards the module, gradients and random numbers are
+/// as before. batches: each is the arguments of one call: a std::tuple of them, or the single argument. Pass two or
+/// more, unless a call has several micro-batches. Updates are those of torch.optim in Python, or LibTorch's if the
+/// optimizer says so.
+/// Throws: the errors of compiling and running; E0702 for options without a counterpart in eager (replicas, stochastic
 /// rounding, automatic loss scaling); E0705 for a loaded model, which has no forward; E0708 without batches.
 template <class... Batch>
 Verification verify(CompiledModel& model, const Batch&... batches) {

@@ -1,5 +1,5 @@
-// For users of the library: which Abele this is; CMakeLists.txt and pyproject.toml read it here. Source stability holds
-// within a major version. See abele.h.
+// For users of the library: the version of Abele; CMakeLists.txt and pyproject.toml read it here. Source stability
+// holds within a major version. See abele.h.
 #pragma once
 
 #include "abele/export.h"
@@ -10,7 +10,7 @@
 
 namespace abele {
 
-/// "0.1.0": of the library that is loaded, which may differ from the headers that a program was compiled with.
+/// The version of the loaded library, as "0.1.0". A program may have been compiled with headers of another version.
 ABELE_API const char* version();
 
 }  // namespace abele

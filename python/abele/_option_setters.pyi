@@ -64,17 +64,18 @@ class OptionsSetters:
         Source: options.md 2.
         """
     def broadcastBuffers(self, broadcast_buffers: bool = True) -> Self:
-        """False lets every replica own the buffers that forward writes. Running statistics of normalisations are
-        always its own.
+        """False gives every replica its own copy of the buffers that forward writes. Running statistics of
+        normalisations are always the replica's own.
 
         Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def trustReads(self, trust_reads: bool = True) -> Self:
-        """What forward reads of tensors (.item(), a branch, numpy()) stays what it was at compile time, and every step
-        checks that it still is: E0101 where it is not. For models that check their inputs. Without it this holds
-        for all(), any() and what follows from integer or boolean arguments and from buffers that forward does not
-        write; other reads are refused at compile time.
+        """Lets forward read any tensor (.item(), a branch, numpy()), for models that check their inputs. The program
+        keeps the value that was read at compile time. Every step checks that the value is still the same, and
+        throws E0101 if it is not. Without this option the same holds for all(), any(), and values that follow from
+        integer or boolean arguments or from buffers that forward does not write; other reads are refused at compile
+        time.
 
         Returns: self, so that calls chain.
         Source: executor.md 5.
@@ -86,7 +87,7 @@ class OptionsSetters:
         Source: options.md 2.
         """
     def setAvailableMemoryProportion(self, available_memory_proportion: dict[str, float]) -> None:
-        """Share of each device's memory that temporaries may use: {"IPU0": 0.3}. Returns None.
+        """Share of each device's memory that temporary tensors may use: {"IPU0": 0.3}. Returns None.
 
         Allowed: keys "IPU<n>", values 0..1.
         Unit: share.
@@ -108,15 +109,15 @@ class OptionsSetters:
         output_mode: enums.OutputMode | None = None,
         output_return_period: int = 1,
     ) -> None:
-        """Observe an inner tensor. Returns None.
+        """Record the value of an inner tensor in each call. Returns None.
 
         Returns None.
         Source: options.md 2.
         """
     def fusion(self, level: str) -> Self:
-        """Which instructions are joined to save passes over memory. exact: those whose results keep every bit:
-        gradients are added up by the operators that make them. fast: also sums in another order than eager
-        PyTorch's and functions of our own (GELU); results differ by rounding. off: none.
+        """Which instructions are joined to save passes over memory. exact: joins that keep every bit of the results,
+        such as an operator that adds its gradient to the sum. fast: also joins that sum in another order than eager
+        PyTorch, and our own functions (GELU); results differ by rounding. off: none.
 
         Allowed: exact, fast, off.
         Returns: self, so that calls chain.
@@ -129,7 +130,7 @@ class OptionsSetters:
         Source: options.md 2.
         """
     def useIpuModel(self, use_model: bool) -> Self:
-        """Use the modelled device. Overrides POPTORCH_IPU_MODEL.
+        """Use a model of the device. Overrides POPTORCH_IPU_MODEL.
 
         Device: results are the same; time and memory are not modelled yet.
         Returns: self, so that calls chain.
@@ -144,7 +145,7 @@ class OptionsSetters:
         Source: options.md 2.
         """
     def useOfflineIpuTarget(self, ipu_version: int = 2) -> Self:
-        """Compile without a device; running is an error. Sets the connection type to Never.
+        """Compile without a device. Sets the connection type to Never. A call that runs the program is an error.
 
         Allowed: 1, 2, 21.
         Returns: self, so that calls chain.
@@ -166,10 +167,10 @@ class OptionsSetters:
         Source: options.md 2.
         """
     def deviceMemoryLimit(self, limit_bytes: int | dict[str, int]) -> Self:
-        """Bytes that a device has. A program that needs more is E0405 when it is compiled. Counted is what the plan
-        places on a device (docs/memory.md): weights, optimizer state, gradient sums, constants, activations and
-        values inside a task. PipelinedExecution.recompute("fit") recomputes to stay below. Devices that a map
-        leaves out have no limit.
+        """Number of bytes that a device has. A program that needs more is refused when it is compiled (E0405). The
+        bytes are those that the plan places on a device (docs/memory.md): weights, optimizer state, gradient sums,
+        constants, activations and values inside a task. PipelinedExecution.recompute("fit") recomputes values to
+        stay below the limit. Devices that a map leaves out have no limit.
 
         Allowed: >= 0; {"IPU0": bytes} for some devices.
         Unit: bytes.
@@ -177,8 +178,8 @@ class OptionsSetters:
         Source: ours.
         """
     def offChipMemoryLimit(self, limit_bytes: int) -> Self:
-        """Host memory for tensors off chip; a file takes what goes beyond it. Without a limit all of them are in host
-        memory (docs/phases.md).
+        """Host memory for tensors that are off chip. Tensors beyond the limit are in a file. Without a limit all of
+        them are in host memory (docs/phases.md).
 
         Allowed: >= 0.
         Unit: bytes.
@@ -186,9 +187,9 @@ class OptionsSetters:
         Source: ours.
         """
     def offChipFolder(self, path: str) -> Self:
-        """Folder of the file for tensors off chip; by default the system's temporary folder. Nothing is left in it,
-        also after a crash. A file system in memory (tmpfs) saves no memory. A folder that cannot be written is
-        E0605 when the model is compiled.
+        """Folder of the file for tensors that are off chip; by default the system's temporary folder. The file leaves
+        nothing behind, even after a crash. A file system in memory (tmpfs) saves no memory. A folder that cannot be
+        written is refused when the model is compiled (E0605).
 
         Allowed: a folder that can be written.
         Returns: self, so that calls chain.
@@ -208,7 +209,7 @@ class OptionsSetters:
         Source: options.md 2.
         """
     def maxRepeatLogs(self, max_lines: int | None) -> Self:
-        """Repeated log lines stop after so many; None means never.
+        """Number of times that the same log line is repeated at most; None: no limit.
 
         Allowed: >= 0.
         Unit: lines.
@@ -222,7 +223,7 @@ class OptionsSetters:
         Source: options.md 2.
         """
     def enableExecutableCaching(self, path: str | None) -> Self:
-        """Keep compiled executables in this folder; None disables.
+        """Keep compiled executables in this folder; None switches this off.
 
         Returns: self, so that calls chain.
         Source: options.md 2.
@@ -235,7 +236,7 @@ class OptionsSetters:
         Source: options.md 2.
         """
     def enableSyntheticData(self, enabled: bool) -> Self:
-        """No host input and output; the device makes up data.
+        """Run without input from and output to the host; the device generates the data.
 
         Returns: self, so that calls chain.
         Source: options.md 2.
@@ -254,7 +255,7 @@ class OptionsSetters:
         Source: options.md 2.
         """
     def disableModuleNamescope(self) -> Self:
-        """Do not prefix operation names with the module path.
+        """Leave the module path out of operation names.
 
         Returns: self, so that calls chain.
         Source: options.md 2.
@@ -266,7 +267,7 @@ class OptionsSetters:
         Source: options.md 2.
         """
     def relaxOptimizerAttributesChecks(self, relax: bool = True) -> Self:
-        """Send messages about unexpected optimizer attributes to debug.
+        """Log messages about unexpected optimizer attributes at level DEBUG.
 
         Returns: self, so that calls chain.
         Source: options.md 2.
@@ -278,13 +279,13 @@ class OptionsSetters:
         Source: options.md 2.
         """
     def sourceLocationExcludes(self, excludes: list[str]) -> Self:
-        """Frames whose file name contains one of these are not user code. Replaces the list.
+        """Stack frames are not user code if their file name contains one of these texts. Replaces the list.
 
         Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def appendToLocationExcludes(self, *excludes: str) -> Self:
-        """Extends the list of sourceLocationExcludes.
+        """Adds texts to the list of sourceLocationExcludes.
 
         Returns: self, so that calls chain.
         Source: options.md 2.
@@ -313,7 +314,7 @@ class TrainingSetters:
         self,
         mean_reduction_strategy: enums.MeanReductionStrategy,
     ) -> Self:
-        """When the mean divides.
+        """When a mean reduction divides.
 
         Allowed: MeanReductionStrategy.
         Device: hint.
@@ -321,14 +322,14 @@ class TrainingSetters:
         Source: options.md 3.
         """
     def setAutomaticLossScaling(self, enabled: bool) -> Self:
-        """Adapt the loss scale to the range of float16.
+        """Adapt the loss scale so that gradients stay in the range of float16.
 
         Device: yes; between calls.
         Returns: self, so that calls chain.
         Source: options.md 3.
         """
     def setConvolutionDithering(self, enabled: bool) -> Self:
-        """Convolution layout.
+        """Vary the layout of convolutions.
 
         Device: hint.
         Returns: self, so that calls chain.
@@ -337,7 +338,7 @@ class TrainingSetters:
 
 class PrecisionSetters:
     def enableFloatingPointExceptions(self, enabled: bool) -> Self:
-        """Raise an Error at a division by zero, an overflow or a NaN.
+        """Raise an error at a division by zero, an overflow or a NaN.
 
         Returns: self, so that calls chain.
         Source: options.md 4.
@@ -382,13 +383,13 @@ class JitSetters:
 
 class PopartSetters:
     def set(self, key: str, value: Any) -> Self:
-        """Stores an expert setting; its name and type are checked at compile.
+        """Stores an expert setting. Compiling checks its name and type.
 
         Returns: self, so that calls chain.
         Source: options.md 5.
         """
     def setEngineOptions(self, engine_options: dict[str, Any]) -> Self:
-        """Engine options.
+        """Options of the original engine.
 
         Device: hint.
         Returns: self, so that calls chain.
@@ -416,9 +417,9 @@ class DistributedSetters:
         Source: options.md 6.
         """
     def devicesPerProcess(self, devices: int) -> Self:
-        """Devices that each process owns: a replica with more lies in consecutive processes, which all are called with
-        the same batch (docs/transfers.md). replicationFactor then counts the replicas of all processes. 0: every
-        process has whole replicas.
+        """Number of devices that each process owns. A replica with more devices spans consecutive processes, and all
+        of them are called with the same batch (docs/transfers.md). replicationFactor then counts the replicas of
+        all processes. 0: every process has whole replicas.
 
         Allowed: >= 0.
         Unit: devices.
@@ -426,9 +427,9 @@ class DistributedSetters:
         Source: ours.
         """
     def processesPerReplica(self, processes: int) -> Self:
-        """Consecutive processes that hold the stages of a replica together; replicas that share them have the same
-        stages in each. Needs devicesPerProcess. 0: as few as the numbers of processes and replicas allow
-        (docs/transfers.md).
+        """Number of consecutive processes that hold the stages of a replica together. Replicas that share these
+        processes have the same stages in each of them. Needs devicesPerProcess. 0: the smallest number that the
+        numbers of processes and replicas allow (docs/transfers.md).
 
         Allowed: >= 0.
         Unit: processes.
@@ -436,11 +437,11 @@ class DistributedSetters:
         Source: ours.
         """
     def outputRank(self, rank: str) -> Self:
-        """Which of the processes that hold the stages of a replica get the results of a call, losses and anchored
-        tensors among them. all: each. first, last: that one alone. owner: each result is in the process whose stage
-        makes it. Elsewhere a result is None, as on other ranks of torch.distributed.pipelining (C++: an undefined
-        tensor), and nothing is sent for it. All processes choose the same (E0713). Arguments that forward writes
-        are the same in all (docs/transfers.md).
+        """Which processes of a replica get the results of a call, including losses and anchored tensors. all: every
+        process. first, last: that one only. owner: each result is in the process whose stage makes it. In other
+        processes a result is None, as on other ranks of torch.distributed.pipelining (C++: an undefined tensor),
+        and no data is sent for it. All processes must choose the same (E0713). Arguments that forward writes are
+        equal in all processes (docs/transfers.md).
 
         Allowed: all, first, last, owner.
         Returns: self, so that calls chain.
@@ -454,7 +455,7 @@ class DistributedSetters:
         Source: options.md 6.
         """
     def disable(self) -> None:
-        """Back to one process. Returns None.
+        """Return to a single process. Returns None.
 
         Returns None.
         Source: options.md 6.
@@ -516,28 +517,28 @@ class TensorLocationSettingsSetters:
         Source: options.md 6.
         """
     def useOnChipStorage(self, use: bool | None = True) -> Self:
-        """Keep on the device; None removes the setting.
+        """Keep the tensors on the device; None removes the setting.
 
         Returns: self, so that calls chain.
         Source: options.md 6.
         """
     def useReplicatedTensorSharding(self, use: bool = True) -> Self:
-        """Deal the tensors to the replicas: each is in one replica's memory, which runs its updates
-        (docs/replicas.md). Activations and gradient sums stay every replica's own.
+        """Distribute the tensors over the replicas: each tensor is in the memory of one replica, which runs its
+        updates (docs/replicas.md). Every replica keeps its own activations and gradient sums.
 
         Device: weights and optimizer state; else a hint.
         Returns: self, so that calls chain.
         Source: options.md 6.
         """
     def useIOTilesToLoad(self, use: bool = True) -> Self:
-        """Load through input and output tiles.
+        """Load tensors through the input and output tiles.
 
         Device: hint.
         Returns: self, so that calls chain.
         Source: options.md 6.
         """
     def useIOTilesToStore(self, use: bool = True) -> Self:
-        """Store through input and output tiles.
+        """Store tensors through the input and output tiles.
 
         Device: hint.
         Returns: self, so that calls chain.

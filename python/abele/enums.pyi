@@ -3,8 +3,9 @@
 import enum
 
 class OutputMode(enum.IntEnum):
-    """Which micro-batch results a call returns. With M of them dim 0 of a result is multiplied by M and a scalar
-    becomes a vector of length M; M == 1 leaves the shape alone. Default: Final in training, All in inference.
+    """Which micro-batch results a call returns. If it returns M of them, dim 0 of a result is multiplied by M, and a
+    scalar becomes a vector of length M. M == 1 does not change the shape. Default: Final in training, All in
+    inference.
     """
 
     Final = 0
@@ -35,7 +36,7 @@ class ReductionType(enum.IntEnum):
     NoReduction = 2
 
 class MeanReductionStrategy(enum.IntEnum):
-    """When a mean reduction divides. The same result in exact arithmetic."""
+    """When a mean reduction divides. In exact arithmetic the result is the same."""
 
     Running = 0
     Post = 1
@@ -49,9 +50,9 @@ class HalfFloatCastingBehavior(enum.IntEnum):
     Default = 2
 
 class AutoStage(enum.IntEnum):
-    """How blocks become stages when no list of stages is given. SameAsIpu: a block's ipu_id is its stage.
+    """How blocks become stages if no list of stages is given. SameAsIpu: a block's ipu_id is its stage.
     AutoIncrement: each new block id takes the next stage, from 1 (stage 0 is the code before the first block).
-    AutoSplit (ours): blocks are ignored, and the program is cut where its predicted step is shortest
+    AutoSplit (ours): ignores blocks and cuts the program so that its predicted step is shortest
     (docs/placement.md).
     """
 
@@ -68,8 +69,8 @@ class Liveness(enum.IntEnum):
     OffChipAfterEachPhase = 3
 
 class DataLoaderMode(enum.IntEnum):
-    """How a DataLoader makes batches. Sync: when asked. Async: ahead of their use, beside the program.
-    AsyncRebatched: as Async, and a batch may join what several workers loaded.
+    """When a DataLoader makes batches. Sync: when the program asks for one. Async: ahead of their use, while the
+    program runs. AsyncRebatched: as Async, and a batch may join samples of several workers.
     """
 
     Sync = 0
@@ -101,7 +102,9 @@ class CommGroupType(enum.IntEnum):
     NoGrouping = 3
 
 class VariableRetrievalMode(enum.IntEnum):
-    """How the host's tensor of a parameter with groups lies: a value for every group, or one for every replica."""
+    """Which values the host's tensor of a parameter with groups holds: one for every group, or one for every
+    replica.
+    """
 
     OnePerGroup = 0
     AllReplicas = 2

@@ -8,7 +8,7 @@ namespace abele::host {
 const std::vector<OptionEnum>& optionEnums() {
   static const std::vector<OptionEnum> all = {
       {"OutputMode", {{"Final", 0}, {"EveryN", 1}, {"All", 2}, {"Sum", 3}, {"Default", 4}}, {}, true,
-       "Which micro-batch results a call returns. With M of them dim 0 of a result is multiplied by M and a scalar becomes a vector of length M; M == 1 leaves the shape alone. Default: Final in training, All in inference."},
+       "Which micro-batch results a call returns. If it returns M of them, dim 0 of a result is multiplied by M, and a scalar becomes a vector of length M. M == 1 does not change the shape. Default: Final in training, All in inference."},
       {"ConnectionType", {{"Always", 0}, {"OnDemand", 1}, {"Never", 2}}, {}, true,
        "When a model attaches to its devices."},
       {"SyncPattern", {{"Full", 0}, {"SinglePipeline", 1}, {"ReplicaAndLadder", 2}}, {}, true,
@@ -16,15 +16,15 @@ const std::vector<OptionEnum>& optionEnums() {
       {"ReductionType", {{"Sum", 0}, {"Mean", 1}, {"NoReduction", 2}}, {}, true,
        "How gradients are reduced over the micro-batches of an update and over replicas."},
       {"MeanReductionStrategy", {{"Running", 0}, {"Post", 1}, {"PostAndLoss", 2}}, {}, true,
-       "When a mean reduction divides. The same result in exact arithmetic."},
+       "When a mean reduction divides. In exact arithmetic the result is the same."},
       {"HalfFloatCastingBehavior", {{"FloatDowncastToHalf", 0}, {"HalfUpcastToFloat", 1}, {"Default", 2}}, {}, true,
        "Deprecated: mixed operands follow torch's promotion rules."},
       {"AutoStage", {{"SameAsIpu", 0}, {"AutoIncrement", 1}, {"AutoSplit", 2}}, {}, true,
-       "How blocks become stages when no list of stages is given. SameAsIpu: a block's ipu_id is its stage. AutoIncrement: each new block id takes the next stage, from 1 (stage 0 is the code before the first block). AutoSplit (ours): blocks are ignored, and the program is cut where its predicted step is shortest (docs/placement.md)."},
+       "How blocks become stages if no list of stages is given. SameAsIpu: a block's ipu_id is its stage. AutoIncrement: each new block id takes the next stage, from 1 (stage 0 is the code before the first block). AutoSplit (ours): ignores blocks and cuts the program so that its predicted step is shortest (docs/placement.md)."},
       {"Liveness", {{"AlwaysLive", 0}, {"OffChipAfterFwd", 1}, {"OffChipAfterFwdNoOverlap", 2}, {"OffChipAfterEachPhase", 3}}, {}, true,
        "Where tensors live between phases."},
       {"DataLoaderMode", {{"Sync", 0}, {"Async", 1}, {"AsyncRebatched", 2}}, {}, true,
-       "How a DataLoader makes batches. Sync: when asked. Async: ahead of their use, beside the program. AsyncRebatched: as Async, and a batch may join what several workers loaded."},
+       "When a DataLoader makes batches. Sync: when the program asks for one. Async: ahead of their use, while the program runs. AsyncRebatched: as Async, and a batch may join samples of several workers."},
       {"SharingStrategy", {{"SharedMemory", 0}, {"FileSystem", 1}, {"Fork", 2}, {"ForkServer", 3}}, {}, true,
        "How a data set reaches the worker of an asynchronous loader."},
       {"MultiConvPlanType", {{"Parallel", 0}, {"Serial", 1}}, {}, true,
@@ -32,7 +32,7 @@ const std::vector<OptionEnum>& optionEnums() {
       {"CommGroupType", {{"All", 0}, {"Consecutive", 1}, {"Orthogonal", 2}, {"NoGrouping", 3}}, {}, true,
        "Which replicas form a group. For size k and m groups: Consecutive {0..k-1}, {k..2k-1}, ...; Orthogonal {0, m, 2m, ...}, {1, m+1, ...}, ...; NoGrouping: each replica alone; All: one group."},
       {"VariableRetrievalMode", {{"OnePerGroup", 0}, {"AllReplicas", 2}}, {}, true,
-       "How the host's tensor of a parameter with groups lies: a value for every group, or one for every replica."},
+       "Which values the host's tensor of a parameter with groups holds: one for every group, or one for every replica."},
       {"OverlapMode", {{"NoOverlap", 0}, {"OverlapAccumulationLoop", 1}, {"OverlapDeviceIterationLoop", 2}}, {"no_overlap", "overlap_accumulation_loop", "overlap_device_iteration_loop"}, true,
        "Overlap of host input and output with computation; a hint."},
       {"MatMulSerializationMode", {{"InputChannels", 0}, {"ReducingDim", 1}, {"OutputChannels", 2}, {"Disabled", 3}}, {"input_channels", "reducing_dim", "output_channels", "none"}, true,
@@ -76,18 +76,19 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"broadcastBuffers", "Options", "broadcast_buffers", OptionKind::kValue, {{"broadcast_buffers", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
-       "False lets every replica own the buffers that forward writes. Running statistics of normalisations are\n"
-       "always its own.\n"
+       "False gives every replica its own copy of the buffers that forward writes. Running statistics of\n"
+       "normalisations are always the replica's own.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 2."
       },
       {"trustReads", "Options", "trust_reads", OptionKind::kValue, {{"trust_reads", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
-       "What forward reads of tensors (.item(), a branch, numpy()) stays what it was at compile time, and every step\n"
-       "checks that it still is: E0101 where it is not. For models that check their inputs. Without it this holds\n"
-       "for all(), any() and what follows from integer or boolean arguments and from buffers that forward does not\n"
-       "write; other reads are refused at compile time.\n"
+       "Lets forward read any tensor (.item(), a branch, numpy()), for models that check their inputs. The program\n"
+       "keeps the value that was read at compile time. Every step checks that the value is still the same, and\n"
+       "throws E0101 if it is not. Without this option the same holds for all(), any(), and values that follow from\n"
+       "integer or boolean arguments or from buffers that forward does not write; other reads are refused at compile\n"
+       "time.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: executor.md 5."
@@ -101,7 +102,7 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"setAvailableMemoryProportion", "Options", "available_memory_proportion", OptionKind::kValue, {{"available_memory_proportion", "shares", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "AssertionError", false, true,
-       "Share of each device's memory that temporaries may use: {\"IPU0\": 0.3}. Returns None.\n"
+       "Share of each device's memory that temporary tensors may use: {\"IPU0\": 0.3}. Returns None.\n"
        "\n"
        "Allowed: keys \"IPU<n>\", values 0..1.\n"
        "Unit: share.\n"
@@ -119,16 +120,16 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"anchorTensor", "Options", "anchored_tensors", OptionKind::kWritten, {{"short_name", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"long_name", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"output_mode", "OutputMode?", true, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"output_return_period", "int", true, OptionValue(int64_t{1}), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "AssertionError", false, true,
-       "Observe an inner tensor. Returns None.\n"
+       "Record the value of an inner tensor in each call. Returns None.\n"
        "\n"
        "Returns None.\n"
        "Source: options.md 2."
       },
       {"fusion", "Options", "fusion_level", OptionKind::kWritten, {{"level", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
-       "Which instructions are joined to save passes over memory. exact: those whose results keep every bit:\n"
-       "gradients are added up by the operators that make them. fast: also sums in another order than eager\n"
-       "PyTorch's and functions of our own (GELU); results differ by rounding. off: none.\n"
+       "Which instructions are joined to save passes over memory. exact: joins that keep every bit of the results,\n"
+       "such as an operator that adds its gradient to the sum. fast: also joins that sum in another order than eager\n"
+       "PyTorch, and our own functions (GELU); results differ by rounding. off: none.\n"
        "\n"
        "Allowed: exact, fast, off.\n"
        "Returns: self, so that calls chain.\n"
@@ -143,7 +144,7 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"useIpuModel", "Options", "use_model", OptionKind::kOnDemand, {{"use_model", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
-       "Use the modelled device. Overrides POPTORCH_IPU_MODEL.\n"
+       "Use a model of the device. Overrides POPTORCH_IPU_MODEL.\n"
        "\n"
        "Device: results are the same; time and memory are not modelled yet.\n"
        "Returns: self, so that calls chain.\n"
@@ -160,7 +161,7 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"useOfflineIpuTarget", "Options", "ipu_version", OptionKind::kOnDemand, {{"ipu_version", "int", true, OptionValue(int64_t{2}), false, kNoLeast, kNoMost, 1, {1, 2, 21}, {}, "", ""}}, {{"connection_type", member("ConnectionType", "Never")}},
        "AssertionError", true, true,
-       "Compile without a device; running is an error. Sets the connection type to Never.\n"
+       "Compile without a device. Sets the connection type to Never. A call that runs the program is an error.\n"
        "\n"
        "Allowed: 1, 2, 21.\n"
        "Returns: self, so that calls chain.\n"
@@ -185,10 +186,10 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"deviceMemoryLimit", "Options", "device_memory_limit", OptionKind::kOnDemand, {{"limit_bytes", "bytes", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
-       "Bytes that a device has. A program that needs more is E0405 when it is compiled. Counted is what the plan\n"
-       "places on a device (docs/memory.md): weights, optimizer state, gradient sums, constants, activations and\n"
-       "values inside a task. PipelinedExecution.recompute(\"fit\") recomputes to stay below. Devices that a map\n"
-       "leaves out have no limit.\n"
+       "Number of bytes that a device has. A program that needs more is refused when it is compiled (E0405). The\n"
+       "bytes are those that the plan places on a device (docs/memory.md): weights, optimizer state, gradient sums,\n"
+       "constants, activations and values inside a task. PipelinedExecution.recompute(\"fit\") recomputes values to\n"
+       "stay below the limit. Devices that a map leaves out have no limit.\n"
        "\n"
        "Allowed: >= 0; {\"IPU0\": bytes} for some devices.\n"
        "Unit: bytes.\n"
@@ -197,8 +198,8 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"offChipMemoryLimit", "Options", "off_chip_memory_limit", OptionKind::kOnDemand, {{"limit_bytes", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
-       "Host memory for tensors off chip; a file takes what goes beyond it. Without a limit all of them are in host\n"
-       "memory (docs/phases.md).\n"
+       "Host memory for tensors that are off chip. Tensors beyond the limit are in a file. Without a limit all of\n"
+       "them are in host memory (docs/phases.md).\n"
        "\n"
        "Allowed: >= 0.\n"
        "Unit: bytes.\n"
@@ -207,9 +208,9 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"offChipFolder", "Options", "off_chip_folder", OptionKind::kOnDemand, {{"path", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
-       "Folder of the file for tensors off chip; by default the system's temporary folder. Nothing is left in it,\n"
-       "also after a crash. A file system in memory (tmpfs) saves no memory. A folder that cannot be written is\n"
-       "E0605 when the model is compiled.\n"
+       "Folder of the file for tensors that are off chip; by default the system's temporary folder. The file leaves\n"
+       "nothing behind, even after a crash. A file system in memory (tmpfs) saves no memory. A folder that cannot be\n"
+       "written is refused when the model is compiled (E0605).\n"
        "\n"
        "Allowed: a folder that can be written.\n"
        "Returns: self, so that calls chain.\n"
@@ -232,7 +233,7 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"maxRepeatLogs", "Options", "max_repeat_logs", OptionKind::kValue, {{"max_lines", "int?", false, OptionValue(), false, 0, kNoMost, 1, {}, {{OptionValue(), OptionValue(uint64_t{18446744073709551615u})}}, "", ""}}, {},
        "", true, true,
-       "Repeated log lines stop after so many; None means never.\n"
+       "Number of times that the same log line is repeated at most; None: no limit.\n"
        "\n"
        "Allowed: >= 0.\n"
        "Unit: lines.\n"
@@ -248,7 +249,7 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"enableExecutableCaching", "Options", "cachePath", OptionKind::kWritten, {{"path", "str?", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
-       "Keep compiled executables in this folder; None disables.\n"
+       "Keep compiled executables in this folder; None switches this off.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 2."
@@ -263,7 +264,7 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"enableSyntheticData", "Options", "syntheticDataMode", OptionKind::kPopart, {{"enabled", "truth", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {{OptionValue(true), OptionValue(int64_t{2})}, {OptionValue(false), OptionValue(int64_t{0})}}, "", ""}}, {},
        "", true, true,
-       "No host input and output; the device makes up data.\n"
+       "Run without input from and output to the host; the device generates the data.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 2."
@@ -285,7 +286,7 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"disableModuleNamescope", "Options", "module_namescope_enabled", OptionKind::kValue, {}, {{"module_namescope_enabled", OptionValue(false)}},
        "", true, true,
-       "Do not prefix operation names with the module path.\n"
+       "Leave the module path out of operation names.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 2."
@@ -299,7 +300,7 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"relaxOptimizerAttributesChecks", "Options", "relax_optimizer_checks", OptionKind::kValue, {{"relax", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
-       "Send messages about unexpected optimizer attributes to debug.\n"
+       "Log messages about unexpected optimizer attributes at level DEBUG.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 2."
@@ -313,21 +314,21 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"sourceLocationExcludes", "Options", "source_location_excludes", OptionKind::kValue, {{"excludes", "strings", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
-       "Frames whose file name contains one of these are not user code. Replaces the list.\n"
+       "Stack frames are not user code if their file name contains one of these texts. Replaces the list.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 2."
       },
       {"appendToLocationExcludes", "Options", "source_location_excludes", OptionKind::kWritten, {{"excludes", "strings", false, OptionValue(), true, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
-       "Extends the list of sourceLocationExcludes.\n"
+       "Adds texts to the list of sourceLocationExcludes.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 2."
       },
       {"devices", "Options", "num_devices", OptionKind::kValue, {{"count", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, false,
-       "Devices that exist; 0: as many as the model asks for. A model that names more is refused (E0402).\n"
+       "Number of devices; 0: the number that the model asks for. A model that needs more is refused (E0402).\n"
        "\n"
        "Allowed: >= 0.\n"
        "Unit: devices.\n"
@@ -336,8 +337,8 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"enforcePipelineMinimum", "Options", "enforce_pipeline_minimum", OptionKind::kValue, {{"enforce", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, false,
-       "Refuse pipelines with fewer micro-batches than PopTorch asks for: gradientAccumulation >= 2 * stages - 1 in\n"
-       "training, deviceIterations >= stages in inference (E0401). Off: they run, with more waiting. Python:\n"
+       "Refuse pipelines with fewer micro-batches than PopTorch requires: gradientAccumulation >= 2 * stages - 1 in\n"
+       "training, deviceIterations >= stages in inference (E0401). Off: they run, and devices wait longer. Python:\n"
        "abele.allowShortPipeline.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
@@ -345,8 +346,8 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"shareWeights", "Options", "share_weights", OptionKind::kValue, {{"share", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, false,
-       "The devices work in the memory of the model's own parameters where they can, instead of on copies: no weight\n"
-       "is held twice, and what either side writes is seen at once. Off: the device's weights change and are seen by\n"
+       "The devices use the memory of the model's own parameters where they can, instead of copies. No weight is\n"
+       "held twice, and each side sees at once what the other writes. Off: weights move between model and devices by\n"
        "copies only. Python: abele.shareWeights.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
@@ -354,7 +355,7 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"threadsPerDevice", "Options", "abele.threadsPerDevice", OptionKind::kPopart, {{"threads", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, false,
-       "Intra-op threads of each device; 0: torch's number of threads shared among the devices.\n"
+       "Intra-op threads of each device; 0: the devices share torch's number of threads equally.\n"
        "\n"
        "Allowed: >= 0.\n"
        "Unit: threads.\n"
@@ -363,9 +364,9 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"deviceType", "Options", "abele.deviceType", OptionKind::kPopart, {{"device", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, false,
-       "What the devices of the model are: workers on the CPU, or streams of accelerators, one after the other; more\n"
-       "devices than are named begin the list again (docs/devices.md). Default: ABELE_DEVICE, else cpu. One that is\n"
-       "not there is refused (E0702).\n"
+       "Hardware of the model's devices: a worker on the CPU, or a stream of an accelerator. Devices take the\n"
+       "entries of a list in turn; if there are more devices than entries, the list repeats (docs/devices.md).\n"
+       "Default: ABELE_DEVICE, or cpu if that is not set. Hardware that the machine lacks is refused (E0702).\n"
        "\n"
        "Allowed: cpu; accelerators of torch: cuda (all of them), cuda:1, xpu; a list of these: cuda:0,cuda:1,cpu.\n"
        "Returns: self, so that calls chain.\n"
@@ -373,9 +374,9 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"deviceGraphs", "Options", "abele.deviceGraphs", OptionKind::kPopart, {{"replay", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, false,
-       "Accelerators whose torch has device graphs (2.13 or newer) capture what their workers enqueue, and replay it\n"
-       "from the third time on: less time of the host, the same numbers. Off, the default: the workers enqueue each\n"
-       "kernel each time.\n"
+       "Accelerators capture the kernels that their workers enqueue as a device graph, and replay the graph from the\n"
+       "third time on. This saves host time and gives the same numbers. It needs a torch with device graphs (2.13 or\n"
+       "newer). Off, the default: the workers enqueue each kernel each time.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: ours."
@@ -399,7 +400,7 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"Training.setMeanAccumulationAndReplicationReductionStrategy", "Training", "meanAccumulationAndReplicationReductionStrategy", OptionKind::kValue, {{"mean_reduction_strategy", "MeanReductionStrategy", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
-       "When the mean divides.\n"
+       "When a mean reduction divides.\n"
        "\n"
        "Allowed: MeanReductionStrategy.\n"
        "Device: hint.\n"
@@ -408,7 +409,7 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"Training.setAutomaticLossScaling", "Training", "automaticLossScalingSettings.enabled", OptionKind::kPopart, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
-       "Adapt the loss scale to the range of float16.\n"
+       "Adapt the loss scale so that gradients stay in the range of float16.\n"
        "\n"
        "Device: yes; between calls.\n"
        "Returns: self, so that calls chain.\n"
@@ -416,7 +417,7 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"Training.setConvolutionDithering", "Training", "convolutionOptions", OptionKind::kPopart, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "enableConvDithering", ""}}, {},
        "", true, true,
-       "Convolution layout.\n"
+       "Vary the layout of convolutions.\n"
        "\n"
        "Device: hint.\n"
        "Returns: self, so that calls chain.\n"
@@ -424,7 +425,7 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"Precision.enableFloatingPointExceptions", "Precision", "enableFloatingPointChecks", OptionKind::kPopart, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
-       "Raise an Error at a division by zero, an overflow or a NaN.\n"
+       "Raise an error at a division by zero, an overflow or a NaN.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 4."
@@ -471,14 +472,14 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"_Popart.set", "_Popart", "-", OptionKind::kWritten, {{"key", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"value", "setting", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
-       "Stores an expert setting; its name and type are checked at compile.\n"
+       "Stores an expert setting. Compiling checks its name and type.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 5."
       },
       {"_Popart.setEngineOptions", "_Popart", "engineOptions", OptionKind::kPopart, {{"engine_options", "settings", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
-       "Engine options.\n"
+       "Options of the original engine.\n"
        "\n"
        "Device: hint.\n"
        "Returns: self, so that calls chain.\n"
@@ -502,9 +503,9 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"Distributed.devicesPerProcess", "Distributed", "devices_per_process", OptionKind::kValue, {{"devices", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
-       "Devices that each process owns: a replica with more lies in consecutive processes, which all are called with\n"
-       "the same batch (docs/transfers.md). replicationFactor then counts the replicas of all processes. 0: every\n"
-       "process has whole replicas.\n"
+       "Number of devices that each process owns. A replica with more devices spans consecutive processes, and all\n"
+       "of them are called with the same batch (docs/transfers.md). replicationFactor then counts the replicas of\n"
+       "all processes. 0: every process has whole replicas.\n"
        "\n"
        "Allowed: >= 0.\n"
        "Unit: devices.\n"
@@ -513,9 +514,9 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"Distributed.processesPerReplica", "Distributed", "processes_per_replica", OptionKind::kValue, {{"processes", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
-       "Consecutive processes that hold the stages of a replica together; replicas that share them have the same\n"
-       "stages in each. Needs devicesPerProcess. 0: as few as the numbers of processes and replicas allow\n"
-       "(docs/transfers.md).\n"
+       "Number of consecutive processes that hold the stages of a replica together. Replicas that share these\n"
+       "processes have the same stages in each of them. Needs devicesPerProcess. 0: the smallest number that the\n"
+       "numbers of processes and replicas allow (docs/transfers.md).\n"
        "\n"
        "Allowed: >= 0.\n"
        "Unit: processes.\n"
@@ -524,11 +525,11 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"Distributed.outputRank", "Distributed", "output_rank", OptionKind::kWritten, {{"rank", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        "", true, true,
-       "Which of the processes that hold the stages of a replica get the results of a call, losses and anchored\n"
-       "tensors among them. all: each. first, last: that one alone. owner: each result is in the process whose stage\n"
-       "makes it. Elsewhere a result is None, as on other ranks of torch.distributed.pipelining (C++: an undefined\n"
-       "tensor), and nothing is sent for it. All processes choose the same (E0713). Arguments that forward writes\n"
-       "are the same in all (docs/transfers.md).\n"
+       "Which processes of a replica get the results of a call, including losses and anchored tensors. all: every\n"
+       "process. first, last: that one only. owner: each result is in the process whose stage makes it. In other\n"
+       "processes a result is None, as on other ranks of torch.distributed.pipelining (C++: an undefined tensor),\n"
+       "and no data is sent for it. All processes must choose the same (E0713). Arguments that forward writes are\n"
+       "equal in all processes (docs/transfers.md).\n"
        "\n"
        "Allowed: all, first, last, owner.\n"
        "Returns: self, so that calls chain.\n"
@@ -544,7 +545,7 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"Distributed.disable", "Distributed", "num_distributed_processes", OptionKind::kValue, {}, {{"distributed_process_id", OptionValue(int64_t{0})}, {"num_distributed_processes", OptionValue(int64_t{1})}},
        "", false, true,
-       "Back to one process. Returns None.\n"
+       "Return to a single process. Returns None.\n"
        "\n"
        "Returns None.\n"
        "Source: options.md 6."
@@ -608,15 +609,15 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"TensorLocationSettings.useOnChipStorage", "TensorLocationSettings", "onChip", OptionKind::kOnDemand, {{"use", "bool?", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {{OptionValue(true), OptionValue(int64_t{1})}, {OptionValue(false), OptionValue(int64_t{0})}}, "", ""}}, {},
        "", true, true,
-       "Keep on the device; None removes the setting.\n"
+       "Keep the tensors on the device; None removes the setting.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 6."
       },
       {"TensorLocationSettings.useReplicatedTensorSharding", "TensorLocationSettings", "useReplicatedTensorSharding", OptionKind::kOnDemand, {{"use", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {{OptionValue(true), OptionValue(int64_t{1})}, {OptionValue(false), OptionValue(int64_t{0})}}, "", ""}}, {},
        "", true, true,
-       "Deal the tensors to the replicas: each is in one replica's memory, which runs its updates\n"
-       "(docs/replicas.md). Activations and gradient sums stay every replica's own.\n"
+       "Distribute the tensors over the replicas: each tensor is in the memory of one replica, which runs its\n"
+       "updates (docs/replicas.md). Every replica keeps its own activations and gradient sums.\n"
        "\n"
        "Device: weights and optimizer state; else a hint.\n"
        "Returns: self, so that calls chain.\n"
@@ -624,7 +625,7 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"TensorLocationSettings.useIOTilesToLoad", "TensorLocationSettings", "useIOTilesToLoad", OptionKind::kOnDemand, {{"use", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {{OptionValue(true), OptionValue(int64_t{1})}, {OptionValue(false), OptionValue(int64_t{0})}}, "", ""}}, {},
        "", true, true,
-       "Load through input and output tiles.\n"
+       "Load tensors through the input and output tiles.\n"
        "\n"
        "Device: hint.\n"
        "Returns: self, so that calls chain.\n"
@@ -632,7 +633,7 @@ const std::vector<OptionRow>& optionRows() {
       },
       {"TensorLocationSettings.useIOTilesToStore", "TensorLocationSettings", "useIOTilesToStore", OptionKind::kOnDemand, {{"use", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {{OptionValue(true), OptionValue(int64_t{1})}, {OptionValue(false), OptionValue(int64_t{0})}}, "", ""}}, {},
        "", true, true,
-       "Store through input and output tiles.\n"
+       "Store tensors through the input and output tiles.\n"
        "\n"
        "Device: hint.\n"
        "Returns: self, so that calls chain.\n"
