@@ -18,7 +18,7 @@ constexpr const char* kPass = "loader.pass";
 constexpr const char* kBatches = "loader.batches";
 constexpr const char* kInOrder = "loader.in_order";
 
-/// A number that saveCheckpoint() wrote; none: there is no such text.
+/// A number that saveCheckpoint() wrote. Nothing if the text is missing.
 std::optional<int64_t> numberOf(const host::Checkpoint& checkpoint, const char* name, const std::string& path) {
   const auto text = checkpoint.texts.find(name);
   if (text == checkpoint.texts.end()) return {};
@@ -28,14 +28,14 @@ std::optional<int64_t> numberOf(const host::Checkpoint& checkpoint, const char* 
   return number;
 }
 
-/// As paths of files read it: an empty one is where the process is.
+/// Makes an empty path the current folder, as functions that open files do.
 std::string folderOf(const std::string& given) { return given.empty() ? "." : given; }
 
 }  // namespace
 
 std::string saveCheckpoint(const std::string& folder, TrainingModel& model, int64_t step, const DataLoader* loader,
                            const CheckpointOptions& options) {
-  const ModelAccess::Call call = ModelAccess::enter(model);  // to the end: the weights are the model's own
+  const ModelAccess::Call call = ModelAccess::enter(model);  // until the end, because the tensors belong to the model
   host::Checkpoint checkpoint = call->checkpoint();
   checkpoint.step = step;
   for (const auto& [name, text] : options.notes) checkpoint.texts.emplace(cat(kNote, name), text);

@@ -1,4 +1,4 @@
-// Behind the public models.
+// The implementation of the public models.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ class CompiledModel::Core : public host::LibTorchModel {
   using host::LibTorchModel::LibTorchModel;
 
  public:
-  /// Of the current program. Requires: it is compiled.
+  /// Types of the current program's inputs. Requires: the model is compiled.
   const std::vector<Type>& inputTypes() const { return program()->inputs; }
   const std::string& argumentForm() const { return program()->form; }
 };
@@ -31,7 +31,7 @@ class CompiledModel::Call {
   Core& core_;
 };
 
-/// Makes the public objects, and calls them on behalf of functions beside them.
+/// Makes the public objects, and gives other functions of api/ access to their implementation.
 class ModelAccess {
  public:
   template <class Model, class... Parts>

@@ -1,4 +1,4 @@
-// abele::AsynchronousDataAccessor: any source, ahead of its use.
+// abele::AsynchronousDataAccessor: makes batches of any source ahead of their use.
 #include <utility>
 
 #include <ATen/core/Tensor.h>
@@ -17,8 +17,8 @@ constexpr const char* kAccessorName = "data accessor";
 struct AsynchronousDataAccessor::Impl {
   std::unique_ptr<host::Batches> batches;
   bool loads_indefinitely = true;
-  bool has_begun = false, is_fresh = false;  // a pass; nothing was taken from it
-  host::Batch current;                       // of the iterator
+  bool has_begun = false, is_fresh = false;  // a pass has begun; no batch of it was taken
+  host::Batch current;                       // the iterator's batch
 
   host::Batches& open() {
     ABELE_REQUIRE(batches, E0801, {.what = "the data accessor was terminated", .remedy = "make another one"});

@@ -33,12 +33,12 @@ void checkLoading(const DataLoaderOptions& loading) {
 
 constexpr const char* kLoaderName = "data loader";
 
-/// Is there something besides tensors in the form of a structure (abele/structure.h)?
+/// Returns true if the form of a structure (abele/structure.h) has anything but tensors.
 bool holdsOthers(std::string_view form) {
   for (size_t i = 0; i < form.size(); ++i) {
     if (form[i] == '=' || form[i] == '-') return true;
     if (form[i] < '0' || form[i] > '9') continue;
-    const size_t colon = form.find(':', i);  // behind the length of a key
+    const size_t colon = form.find(':', i);  // ends the length of a key
     i = colon + std::stoul(std::string(form.substr(i, colon - i)));
   }
   return false;
@@ -74,9 +74,9 @@ struct DataLoader::Impl {
   int64_t combined = 1;
   std::unique_ptr<host::Batches> batches;
   const bool is_in_order;
-  bool is_fresh = true;  // nothing was taken since the pass or the position was chosen
+  bool is_fresh = true;  // no batch was taken since the pass or the position was chosen
   LoaderPosition position;
-  std::vector<at::Tensor> current;  // of the iterator
+  std::vector<at::Tensor> current;  // the iterator's batch
 
   Impl(const Options& given, const DataLoaderOptions& loading)
       : options(given),

@@ -1,4 +1,4 @@
-// abele::environment: what there is on this machine.
+// abele::environment: a description of this machine.
 #include "abele/environment.h"
 
 #include <cstdlib>
@@ -24,12 +24,12 @@ extern char** environ;
 namespace abele {
 namespace {
 
-/// Of Abele, of launchers, and what decides how many threads work.
+/// Prefixes of variables of Abele and of launchers, and of those that set the number of threads.
 constexpr std::string_view kVariables[] = {"ABELE_",  "POPTORCH_",   "POPLAR_",     "POPART_", "POPDIST_",
                                            "PVTI_",   "RANK=",       "WORLD_SIZE=", "MASTER_", "OMP_NUM_THREADS=",
                                            "GLOO_SO", "LD_PRELOAD=", "MALLOC_"};
 
-/// The value behind "key :" in the first line of a file of /proc that begins with the key; empty where there is none.
+/// The value after "key :" in the first line of a file of /proc that begins with the key. Empty if no line does.
 std::string fieldOf(const char* file, std::string_view key) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {

@@ -1,4 +1,4 @@
-// Annotations that are hints: checked, and without effect. Source: spec annotations.md sections 2 and 5.
+// Annotations that are hints: they are checked and have no effect. Source: spec annotations.md sections 2 and 5.
 #include <ATen/core/Tensor.h>
 
 #include "abele/annotate.h"

@@ -1,4 +1,4 @@
-// abele::TrainingModel and InferenceModel: how they are made, and their calls.
+// abele::TrainingModel and InferenceModel: construction and calls.
 #include "abele/model.h"
 
 #include "api/core.h"

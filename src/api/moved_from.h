@@ -1,4 +1,4 @@
-// For api/ only: objects that may have been moved from.
+// For api/ only: access to objects that may have been moved from.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace abele {
 
-/// What the object holds. what: its name. Throws E0801 for one that was moved from.
+/// Returns the implementation. Throws E0801 if the object was moved from. what: the object's name.
 template <class Impl>
 Impl& here(const std::unique_ptr<Impl>& impl, const char* what) {
   ABELE_REQUIRE(impl, E0801,

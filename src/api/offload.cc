@@ -1,4 +1,4 @@
-// abele::offload: a module's tensors in a file.
+// abele::offload: moves a module's tensors into a file.
 #include <ATen/core/Tensor.h>
 
 #include "abele/model.h"

@@ -15,7 +15,7 @@ Tracepoint::~Tracepoint() {
   if (begin_ < 0) return;
   try {
     host::traceSpan(name_, channel_, begin_);
-  } catch (const Error& error) {  // a child that was forked off inside the span cannot make its file
+  } catch (const Error& error) {  // a process that was forked off inside the span cannot create its file
     log::warn("a span was not recorded: ", error.what());
   }
 }

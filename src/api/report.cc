@@ -1,4 +1,4 @@
-// Figures of a model for people: what its memory is for, and its report as a page.
+// Figures of a model for people: the use of its memory, and its report as a page.
 #include <limits>
 
 #include <torch/nn/module.h>

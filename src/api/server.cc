@@ -1,4 +1,4 @@
-// abele::Server: a model behind a queue.
+// abele::Server: requests in a queue for one model.
 #include "abele/server.h"
 
 #include "abele/signature.h"
@@ -10,7 +10,7 @@ namespace abele {
 namespace {
 
 int64_t batchRows(InferenceModel& model, const ServerOptions& options) {
-  const bool is_compiled = model.isCompiled();  // throws for one that was moved from
+  const bool is_compiled = model.isCompiled();  // throws if the model was moved from
   if (options.batch_rows != 0) return options.batch_rows;
   ABELE_REQUIRE(is_compiled, E0705,
                 {.what = "a server of a model that is not compiled, without a number of rows",
@@ -25,7 +25,7 @@ int64_t batchRows(InferenceModel& model, const ServerOptions& options) {
 
 struct Server::Impl {
   InferenceModel model;
-  host::Batcher batcher;  // behind the model: its thread ends first
+  host::Batcher batcher;  // declared after the model, so that its thread ends first
 
   Impl(InferenceModel given, const ServerOptions& options)
       : model(std::move(given)),

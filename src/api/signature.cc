@@ -1,4 +1,4 @@
-// What a compiled program takes and returns.
+// The arguments and results of a compiled program.
 #include "abele/signature.h"
 
 #include <c10/core/ScalarType.h>

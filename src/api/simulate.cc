@@ -1,4 +1,4 @@
-// abele::simulate, and that of a model.
+// abele::simulate, and the simulation of a model.
 #include "abele/simulate.h"
 
 #include "abele/model.h"

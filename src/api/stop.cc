@@ -1,4 +1,4 @@
-// abele::StopOnSignal: a handler that notes, and what was there before.
+// abele::StopOnSignal: a handler that notes signals and restores the previous handlers.
 #include "abele/stop.h"
 
 #include <atomic>
@@ -11,14 +11,14 @@
 namespace abele {
 namespace {
 
-// Handlers may use nothing that locks.
+// A signal handler may use nothing that locks.
 std::atomic<int> g_received = 0;
 std::atomic<int> g_alive = 0;
 static_assert(std::atomic<int>::is_always_lock_free);
 
 void note(int signal) {
   if (g_received.exchange(signal) == 0) return;
-  // Asked again: whoever waits no longer than this gets what the signal means without us.
+  // The second signal: restores the default action, for users who do not want to wait.
   struct sigaction action = {};
   action.sa_handler = SIG_DFL;
   ::sigaction(signal, &action, nullptr);
@@ -31,7 +31,7 @@ StopOnSignal::StopOnSignal(const std::vector<int>& signals) {
   if (g_alive++ == 0) g_received = 0;
   struct sigaction action = {};
   action.sa_handler = note;
-  action.sa_flags = SA_RESTART;  // reads and writes of files do not see it
+  action.sa_flags = SA_RESTART;  // the signal does not interrupt reads and writes of files
   for (const int signal : signals) {
     Former former{.signal = signal};
     if (::sigaction(signal, &action, &former.action) == 0) {

@@ -1,4 +1,4 @@
-// Structures of tensors as text: reads what abele/structure.h wrote.
+// Structures of tensors as text: reads the forms that abele/structure.h writes.
 #include "abele/structure.h"
 
 #include <array>

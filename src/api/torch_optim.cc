@@ -1,4 +1,4 @@
-// Optimizers of LibTorch, as those that run on the device. A unit of its own: their headers are slow to compile.
+// Converts optimizers of LibTorch to device optimizers. A file of its own, because LibTorch's headers compile slowly.
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/rmsprop.h>
@@ -46,7 +46,7 @@ optim::RMSprop groupOf(const torch::optim::RMSpropOptions& o) {
           .centered = o.centered()};
 }
 
-/// The model's names of a group's tensors. taken: those of the groups before.
+/// The model's names of a group's tensors. taken: names in earlier groups.
 std::vector<std::string> namesOf(const torch::optim::OptimizerParamGroup& group,
                                  const std::vector<host::NamedTensor>& tensors, std::set<std::string>& taken) {
   std::vector<std::string> names;

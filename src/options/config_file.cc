@@ -13,7 +13,7 @@ namespace {
 
 using Named = std::vector<std::pair<std::string, OptionValue>>;
 
-/// Where a text stops being what it should be.
+/// The place where a text breaks the grammar.
 struct SyntaxError {
   std::string detail;
 };
@@ -69,7 +69,7 @@ class Reader {
   static bool isNamePart(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
   char peek() const { return position_ < text_.size() ? text_[position_] : '\0'; }
 
-  /// At the end of the text, or at a comment?
+  /// Returns true at the end of the text and at a comment.
   bool isAtEnd() {
     while (position_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[position_]))) ++position_;
     return position_ == text_.size() || text_[position_] == '#';
@@ -89,7 +89,7 @@ class Reader {
     if (!take(c)) fail(cat("no '", c, "'"));
   }
 
-  /// In a list that `open` began: is it closed here? Else its next item follows.
+  /// In a list that began with `open`: returns true if the list ends here, false if another item follows.
   bool isClosed(char open, char close, bool is_first) {
     if (take(close)) return true;
     if (isAtEnd()) fail(cat("'", open, "' was never closed"));
@@ -113,7 +113,7 @@ class Reader {
 
   // Values -----------------------------------------------------------------------------------------------------------
 
-  /// Damaged text never exhausts the stack.
+  /// Limits the depth, so that damaged text cannot exhaust the stack.
   OptionValue value() {
     constexpr int kDeepest = 100;
     if (++depth_ > kDeepest) fail("nested too deeply");
@@ -157,7 +157,7 @@ class Reader {
     return OptionValue(std::move(pairs));
   }
 
-  /// A word, a member of an enumeration, or what a call makes.
+  /// A word, a member of an enumeration, or the object that a call makes.
   OptionValue named() {
     std::vector<std::string> path = dottedName();
     if (path.size() == 1 && path[0] == "None") return OptionValue();
@@ -187,7 +187,7 @@ class Reader {
     return OptionValue(std::make_shared<const OptionObject>(std::move(made)));
   }
 
-  /// Behind the "(".
+  /// Reads the arguments after "(".
   void arguments(OptionList& positional, Named& by_name) {
     while (!isClosed('(', ')', positional.empty() && by_name.empty())) {
       const size_t begin = position_;
@@ -247,7 +247,7 @@ class Reader {
     return out;
   }
 
-  /// Behind a backslash.
+  /// Reads the rest of an escape after the backslash.
   std::string escaped() {
     constexpr std::array<std::pair<char, char>, 6> kLetters = {
         {{'n', '\n'}, {'t', '\t'}, {'r', '\r'}, {'"', '"'}, {'\'', '\''}, {'\\', '\\'}}};
@@ -261,7 +261,7 @@ class Reader {
     fail("an escape that is none of \\n \\t \\r \\x \\u \\U");
   }
 
-  /// In UTF-8.
+  /// Returns the code point in UTF-8.
   std::string codePoint(size_t digits) {
     uint32_t code = 0;
     const char* const begin = text_.data() + position_;
@@ -286,7 +286,7 @@ struct Line {
   std::string text, place;  // "line 3 of run.cfg"
 };
 
-/// Without comments and blank lines, which do not count.
+/// Leaves out comments and blank lines.
 std::vector<Line> linesOf(const std::string& text, const std::string& file_name) {
   constexpr const char* kSpace = " \t\r\f\v";
   std::vector<Line> lines;
@@ -312,7 +312,7 @@ std::vector<Statement> statementsOf(const Line& line) {
   }
 }
 
-/// An error says in which line it was.
+/// Adds the line to any error of `work`.
 template <class Work>
 void inLine(const Line& line, Work&& work) {
   try {

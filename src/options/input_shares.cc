@@ -30,7 +30,7 @@ InputShares inputSharesOf(const Options::Values& values) {
 
 SampleBlock sampleBlockOf(int64_t count, int64_t processes, int64_t process, int64_t step, bool drop_last) {
   if (!drop_last) {
-    const int64_t larger = count % processes;  // these have one more
+    const int64_t larger = count % processes;  // this many processes have one sample more
     return {process * (count / processes) + std::min(process, larger), count / processes + (process < larger ? 1 : 0)};
   }
   const int64_t length = step * (count / (step * processes));

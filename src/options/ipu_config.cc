@@ -37,10 +37,10 @@ constexpr const char* kKinds[] = {
 struct Setting {
   const char* name;
   SettingKind kind;
-  IpuSettings otherwise = nullptr;  // null: it follows from others, or has no value
+  IpuSettings otherwise = nullptr;  // the default; null: the value follows from others, or is absent
   std::optional<double> least = {};
   bool is_optional = false, by_mode = false;
-  bool is_consecutive = false;  // pieces on each IPU: at least one, and no gap between two
+  bool is_consecutive = false;  // the IPUs that have pieces are consecutive
 };
 
 const std::vector<Setting>& settings() {
@@ -89,7 +89,7 @@ const std::vector<Setting>& settings() {
   return kSettings;
 }
 
-/// Of a setting or its twin; null: there is none.
+/// The row of a setting or of its twin; null if the name is unknown.
 const Setting* find(std::string_view name) {
   const bool is_twin = name.starts_with(kInference);
   if (is_twin) name.remove_prefix(kInference.size());
@@ -116,7 +116,7 @@ bool isOf(SettingKind kind, const IpuSettings& value) {
   return false;
 }
 
-/// In Python true and false are numbers, too.
+/// Turns true and false into numbers, as Python treats them.
 void makeNumber(IpuSettings& value) {
   if (value.is_boolean()) value = value.get<bool>() ? 1 : 0;
   if (value.is_array())
@@ -161,7 +161,7 @@ std::string shown(const IpuSettings& all, bool for_inference, const std::vector<
                 builtin);
 }
 
-/// As the mode has it.
+/// The setting for the mode: training or inference.
 const IpuSettings& in(const IpuSettings& all, bool for_inference, const std::string& name) {
   return all.at(ipuSettingOf(name, for_inference));
 }
@@ -171,7 +171,7 @@ void requireSameIpus(const IpuSettings& all, bool for_inference) {
   const IpuSettings& proportion = in(all, for_inference, "matmul_proportion");
   const IpuSettings& layers = in(all, for_inference, "layers_per_ipu");
   if (proportion.is_array() && proportion.size() != ipus) refuseIpus(all, for_inference, "matmul_proportion");
-  // Wildcards are replaced where the number of layers is known.
+  // A list with -1 is checked later, when the number of layers is known.
   if (std::ranges::find(layers, IpuSettings(-1)) == layers.end() && layers.size() != ipus)
     refuseIpus(all, for_inference, "layers_per_ipu");
 }
@@ -192,14 +192,14 @@ void fillSerialization(IpuSettings& all, bool for_inference, const std::string& 
     refuseIpus(all, for_inference, splits_name, "ValueError");
 }
 
-/// The value that was given, or the other one.
+/// Takes the given value, or the default if it is missing.
 void setOr(IpuSettings& all, const IpuSettings& given, const std::string& name, IpuSettings otherwise) {
   const auto found = given.find(name);
   IpuSettings value = found != given.end() && !found->is_null() ? *found : std::move(otherwise);
   all[name] = checkedIpuSetting(name, std::move(value));
 }
 
-/// Settings that others decide where they are not given.
+/// Returns true for settings that follow from others unless given.
 bool isDerived(const std::string& name) {
   static const std::set<std::string> kDerived = {"ipus_per_replica",           "inference_layers_per_ipu",
                                                  "inference_ipus_per_replica", "inference_matmul_proportion",
@@ -381,13 +381,13 @@ std::optional<std::vector<int64_t>> dealtLayers(std::vector<int64_t> shares, int
       share = left / open;
       last = &share;
     }
-  if (last != nullptr) *last += left % open;  // what cannot be shared equally
+  if (last != nullptr) *last += left % open;  // the remainder
   return shares;
 }
 
 namespace {
 
-/// What the original sets of its compiler, key by key: hints.
+/// The settings that the original passes to its compiler, key by key. All are hints.
 void setBackend(PopartOptions popart, bool explicit_ir) {
   constexpr int64_t kOverlapMemoryOptimized = 3, kJustInTime = 1;  // popart.AccumulateOuterFragmentSchedule, ...
   popart.set("disableGradAccumulationTensorStreams", true)
@@ -457,7 +457,7 @@ IpuConfig::IpuConfig(const std::string& json) {
 
 IpuConfig IpuConfig::read(const std::string& path) {
   const std::filesystem::path given = path;
-  std::error_code error;  // reading says what is wrong
+  std::error_code error;  // ignored: the read below reports the failure
   const std::filesystem::path file = std::filesystem::is_directory(given, error) ? given / "ipu_config.json" : given;
   return IpuConfig(readWholeFile(file.string(), {}, kMostTextBytes));
 }

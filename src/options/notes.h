@@ -1,4 +1,4 @@
-// What setters and the checks of options have to say: to the log, or to whoever listens on this thread.
+// Messages of setters and of option checks. They go to the log, or to a listener on this thread.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace abele::host {
 
-/// While it lives, notes of this thread go to it and not to the log: Python's are records of its logging.
+/// While it lives, notes of this thread go to it instead of the log. Python sends them to its logging.
 class NoteListener {
  public:
   using Listen = std::function<void(log::Level, const std::string&)>;

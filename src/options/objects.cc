@@ -179,7 +179,7 @@ void callMethod(OptionObject& object, const std::string& name, const std::vector
     const std::string path = cat("TensorLocationSettings.", name);
     ABELE_REQUIRE(findRow(path), E0701, {.what = cat("there is no ", path), .remedy = didYouMean(path, setterPaths())});
     std::vector<OptionValue> all = arguments;
-    for (const auto& [key, value] : named) all.push_back(value);  // each takes one
+    for (const auto& [key, value] : named) all.push_back(value);  // each call takes one argument
     setLocation(OptionsAccess::values(*settings), path, std::move(all));
     return;
   }

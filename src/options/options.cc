@@ -128,7 +128,7 @@ Phase& Phase::ipus(const std::vector<int>& devices) {
 
 namespace {
 
-// Stages of all phases, in order.
+// Lists the stages of all phases, in order.
 void listPhases(ExecutionStrategy& strategy, const std::initializer_list<Phase>& phases) {
   strategy.pipelined = false;
   int index = 0;

@@ -13,9 +13,9 @@ namespace abele::host {
 
 enum class OptionKind {
   kValue,     // stored under the key
-  kOnDemand,  // the same, without a default
+  kOnDemand,  // stored under the key, without a default
   kPopart,    // stored as an expert setting
-  kIgnored,   // deprecated: a warning
+  kIgnored,   // deprecated: only a warning
   kWritten,   // a function of written.cc stores it
 };
 
@@ -24,15 +24,15 @@ inline constexpr int64_t kNoMost = std::numeric_limits<int64_t>::max();
 
 struct OptionParameter {
   std::string name;
-  std::string type;  // of the column "parameters"; "int?" may be None
+  std::string type;  // type in the column "parameters"; "int?" may be None
   bool has_default = false;
   OptionValue default_value;
-  bool spread = false;  // takes all positional arguments that are left
+  bool spread = false;  // takes all remaining positional arguments
   int64_t least = kNoLeast, most = kNoMost, multiple = 1;
-  std::vector<int64_t> values;                              // empty: all
-  std::vector<std::pair<OptionValue, OptionValue>> stored;  // argument -> what is stored in its place
-  std::string stored_as;  // what is stored is a map with this one name; empty: the value itself
-  std::string key;        // of its own, where a setter has several; empty: the row's
+  std::vector<int64_t> values;                              // allowed values; empty: all
+  std::vector<std::pair<OptionValue, OptionValue>> stored;  // argument -> the value stored in its place
+  std::string stored_as;  // the value is stored in a map under this one name; empty: stored directly
+  std::string key;        // its own key, if a setter has several; empty: the row's
 };
 
 struct OptionRow {
@@ -53,7 +53,7 @@ struct OptionDefault {
   OptionValue value;
 };
 
-/// A value that is no expert setting. type: of the column "type", or of its only parameter.
+/// A stored value other than an expert setting. type: from the column "type", or from its only parameter.
 struct OptionKey {
   std::string group, key, type;
   bool in_python = true;
@@ -63,21 +63,21 @@ struct OptionKey {
 struct OptionEnum {
   std::string name;
   std::vector<std::pair<std::string, int64_t>> members;
-  std::vector<std::string> texts;  // Python's values of the members, where they are no numbers
+  std::vector<std::string> texts;  // Python's values of the members, if they are strings
   bool in_python = true;
   const char* meaning = "";
 };
 
-/// What the device does with an expert setting: "popart_effects" of options.json.
+/// The effect of an expert setting on the device: "popart_effects" of options.json.
 enum class ExpertEffect { kHonoured, kOnly, kLike, kHint };
 
 struct ExpertSetting {
-  std::string kind;              // of OptionValue::kind()
-  int64_t number_of_values = 0;  // of the enumeration that it is a member of; 0: none
+  std::string kind;              // a kind of OptionValue::kind()
+  int64_t number_of_values = 0;  // number of members of its enumeration; 0: not an enumeration
   ExpertEffect effect = ExpertEffect::kHint;
   std::vector<std::string> values;  // kOnly: as JSON
   std::string option;               // kLike: the path of the option that must agree
-  bool run_time = false;            // as OptionKey
+  bool run_time = false;            // as in OptionKey
 };
 
 const std::vector<OptionRow>& optionRows();

@@ -71,8 +71,8 @@ std::string textOfSaved(Options::Values values) {
 
 Options::Values savedOptions(const std::string& text) {
   Options::Values values(/*with_environment=*/false);
-  values.set("Distributed", "devices_per_process", OptionValue(int64_t{0}));  // a launcher's is of new programs
-  const NoteListener silence([](log::Level, const std::string&) {});          // whoever set them has heard it
+  values.set("Distributed", "devices_per_process", OptionValue(int64_t{0}));  // a launcher's value is for new programs
+  const NoteListener silence([](log::Level, const std::string&) {});          // the notes appeared when they were set
   try {
     if (!text.empty()) applyJson(values, text);
   } catch (const Error& error) {
@@ -92,7 +92,7 @@ void takePlaceHere(Options::Values& saved, int64_t process, int64_t processes) {
   const auto here = saved.get<int64_t>("num_distributed_processes");
   const int64_t devices = processes * saved.get<int64_t>("devices_per_process");
   if (here != processes) saved.set("Distributed", "processes_per_replica", OptionValue(int64_t{0}));
-  if (devices == 0 && (processes == 1 || here == 1)) {  // as the file says: each process has whole replicas
+  if (devices == 0 && (processes == 1 || here == 1)) {  // the file says that each process has whole replicas
     saved.set("Distributed", "distributed_process_id", OptionValue(process));
     saved.set("Distributed", "num_distributed_processes", OptionValue(processes));
   } else if (here == 1) {

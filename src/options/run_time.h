@@ -1,4 +1,4 @@
-// Which options still count for a program that is compiled already. Source: spec executor.md section 7.1, load().
+// Which options still apply to a program that is compiled already. Source: spec executor.md section 7.1, load().
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@
 
 namespace abele::host {
 
-/// Gives all options and expert settings that are part of a program, and the strategy, their values of then.
-/// Returns: the names of those that had others.
+/// Resets all options and expert settings that are part of a program, and the strategy, to their compiled values.
+/// Returns: the names of those that had other values.
 std::vector<std::string> keepCompiled(Options::Values& now, const Options::Values& compiled);
-/// Is it part of a program, of what the group Distributed has? All else there says which process this is.
+/// Returns true if this value of the group Distributed is part of a program. The others identify this process.
 bool isOfProgram(const std::string& distributed);
-/// Options for a file, as JSON: all but this process's number and how many there are, which differ from start to start.
+/// Options for a file, as JSON. Leaves out the number of this process and of all processes, which differ between runs.
 std::string textOfSaved(Options::Values values);
-/// Options of a file, as a program that was compiled with them runs here: one that was compiled for a machine without
-/// devices attaches to this machine's. text: what textOfSaved() made of them; empty: defaults. Throws E0501 where they
-/// are none.
+/// Options of a file, for a program that was compiled with them and runs here. A program that was compiled for a
+/// machine without devices attaches to this machine's. text: from textOfSaved(); empty: defaults. Throws E0501 if the
+/// text is not valid.
 Options::Values savedOptions(const std::string& text);
-/// Gives a file's options the place among the processes that this one has; their number may be another one here.
-/// process, processes: for which of how many the program was compiled.
+/// Gives a file's options this process's rank. The number of processes may differ from the compiled one.
+/// process, processes: the index and number of processes that the program was compiled for.
 void takePlaceHere(Options::Values& saved, int64_t process, int64_t processes);
-/// The names of keepCompiled() that `chosen` says otherwise than new options do: somebody asked for them.
+/// The names of keepCompiled() that `chosen` sets to a value other than the default: the user asked for them in vain.
 std::vector<std::string> chosenInVain(const std::vector<std::string>& kept, const Options::Values& chosen);
 
 }  // namespace abele::host

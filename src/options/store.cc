@@ -59,7 +59,7 @@ OptionValue checkedInteger(const OptionRow& row, const OptionParameter& paramete
   return value;
 }
 
-/// A number for every device, or a map for some.
+/// One number for every device, or a map for some devices.
 OptionValue checkedBytes(const OptionRow& row, const OptionParameter& parameter, const OptionValue& value) {
   const OptionMap* map = value.as<OptionMap>();
   if (value.as<bool>()) refuseValue(row, parameter, value, "bytes, or {\"IPU<n>\": bytes}");
@@ -87,7 +87,7 @@ OptionValue checkedMember(const OptionRow& row, const OptionParameter& parameter
   return value;
 }
 
-/// torch.half, as configuration files name it.
+/// torch.half, under its name in configuration files.
 OptionValue floatType(const OptionValue& value) {
   static const std::map<std::string, const char*> names = {
       {"float", "Float"}, {"float32", "Float"}, {"half", "Half"}, {"float16", "Half"}, {"bfloat16", "BFloat16"}};
@@ -263,7 +263,7 @@ using host::OptionValue;
 
 namespace {
 
-// What poprun says: replicas that the processes cannot have whole lie in several of them.
+// Reads poprun's variables: a replica spans several processes if each process cannot have whole replicas.
 void setDevicesPerProcess(Options::Values& values) {
   const int64_t processes = environmentInteger("OMPI_COMM_WORLD_SIZE", 1, 1);
   const int64_t replicas = environmentInteger("POPDIST_NUM_TOTAL_REPLICAS", processes, 1);

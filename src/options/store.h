@@ -1,4 +1,4 @@
-// What abele::Options holds: values by key, checked against the table of options.
+// The content of abele::Options: values by key, checked against the table of options.
 #pragma once
 
 #include <algorithm>
@@ -15,33 +15,33 @@
 namespace abele {
 
 struct Options::Values {
-  /// Defaults of the table and OpenMPI's process, then those of POPTORCH_CACHE_DIR and POPTORCH_DEFAULT_OPTIONS.
+  /// Takes the defaults of the table and OpenMPI's rank, then POPTORCH_CACHE_DIR and POPTORCH_DEFAULT_OPTIONS.
   explicit Values(bool with_environment = true);
 
-  /// One call of a setter. Throws E0701 for a name that does not exist, E0702 for an argument outside of what the table
-  /// allows, E0707 when frozen.
+  /// Calls a setter. Throws E0701 for an unknown name, E0702 for an argument that the table does not allow, E0707 if
+  /// the options are frozen.
   void call(const std::string& path, std::vector<host::OptionValue> arguments,
             std::vector<std::pair<std::string, host::OptionValue>> named = {});
-  /// opts.key = value: an option that has a value gets another one of the same kind. Throws as call.
+  /// Does opts.key = value: replaces the value of an option by one of the same kind. Throws as call.
   void assign(const std::string& group, const std::string& key, host::OptionValue value);
   void requireNotFrozen(const std::string& name) const;
 
-  /// Of all options that have a value.
+  /// The keys of all options that have a value.
   std::vector<std::string> keys() const;
-  /// nullptr where the option has no value.
+  /// Returns nullptr if the option has no value.
   const host::OptionValue* find(const std::string& key) const;
   const host::OptionValue* find(const std::string& group, const std::string& key) const;
   void set(const std::string& group, const std::string& key, host::OptionValue value);
   void erase(const std::string& key);
-  /// The value as the key holds it: a number as the member of its enumeration, a map as an anchor or as location
-  /// settings. Throws E0702 for one that is none.
+  /// The value in the type of the key: a number as the member of its enumeration, a map as an anchor or as location
+  /// settings. Throws E0702 if it has no such form.
   host::OptionValue typed(const std::string& key, host::OptionValue value) const;
-  /// The items of a list or map; none where the key has no value.
+  /// The items of a list or map; empty if the key has no value.
   host::OptionList list(const std::string& key) const;
   host::OptionMap map(const std::string& key) const;
-  /// What a checked call of a setter stores, as its row says.
+  /// Stores the checked arguments of a setter, as its row says.
   void store(const host::OptionRow& row, const host::OptionList& arguments);
-  /// An expert setting; nullptr where it has no value.
+  /// An expert setting; nullptr if it has no value.
   const host::OptionValue* expert(const std::string& name) const;
 
   /// The value of a key, as a type of include/abele/options.h.
@@ -52,13 +52,13 @@ struct Options::Values {
     std::string group, key;
     host::OptionValue value;
   };
-  std::vector<Entry> entries;  // in the order in which they were given
+  std::vector<Entry> entries;  // in the order in which they were set
   host::OptionMap popart;
   ExecutionStrategy strategy = PipelinedExecution();
   bool frozen = false;
 };
 
-/// Inside the public classes.
+/// Access to the private parts of the public classes.
 struct OptionsAccess {
   static std::map<std::string, int64_t>& values(TensorLocationSettings& settings) { return settings.values_; }
   static const Options::Values& values(const Options& options) { return *options.values_; }
@@ -87,34 +87,34 @@ std::optional<T> integer(const OptionValue& value) {
   return static_cast<T>(std::min(*value.as<uint64_t>(), kMost));
 }
 
-/// Checks arguments against a row: those named join the positional ones, defaults are filled in, numbers and members
-/// get the type of the row.
+/// Checks arguments against a row: merges named arguments into the positional ones, adds defaults, and converts numbers
+/// and members to the types of the row.
 OptionList checkedArguments(const OptionRow& row, std::vector<OptionValue> positional,
                             std::vector<std::pair<std::string, OptionValue>> named);
 /// "IPU3" -> 3; -1 for other text.
 int64_t deviceOf(const std::string& name);
-/// nullptr when there is no such setter.
+/// Returns nullptr if no setter has this path.
 const OptionRow* findRow(const std::string& path);
-/// Of all setters, as findRow takes them.
+/// The paths of all setters, as findRow takes them.
 std::vector<std::string> setterPaths();
-/// A setter of TensorLocationSettings.
+/// Calls a setter of TensorLocationSettings.
 void setLocation(std::map<std::string, int64_t>& values, const std::string& path, std::vector<OptionValue> arguments);
 
-/// Stores what a setter of kind kWritten was given (written.cc).
+/// Stores the arguments of a setter of kind kWritten (written.cc).
 void callWritten(Options::Values& values, const OptionRow& row, const OptionList& arguments);
-/// Throws E0701 for an unknown expert setting, E0702 for a value that is none of its own.
+/// Throws E0701 for an unknown expert setting, E0702 for a value that it cannot have.
 void validateExpert(const OptionMap& settings);
 
-/// Applies the lines of a configuration file, or none where one cannot be read (E0702): calls of setters and
-/// assignments with literals, lists, maps, members of enumerations and strategies. Python reads more
+/// Applies the lines of a configuration file: calls of setters and assignments with literals, lists, maps, members of
+/// enumerations and strategies. Applies none of them if one cannot be read (E0702). Python reads more
 /// (_options_text.py).
 void applyConfigText(Options::Values& values, const std::string& text, const std::string& file_name);
-/// Applies {"dotted.setter": arguments}. Throws E0702 where it is none.
+/// Applies {"dotted.setter": arguments}. Throws E0702 for text that is not such an object.
 void applyJson(Options::Values& values, const std::string& text);
-/// What the text of an execution strategy, or of tensor location settings, builds. Throws E0702.
+/// Builds the object that the text of a strategy, or of tensor location settings, describes. Throws E0702.
 OptionValue parseObject(const std::string& text);
 
-/// JSON of the setters that make these values from defaults.
+/// JSON of the setter calls that turn the defaults into these values.
 std::string toJson(const Options::Values& values);
 /// All values, for people.
 std::string toText(const Options::Values& values);

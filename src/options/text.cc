@@ -26,7 +26,7 @@ std::string argumentsOf(const Options::Values& values, const Options::Values::En
   return entry.value.as<OptionList>() ? cat("[", text, "]") : text;
 }
 
-/// Updates of anchors, in the form of Python's dict: the mode is a number.
+/// Anchors as text in the form of Python's dict: the mode is a number.
 std::string anchorsText(const OptionMap& anchors) {
   OptionMap plain;
   for (const auto& [name, entry] : anchors) {
@@ -45,7 +45,7 @@ const OptionRow* rowOf(const std::string& key) {
 
 using Json = JsonText::Json;
 
-// JSON is UTF-8, but options hold names of files, which are bytes. The parser sees a byte outside of UTF-8 as a
+// JSON is UTF-8, but options hold file names, which are any bytes. For the parser a byte outside of UTF-8 becomes a
 // character for private use, U+EF80 to U+EFFF.
 std::string hiddenBytes(const std::string& text) {
   std::string all;
@@ -95,7 +95,7 @@ OptionValue valueOf(const Json& json, bool has_bytes) {
   return OptionValue(std::move(map));
 }
 
-/// A text stands for a member of an enumeration, or for an object where the setter takes one.
+/// Converts a text to a member of an enumeration, or to an object if the setter takes one.
 OptionValue argumentOf(OptionValue value, const std::string& type) {
   const std::string* word = value.as<std::string>();
   if (!word) return value;
@@ -103,7 +103,7 @@ OptionValue argumentOf(OptionValue value, const std::string& type) {
   return memberNamed(*word).value_or(value);
 }
 
-/// One member of the JSON. Python's dicts have "update", which adds several values at once.
+/// Applies one member of the JSON. Python's dicts use "update", which adds several values at once.
 void applyMember(Options::Values& values, const std::string& path, const OptionValue& given) {
   const OptionMap* map = given.as<OptionMap>();
   if (path == "_Popart.options.update" && map) {
@@ -151,7 +151,7 @@ std::string toJson(const Options::Values& values) {
   const auto add = [&](const std::string& path, const std::string& arguments) {
     text += cat(text.empty() ? "" : ", ", quoted(path), ": ", arguments);
   };
-  // A setter is called when one of the values that it makes is not the default.
+  // Writes a setter if one of the values that it makes differs from the default.
   const auto differs = [&](const std::string& key) {
     const OptionValue* now = values.find(key);
     const OptionValue* first = defaultOf(key);
@@ -173,7 +173,7 @@ std::string toJson(const Options::Values& values) {
     const OptionRow* row = rowOf(entry.key);
     if (!arguments.empty() && row && entry.key != "connection_type") add(row->path, arguments);
   }
-  // useOfflineIpuTarget changes the connection type, so what was chosen after it comes last.
+  // useOfflineIpuTarget changes the connection type, so an explicit connection type is written after it.
   const bool offline = values.find("ipu_version") != nullptr;
   const OptionValue& connection = *values.find("connection_type");
   if (offline ? !(connection == member("ConnectionType", "Never")) : differs("connection_type"))

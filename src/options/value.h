@@ -15,8 +15,8 @@
 
 namespace abele::host {
 
-/// An argument, name or call that options refuse. builtin: the exception of Python that its callers expect beside
-/// abele.Error, such as AssertionError; empty: none.
+/// Refuses an argument, name or call. builtin: Python's exception class that callers expect in addition to abele.Error,
+/// such as AssertionError; empty: none.
 class OptionError : public UserError {
  public:
   OptionError(ErrorCode code, Message message, std::string builtin)
@@ -31,14 +31,14 @@ struct OptionValue;
 using OptionList = std::vector<OptionValue>;
 using OptionMap = std::map<std::string, OptionValue>;
 
-/// "OutputMode", "All", 2.
+/// A member of an enumeration: "OutputMode", "All", 2.
 struct EnumMember {
   std::string type, name;
   int64_t value = 0;
   bool operator==(const EnumMember&) const = default;
 };
 
-/// What configuration files build by calls.
+/// Objects that calls in configuration files build.
 using OptionObject = std::variant<Stage, Phase, ExecutionStrategy, TensorLocationSettings>;
 
 struct OptionValue {
@@ -60,9 +60,9 @@ struct OptionValue {
     return held == nullptr ? nullptr : std::get_if<T>(held->get());
   }
   bool isNone() const { return std::holds_alternative<std::monostate>(value); }
-  /// JSON; a member of an enumeration is the string "OutputMode.All", and what calls build is the text of the calls.
+  /// JSON. A member of an enumeration is the string "OutputMode.All", and an object is the text of its calls.
   std::string text() const;
-  /// "bool", "int", "float", "str", "container", "map"; else "".
+  /// "bool", "int", "float", "str", "container", "map"; "" for other values.
   const char* kind() const;
 
   Variant value;
@@ -70,7 +70,7 @@ struct OptionValue {
 
 inline bool operator==(const OptionValue& a, const OptionValue& b) { return a.text() == b.text(); }
 
-/// The schedules that a user may choose, in the order of plan/schedules.def; without kAuto and kDefault.
+/// The schedules that a user may choose by name, in the order of plan/schedules.def: all but kAuto and kDefault.
 const std::vector<std::pair<std::string, Schedule>>& schedulesByName();
 
 std::string quoted(const std::string& text);
@@ -79,7 +79,7 @@ std::string textOf(const Phase& phase);
 std::string textOf(const ExecutionStrategy& strategy);
 std::string textOf(const TensorLocationSettings& settings);
 
-/// Throws E0702 where the enumeration has no such member.
+/// Throws E0702 if the enumeration has no such member.
 OptionValue member(const std::string& type, int64_t value);
 OptionValue member(const std::string& type, const std::string& name);
 /// The member that "OutputMode.All" names; nothing for other text.
@@ -114,7 +114,7 @@ inline OptionValue toValue(const TensorLocationSettings& settings) {
   return OptionValue(std::make_shared<const OptionObject>(settings));
 }
 OptionValue toValue(const Setting& setting);
-/// Lists and maps of mixed values are given as text.
+/// Lists and maps of mixed values become text.
 Setting toSetting(const OptionValue& value);
 
 }  // namespace abele::host
