@@ -10,7 +10,7 @@ namespace abele::host {
 bool isKnown(OutputMode mode) { return mode <= OutputMode::kSum; }
 bool isKnown(CommGroup type) { return type <= CommGroup::kNone; }
 
-/// A list whose elements fn visits; one grows as the file gives them, so that a damaged count asks for no memory.
+/// A list whose elements fn visits. It grows with the elements in the file, so a damaged count allocates no memory.
 template <class A, class T, class Fn>
 void visitEach(A& a, std::vector<T>& list, Fn&& fn) {
   const uint64_t n = a.count(list.size());
@@ -75,7 +75,7 @@ void visitOptimizer(A& a, OptimizerSpec& x) {
   x.rules.kind = static_cast<Kind>(kind);
   exe::visitMap(a, x.rules.group_of, [&](auto& group) { a(group); });
   visitEach(a, x.rules.groups, [&](passes::OptimizerRules::Group& group) {
-    // A new field is a new version.
+    // Binds every field by name: a new field does not compile until it is added here, with a new version of the format.
     auto& [momentum, torch_dampening, amsgrad, centered, tf_variant, bias_correction] = group;
     for (bool* flag : {&momentum, &torch_dampening, &amsgrad, &centered, &tf_variant, &bias_correction}) a(*flag);
   });
@@ -109,7 +109,7 @@ void visitProgram(A& a, CompiledProgram& x) {
 
 namespace {
 
-/// Are there as many elements as the executable takes of each constant?
+/// Returns true if each constant has the number of elements that the executable expects.
 bool haveTypes(const std::vector<at::Tensor>& constants, const exe::Executable& executable) {
   if (constants.size() != executable.externals.size()) return false;
   for (size_t i = 0; i < constants.size(); ++i) {
@@ -122,13 +122,13 @@ bool haveTypes(const std::vector<at::Tensor>& constants, const exe::Executable& 
   return true;
 }
 
-/// What a session relies on beyond what exe::verify checks.
+/// Checks the rules that a session relies on and exe::verify does not check.
 void verify(const CompiledProgram& program) {
   const auto require = [](bool holds, const char* what) {
     if (!holds) exe::reject(what);
   };
   const exe::Executable& executable = program.executable;
-  // A result of this type: the tensors that it is written to are made by the type.
+  // A result with this type. The host allocates the target tensors by this type.
   const auto isTarget = [&](int64_t target, const Type& type) {
     if (target < 0 || target >= executable.numOutputs() || executable.output_slots[target] < 0) return false;
     const Type& made = executable.slots[executable.output_slots[target]].type;
@@ -187,7 +187,7 @@ std::string encode(const CompiledProgram& program) {
                  .found = inLanguage("a torch.Generator of this process", "an at::Generator of this process"),
                  .remedy = "leave the generator out, or draw the numbers before the call and pass them as an input"});
   exe::Writer payload;
-  // The fields are described once, for reading and writing, hence not const; a Writer changes nothing.
+  // One description of the fields serves reading and writing, hence the const_cast. A Writer changes nothing.
   visitProgram(payload, const_cast<CompiledProgram&>(program));
   return exe::seal(kProgramMagic.data(), kProgramVersion, payload.take());
 }

@@ -1,5 +1,5 @@
-// What one compilation made, as data: an Executable and what the host has to know to run it. Held by Session, stored in
-// .poptorch files and in the executable cache. No graph, no plan, no forward.
+// The product of one compilation, as data: an Executable and all that the host needs to run it. A Session holds it;
+// .poptorch files and the executable cache store it. It has no graph, no plan, no forward.
 #pragma once
 
 #include <string>
@@ -16,21 +16,21 @@ namespace abele::host {
 
 /// One flattened result of forward.
 struct CompiledResult {
-  int32_t target = -1;  // of Executable::output_slots; -1: a host tensor, returned as it is
-  Type type;            // of one micro-batch
+  int32_t target = -1;  // index in Executable::output_slots; -1: a host tensor, returned unchanged
+  Type type;            // type in one micro-batch
 };
 /// An argument that forward writes into.
 struct WrittenArgument {
   int32_t argument = 0;
   int32_t target = 0;
-  Type type;  // of one micro-batch
+  Type type;  // type in one micro-batch
 };
 /// A value inside the program that the host reads after each call.
 struct CompiledAnchor {
-  std::string name;  // the short one
+  std::string name;  // the short name
   int32_t target = 0;
-  Type type;             // of one micro-batch
-  int32_t updated = -1;  // external whose new value it is; made once per update instead of once per micro-batch
+  Type type;             // type in one micro-batch
+  int32_t updated = -1;  // external that gets this as its new value: once per update instead of once per micro-batch
   OutputMode mode = OutputMode::kAll;
   int64_t period = 1;
 };
@@ -44,30 +44,30 @@ struct CompiledStage {
 struct CompiledProgram {
   exe::Executable executable;
   OptimizerSpec optimizer;
-  std::vector<Type> input_types;  // of the full-size inputs
+  std::vector<Type> input_types;  // types of the full-size inputs
   std::vector<CompiledResult> results;
-  std::vector<at::Tensor> host_results;  // those without a target, in order
+  std::vector<at::Tensor> host_results;  // results without a target, in order
   std::vector<WrittenArgument> written;
   std::vector<CompiledAnchor> anchors;
-  std::vector<at::Tensor> constants;  // by external; undefined for other kinds. Dropped once they are on the device
-  std::vector<capture::OwnStream> own_streams;  // generators of the program's own, which live in this process only
-  std::vector<CompiledStage> stages;            // replica after replica
+  std::vector<at::Tensor> constants;  // by external; undefined for other kinds. Dropped after the upload to the device
+  std::vector<capture::OwnStream> own_streams;  // the program's own generators, which exist in this process only
+  std::vector<CompiledStage> stages;            // by replica, then by stage
   std::vector<ReplicaGrouping> groupings;
-  std::vector<std::string> tensor_names;  // of every value that can be anchored
-  std::string schedule, schedule_reason;  // of SessionReport
-  std::string key;                        // of cacheKey: what it was made from
+  std::vector<std::string> tensor_names;  // names of all values that can be anchored
+  std::string schedule, schedule_reason;  // for SessionReport
+  std::string key;                        // result of cacheKey: identifies the input of the compilation
 };
 
-/// What the bytes of a compiled program begin with.
+/// The first bytes of a compiled program.
 inline constexpr std::string_view kProgramMagic = "ABELEPRG";
 inline constexpr uint32_t kProgramVersion = 5;
 
-/// Does it call functions that exist in this process only?
+/// Returns true if the program calls functions that exist in this process only.
 bool callsHost(const CompiledProgram& program);
 
-/// Bytes of all fields; the same fields give the same bytes. encode throws E0712 for a program that calls the host or
-/// draws from generators of the program's own.
-/// decode throws E0501 for anything else than what encode made. Docs: docs/executable.md.
+/// Bytes of all fields. Equal fields give equal bytes. encode throws E0712 for a program that calls the host or draws
+/// from its own generators.
+/// decode throws E0501 for bytes that encode did not make. Docs: docs/executable.md.
 std::string encode(const CompiledProgram& program);
 CompiledProgram decodeProgram(std::string_view bytes);
 

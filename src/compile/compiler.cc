@@ -33,15 +33,15 @@
 namespace abele::host {
 namespace {
 
-// Share of compilation that capture has in large models.
+// The percentage of compilation time that capture takes in large models.
 constexpr int kCapturedPercent = 40;
 
-// Of what a capture works on, beside the limit of the host's memory for off-chip tensors: the operands of a few
-// operators of a large model.
+// Memory for the tensors that a capture works on, at least: the operands of a few operators of a large model. The limit
+// of host memory for off-chip tensors may be smaller.
 constexpr int64_t kLeastPagedBytes = int64_t{64} << 20;
 
-/// A capture whose tensors, and the model's own where they are offloaded, leave the process's memory when it has used
-/// so many bytes: where the user limits the host's memory for tensors off chip.
+/// A capture under a limit of host memory for off-chip tensors. After each limit_bytes of use, its tensors leave the
+/// process's memory, and so do the model's own tensors if they are offloaded.
 class PagedCapture {
  public:
   PagedCapture(const ProgramOptions& options, const std::vector<capture::ModelTensor>& model)
@@ -131,7 +131,7 @@ void warnOfWrittenConstants(const capture::Recording& recording) {
         inLanguage("self.register_buffer", "register_buffer"), ")");
 }
 
-/// Notes anchors and names, and adds them to the outputs of the captured graph.
+/// Adds anchors and their names to the outputs of the captured graph.
 Captured addOutputs(MadeProgram& compiled, const capture::Recording& recording, const ProgramOptions& options) {
   Captured captured{recording.graph, recording.kept, compiled.optimizer.rules};
   for (size_t i = 0; i < compiled.written.size(); ++i)
@@ -144,7 +144,7 @@ Captured addOutputs(MadeProgram& compiled, const capture::Recording& recording, 
   return captured;
 }
 
-/// The same program with other numbers of micro-batches.
+/// Captures the same program with other numbers of micro-batches.
 Captured captureAgain(const CompileRequest& asked, const ProgramOptions& options, const OptimizerSpec& optimizer) {
   at::Generator generator = makeGenerator(options);
   const capture::Recording recording = record(asked.program, options, asked.inputs, generator);
@@ -168,7 +168,7 @@ void chooseSchedule(const Captured& captured, ProgramOptions& options) {
                                           : ": too large");
 }
 
-/// Passes, and the schedule where nobody chose one.
+/// Runs the passes. Also chooses the schedule if the user chose none.
 void runPassesAndChoose(MadeProgram& compiled, const Captured& captured, ProgramOptions& options) {
   if (!leavesSchedule(options)) {
     compiled.graph = runPasses(captured, options);
@@ -183,7 +183,7 @@ void runPassesAndChoose(MadeProgram& compiled, const Captured& captured, Program
   log::info("schedule ", plan::scheduleName(options.schedule), ": ", compiled.schedule_reason);
 }
 
-/// E0401 when the pipeline has fewer micro-batches than PopTorch's minimum for its stages.
+/// Throws E0401 if the pipeline has fewer micro-batches than PopTorch's minimum for its stages.
 void checkPipelineMinimum(const ProgramOptions& options, int64_t forward_stages) {
   if (!options.enforce_pipeline_minimum || options.strategy != Strategy::kPipelined) return;
   const int64_t needed = options.training ? 2 * forward_stages - 1 : forward_stages;
@@ -199,7 +199,7 @@ void checkPipelineMinimum(const ProgramOptions& options, int64_t forward_stages)
            inLanguage("_Popart.set(\"abele.allowShortPipeline\", True)", "Options::enforcePipelineMinimum(false)"))});
 }
 
-/// Passes, plan and executable of a recording.
+/// Makes passes, plan and executable of a recording.
 void lower(MadeProgram& compiled, const capture::Recording& recording, ProgramOptions options,
            const CompileRequest& asked) {
   const Captured captured = addOutputs(compiled, recording, options);
@@ -215,8 +215,8 @@ void lower(MadeProgram& compiled, const capture::Recording& recording, ProgramOp
   std::vector<int> devices;
   for (const int32_t worker : compiled.plan.worker_of) devices.push_back(compiled.plan.device_of[worker]);
   if (asked.program.check_devices) asked.program.check_devices(devices);
-  // After the devices: more micro-batches would not make a device exist. PopTorch's minimum is for stages that the user
-  // placed.
+  // This follows the check of devices, because more micro-batches would not add a device. PopTorch's minimum applies to
+  // stages that the user placed.
   if (!splitsByItself(options)) checkPipelineMinimum(options, passes::forwardStageCount(compiled.graph));
   checkClipping(options, compiled.optimizer);
   compiled.executable = exe::build(compiled.graph, compiled.plan, replicationOf(options),
@@ -233,7 +233,7 @@ void lower(MadeProgram& compiled, const capture::Recording& recording, ProgramOp
   compiled.phases.end("memory check");
 }
 
-/// Of the stages of the first replica.
+/// The devices of the stages of the first replica.
 std::vector<int> firstDevices(const CompiledProgram& program) {
   std::vector<int> devices;
   for (const CompiledStage& stage : program.stages)
@@ -241,7 +241,7 @@ std::vector<int> firstDevices(const CompiledProgram& program) {
   return devices;
 }
 
-/// Takes the cache's program and brings it to its devices. False: it does not serve; nothing of it is left then.
+/// Takes the cache's program and loads it onto its devices. Returns false if it cannot be used, and then undoes all.
 bool loadFound(CompiledProgram found, MadeProgram& made, const ir::Graph& recorded, const CompileRequest& request,
                const ExecutableCache& cache) {
   at::NoGradGuard no_grad;
@@ -252,7 +252,7 @@ bool loadFound(CompiledProgram found, MadeProgram& made, const ir::Graph& record
     return true;
   } catch (const Error& error) {
     cache.warnOf(made.key, error);
-  } catch (const std::exception& error) {  // of ATen
+  } catch (const std::exception& error) {  // an error of ATen
     cache.warnOf(made.key, UserError(ErrorCode::E0501, {.what = error.what()}));
   }
   made.executable = {};
@@ -261,7 +261,7 @@ bool loadFound(CompiledProgram found, MadeProgram& made, const ir::Graph& record
   return false;
 }
 
-/// Lowers the recording, or takes what the cache has of it. Returns: true when it was the cache.
+/// Takes the program from the cache, or lowers the recording. Returns: true if it came from the cache.
 bool lowerOrFind(MadeProgram& made, const capture::Recording& recording, const CompileRequest& request) {
   const ProgramOptions& options = request.options;
   const bool calls_host = std::any_of(recording.graph.nodes.begin(), recording.graph.nodes.end(),

@@ -1,5 +1,5 @@
-// From a program to what its devices run: capture, passes, plan, executable, or what the cache has. Used by Session.
-// Next: lowering.h, placement.h, default_schedule.h, memory_limit.cc, executable_cache.h.
+// From a program to the executable of its devices: capture, passes, plan, executable, or an entry of the cache. Used by
+// Session. Next: lowering.h, placement.h, default_schedule.h, memory_limit.cc, executable_cache.h.
 #pragma once
 
 #include <chrono>
@@ -15,18 +15,18 @@
 
 namespace abele::host {
 
-/// Asked about every 50 ms, on the calling thread, while it waits; true, or what it throws, ends the wait.
+/// A waiting call calls this about every 50 ms, on its own thread. If it returns true or throws, the wait ends.
 using Poll = std::function<bool()>;
 
-/// Tensors of a model that is made on the meta device.
+/// The tensors of a model that is made on the meta device.
 struct MetaTensors {
   /// Gives memory and contents to the tensors that devices of this process need. needed: their indices in the model.
-  /// Empty: nobody knows the contents.
+  /// Empty: the model cannot provide contents.
   std::function<void(const std::vector<size_t>& needed)> materialize = {};
-  bool any = false;  // the model had such tensors before its first program was loaded; the same in all processes
+  bool any = false;  // the model had meta tensors before its first program was loaded; the same in all processes
 };
 
-/// What is compiled. forward and model as in capture::Request.
+/// The input of a compilation. forward and model are as in capture::Request.
 struct Program {
   std::function<std::vector<at::Tensor>(std::vector<at::Tensor>)> forward;
   std::vector<capture::ModelTensor> model;
@@ -41,17 +41,17 @@ struct Program {
   std::function<std::string()> draws = {};
   /// Finds capture::Request::generators before forward runs. Empty: nobody knows them.
   std::function<std::vector<at::Generator>()> generators = {};
-  /// Called with the devices of one replica's stages before the program is loaded; may throw.
+  /// Called with the devices of one replica's stages before the program is loaded. May throw.
   std::function<void(const std::vector<int>& stage_devices)> check_devices = {};
   std::function<void(int progress, int total)> progress = {};  // called while compiling, first with 0, last with total
   Poll poll = {};
   MetaTensors meta = {};
 };
 
-/// What compilation took, phase by phase, in order.
+/// The times of a compilation, phase by phase, in order.
 class PhaseTimes {
  public:
-  /// Ends the current phase. It began with the object or with the end of the phase before.
+  /// Ends the current phase, which began with the object or at the end of the previous phase.
   void end(const char* name) {
     const auto now = std::chrono::steady_clock::now();
     times_.emplace_back(name, std::chrono::duration<double>(now - begin_).count());
@@ -64,15 +64,15 @@ class PhaseTimes {
   std::vector<std::pair<std::string, double>> times_;
 };
 
-/// A compiled program, and how it was made.
+/// A compiled program and the results of its compilation on the way.
 struct MadeProgram : CompiledProgram {
-  // For people; absent when the program was loaded or found in the cache.
+  // For people; absent if the program was loaded or found in the cache.
   ir::Graph captured;
   ir::Graph graph;  // after the passes
   plan::Plan plan;
   bool is_made_here = false;
   PhaseTimes phases;
-  exe::Origins origins;  // where the request asked for them
+  exe::Origins origins;  // filled if the request asks for it
 };
 
 struct CompileRequest {
@@ -80,29 +80,29 @@ struct CompileRequest {
   const std::vector<at::Tensor>& inputs;  // full-size tensors of one call
   const ProgramOptions& options;
   bool keeps_origins = false;
-  /// Loads what the cache had onto its devices. If that cannot be used it throws, and nothing has changed.
+  /// Loads the cached program onto its devices. If the program cannot be used, it throws and changes nothing.
   std::function<void()> load;
 };
 
 /// Captures the program, and describes it in `made`. Requires: made.optimizer and made.groupings are set. generator:
 /// the random stream of micro-batch 0. Throws E01xx.
 capture::Recording captureProgram(const CompileRequest& request, at::Generator& generator, MadeProgram& made);
-/// Fills `made` from the recording. Returns: did the cache have the executable? Then `load` has been called.
+/// Fills `made` from the recording. Returns: true if the executable came from the cache; `load` was called then.
 /// Throws E02xx to E05xx.
 bool compileRecording(const CompileRequest& request, capture::Recording recording, MadeProgram& made);
 
-/// Everything that describes the recording apart from the executable and the anchors.
+/// Fills in all that describes the recording, apart from the executable and the anchors.
 void describe(MadeProgram& compiled, const capture::Recording& recording, const std::vector<at::Tensor>& inputs);
 /// Names and devices of the stages, from graph and plan.
 void describeStages(MadeProgram& compiled);
-/// What the cache keeps of a program: all that does not follow from the recording.
+/// The part of a program that the cache keeps: all that does not follow from the recording.
 CompiledProgram executableOnly(const MadeProgram& compiled);
 /// The inverse of executableOnly. recorded: the program as captured. Throws E0501 for another program's executable.
 void takeExecutable(CompiledProgram found, MadeProgram& compiled, const ir::Graph& recorded);
-/// A new generator where micro-batch 0 of the first step starts. Never the default generator itself.
+/// A new generator at the start of micro-batch 0 of the first step. Never the default generator itself.
 at::Generator makeGenerator(const ProgramOptions& options);
 
-/// How this program is captured, without arguments and generators.
+/// The capture request of this program, without arguments and generators.
 capture::Request requestOf(const Program& program, const ProgramOptions& options);
 /// Puts the program's own generators, as they are now, into the request.
 void findGenerators(const Program& program, capture::Request& request);

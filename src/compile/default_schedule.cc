@@ -19,7 +19,7 @@ Lowered lowerByDefault(const Captured& captured, ProgramOptions options) {
   if (!plan::canCompareSchedules(result.graph, rules.plan, result.choice.reason)) return result;
   rules.cores = coresOfReplica(options);
   ir::Graph split;
-  // What the last stage makes again depends on the schedule.
+  // The schedule decides which values the last stage recomputes.
   const bool recomputes = options.recompute || options.recompute_to_fit;
   if (recomputes || !options.stages.spaces.empty()) {
     rules.all_kinds = !recomputes;

@@ -1,4 +1,4 @@
-// The schedule of training programs for which the user chose none. Used by compiler.cc.
+// Chooses the schedule of training programs if the user chose none. Used by compiler.cc.
 #pragma once
 
 #include "compile/lowering.h"
@@ -6,10 +6,10 @@
 
 namespace abele::host {
 
-/// Is it a training pipeline for which the user named no schedule?
+/// Returns true for a training pipeline if the user named no schedule.
 bool leavesSchedule(const ProgramOptions& options);
 
-/// A lowered program under the schedule that was chosen for it.
+/// A lowered program and the schedule that was chosen for it.
 struct Lowered {
   ir::Graph graph;
   plan::DefaultSchedule choice;

@@ -1,4 +1,4 @@
-// A recording as the host sees it: arguments, results, stages; and what of it the cache keeps.
+// Describes a recording to the host: arguments, results, stages, and the part that the cache keeps.
 
 #include <ATen/core/Tensor.h>
 
@@ -33,7 +33,7 @@ namespace {
 
 bool isNumber(const std::string& text) { return text.find_first_not_of("0123456789") == std::string::npos; }
 
-/// A block by its id, unless that is only its number; else the module.
+/// The id of the block, unless the id is only its number; otherwise the module.
 std::string nameOf(const ir::Graph& graph, const ir::Node& node) {
   const auto block = static_cast<size_t>(node.block);
   if (node.block != ir::kNone && block < graph.blocks.size() && !isNumber(graph.blocks[block].user_id))
@@ -43,8 +43,8 @@ std::string nameOf(const ir::Graph& graph, const ir::Node& node) {
   return path;
 }
 
-/// By stage, what of the user's program it runs: at most three blocks or modules, else the first and the last; its
-/// number where nothing has a name.
+/// A name for each stage: its blocks or modules, at most three, otherwise the first and the last. If none has a name,
+/// the stage's number.
 std::vector<std::string> stageNames(const ir::Graph& graph) {
   constexpr size_t kMost = 3;
   std::vector<std::vector<std::string>> parts(graph.stages.size());
@@ -77,7 +77,7 @@ void describeStages(MadeProgram& compiled) {
   const plan::Plan& plan = compiled.plan;
   const std::vector<std::string> names = stageNames(compiled.graph);
   const auto workers = static_cast<int32_t>(static_cast<int64_t>(compiled.executable.workers.size()) /
-                                            compiled.executable.replicas);  // links too
+                                            compiled.executable.replicas);  // compares links too
   for (int32_t replica = 0; replica < compiled.executable.replicas; ++replica)
     for (size_t stage = 0; stage < plan.worker_of.size(); ++stage) {
       const int32_t worker = replica * workers + plan.worker_of[stage];
@@ -103,7 +103,7 @@ CompiledProgram executableOnly(const MadeProgram& compiled) {
 
 namespace {
 
-/// Is this executable one of the recorded program? The key says so; this is what the host relies on.
+/// Checks that the executable fits the recorded program in all that the host relies on. The key implies it.
 void checkFits(const CompiledProgram& found, const MadeProgram& compiled, const ir::Graph& recorded) {
   const auto require = [](bool holds, std::string what) {
     ABELE_REQUIRE(holds, E0501, {.what = std::move(what), .remedy = "delete the file"});

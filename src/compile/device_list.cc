@@ -10,13 +10,13 @@
 namespace abele::host {
 namespace {
 
-// Devices of a model, for the rule by which they begin the list again. With more of them, the last ones get memory of
-// their own on the same accelerators: the same numbers, and copies that could be spared.
+// The list of device names repeats for at most this number of devices. Devices beyond it get memory of their
+// own on the same accelerators: the numbers are the same, with copies that could be avoided.
 constexpr size_t kMostDevices = 1024;
 
 const c10::Device kCpu(c10::DeviceType::CPU);
 
-// Adds what one name of a list means.
+// Adds the devices that one name of a list stands for.
 void addDevices(const std::string& name, std::vector<c10::Device>& devices) {
   if (name == "cpu") return devices.push_back(kCpu);
   const std::optional<c10::DeviceType> type = at::accelerator::getAccelerator();
@@ -56,7 +56,7 @@ std::vector<c10::Device> deviceList(const std::string& names) {
 
 namespace {
 
-/// Of one replica, in a process; 0: as many as the model has.
+/// Number of devices of one replica in a process; 0: the number that the model has.
 int64_t devicesOfReplica(const ProgramOptions& options) { return options.processes.devices / options.replicas; }
 
 size_t beginOf(const ProgramOptions& options, int64_t process, size_t devices) {
@@ -79,7 +79,7 @@ c10::Device firstAccelerator(const std::vector<c10::Device>& devices) {
   return first == devices.end() ? kCpu : *first;
 }
 
-/// Which of these share memory, and what kind they are of, as the first so many devices of a process see them.
+/// Which of the first `count` devices of a process share memory, and which of them are CPUs.
 std::vector<int> layoutOf(const std::vector<c10::Device>& devices, size_t count, std::vector<bool>& is_cpu) {
   std::vector<int> layout;
   std::vector<c10::Device> found;
@@ -131,7 +131,7 @@ std::vector<int> spacesOf(const ProgramOptions& options) {
   if (withoutRepeats(devices).size() == 1) return spaces;
   const int64_t stages = options.processes.stages, here = devicesOfReplicaHere(options);
   const size_t count = here > 0 ? static_cast<size_t>(here) : devices.size();
-  std::vector<std::vector<int>> layouts;  // by process that holds other stages
+  std::vector<std::vector<int>> layouts;  // one per process that holds different stages
   std::vector<std::vector<bool>> kinds;
   for (int64_t process = 0; process < options.processes.count; ++process) {
     std::vector<bool> is_cpu;

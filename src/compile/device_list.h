@@ -1,4 +1,4 @@
-// Which devices a model runs on.
+// Assigns hardware to the devices of a model.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace abele::host {
 
-/// The devices that an option names, in order: the n-th is for device n of the model, and a model with more devices
-/// begins the list again. "cuda": all of that kind; "cuda:1": that one; "cuda:0,cuda:1,cpu": a list. Empty: the CPU.
-/// Throws E0702 for a device that is not there.
+/// The hardware that an option names, in order: entry n is for device n of the model, and a model with more devices
+/// repeats the list. "cuda": all of that kind; "cuda:1": that one; "cuda:0,cuda:1,cpu": a list. Empty: the CPU. Throws
+/// E0702 for hardware that does not exist.
 std::vector<c10::Device> deviceList(const std::string& names);
 
-/// The same list from where a process begins in it, rotated: the first is the process's own first device. With
-/// devicesPerProcess(d) and r replicas in a process, process p begins at p * d / r; without it, the processes of a host
-/// divide the list (docs/devices.md).
+/// The same list, rotated so that the first entry is the process's own first device. With devicesPerProcess(d) and r
+/// replicas in a process, process p starts at p * d / r. Without it, the processes of a host divide the list
+/// (docs/devices.md).
 std::vector<c10::Device> devicesOf(const ProgramOptions& options, int64_t process);
 std::vector<c10::Device> devicesHere(const ProgramOptions& options);
 
@@ -25,8 +25,8 @@ std::vector<c10::Device> devicesHere(const ProgramOptions& options);
 /// CPU share one memory.
 std::vector<c10::Device> devicesBySpace(const ProgramOptions& options);
 
-/// The memory space of each device of the model (passes::StageRules::spaces). Empty: all are in one. Throws E0702 if
-/// processes with the same stages would have different ones.
+/// The memory space of each device of the model (passes::StageRules::spaces). Empty: all devices are in one space.
+/// Throws E0702 if processes with the same stages would have different spaces.
 std::vector<int> spacesOf(const ProgramOptions& options);
 
 }  // namespace abele::host

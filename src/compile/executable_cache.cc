@@ -32,8 +32,8 @@ namespace {
 
 constexpr auto kPollPeriod = std::chrono::milliseconds(50);
 
-/// What the program is captured on: the kind of the first device that is no CPU, "" for none. Its number does not
-/// matter; which devices share memory is in the stages.
+/// The kind of device that the program is captured on: the kind of the first device that is not a CPU, or "". Its
+/// number does not matter. The stages say which devices share memory.
 std::string kindOfDevice(const std::string& devices) {
   for (size_t begin = 0; begin < devices.size();) {
     const size_t end = std::min(devices.find(',', begin), devices.size());
@@ -44,8 +44,8 @@ std::string kindOfDevice(const std::string& devices) {
   return "";
 }
 
-/// The bytes that a key is made of. A structure's fields are bound by name, so a new one does not compile before it is
-/// added here, or left out on purpose.
+/// The bytes of a key. The fields of a structure are bound by name, so a new field does not compile until it is added
+/// here, or left out on purpose.
 class KeyBytes {
  public:
   template <class First, class Second, class... More>
@@ -100,7 +100,7 @@ class KeyBytes {
   }
   void add(const passes::StageRules& rules) {
     const auto& [auto_stage, stages, ordered, cuts, devices, alternating, spaces] = rules;
-    (void)cuts, (void)devices;  // cuts follow from the graph and the devices, which addOptions adds
+    (void)cuts, (void)devices;  // cuts follow from the graph and the devices; addOptions adds the devices
     add(auto_stage, stages, ordered, alternating, spaces);
   }
   void add(const Anchor& anchor) {
@@ -117,7 +117,7 @@ class KeyBytes {
   exe::Writer out_;
 };
 
-/// Every option that a compilation depends on.
+/// Adds every option that a compilation depends on.
 void addOptions(KeyBytes& out, const ProgramOptions& options) {
 #define ABELE_COMPILED(type, name, ...) out.add(options.name);
 #define ABELE_AT_RUN(type, name, ...)
@@ -192,7 +192,7 @@ void ExecutableCache::store(const std::string& key, const CompiledProgram& progr
 }
 
 ExecutableCache::Lock ExecutableCache::lock(const std::function<bool()>& poll) const {
-  // The folder itself is locked: a file of its own would have to be deleted, which cannot be done without a race.
+  // Locks the folder itself. A lock file would have to be deleted, and that always leaves a race.
   const int file = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   Lock lock(file);
   const int how = poll ? LOCK_EX | LOCK_NB : LOCK_EX;

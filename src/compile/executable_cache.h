@@ -1,4 +1,5 @@
-// A folder of compiled programs, one file each, keyed by what they were compiled from. Used by compiler.cc.
+// A folder of compiled programs, one file each. The key of a file identifies the input of the compilation. Used by
+// compiler.cc.
 #pragma once
 
 #include <functional>
@@ -15,19 +16,19 @@ namespace abele::host {
 std::string cacheKey(const ir::Graph& captured, const ProgramOptions& options, const OptimizerSpec& optimizer,
                      const std::vector<ir::ValueId>& kept);
 
-/// Threads, processes: any number of readers and writers at once; a file appears complete or not at all.
+/// Threads, processes: any number of readers and writers at once. A file appears complete or not at all.
 class ExecutableCache {
  public:
-  /// Makes the folder. Throws E0712 when it cannot be made or written.
+  /// Makes the folder. Throws E0712 if the folder cannot be made or written.
   explicit ExecutableCache(std::string folder);
-  /// Nothing if there is no such file. Nothing, with a warning, if it is damaged or of another key.
+  /// Returns nothing if the file does not exist. Warns and returns nothing if it is damaged or has another key.
   std::optional<CompiledProgram> find(const std::string& key) const;
-  /// Warns if the file cannot be written; the program runs without it.
+  /// Warns if the file cannot be written. The program runs without it.
   void store(const std::string& key, const CompiledProgram& program) const;
   /// Warns that the entry of a key cannot be used.
   void warnOf(const std::string& key, const Error& error) const;
 
-  /// Until it is destroyed, no other process holds the lock of this folder.
+  /// Keeps other processes from locking this folder while it lives.
   class Lock {
    public:
     explicit Lock(int file) : file_(file) {}
@@ -37,7 +38,7 @@ class ExecutableCache {
    private:
     int file_;
   };
-  /// poll: called about every 50 ms while another process has the lock; if it returns true, the wait ends with E0602.
+  /// poll: called about every 50 ms while another process has the lock. If it returns true, the wait ends with E0602.
   Lock lock(const std::function<bool()>& poll = {}) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace abele::host {
 namespace {
 
-/// The values of a setting that say what the program does anyway, as JSON.
+/// The values of a setting that agree with the program's own behaviour, as JSON.
 std::vector<std::string> agreeing(const std::string& name, const ProgramOptions& session) {
   const int64_t replicas = totalReplicas(session);
   const auto switchOf = [](bool is_needed) {

@@ -9,8 +9,8 @@
 
 namespace abele::host {
 
-/// Throws E0702 for a setting that asks for other results than the program gives.
-/// Requires: names and kinds are valid. Returns: the settings that are only hints and have no effect.
+/// Throws E0702 for a setting that asks for other results than the program gives. Requires: names and kinds are valid.
+/// Returns: the settings that are only hints and have no effect.
 std::vector<std::string> requireAvailable(const OptionMap& settings, const ProgramOptions& session);
 
 }  // namespace abele::host

@@ -1,4 +1,4 @@
-// What a user's options say, as the compiler and the devices need it.
+// Translates a user's options into the form that the compiler and the devices need.
 #include "compile/from_options.h"
 
 #include <algorithm>
@@ -117,8 +117,8 @@ const TensorLocationSettings& settingsOf(const char* key, const OptionValue& val
   return *settings;
 }
 
-/// Where the tensors of a use live: phased strategies put everything off chip, activations where their liveness lets
-/// them leave; a location that was set wins.
+/// The location of the tensors of a use between tasks. Phased strategies put all of them off chip, activations only if
+/// their liveness lets them leave. A location that the user set takes precedence.
 plan::TensorLocation locationOf(const Options::Values& values, const char* key, bool off_chip) {
   plan::TensorLocation location{.off_chip = off_chip};
   const OptionValue* found = values.find(key);
@@ -129,7 +129,7 @@ plan::TensorLocation locationOf(const Options::Values& values, const char* key, 
   return location;
 }
 
-/// Are tensors of this use dealt to the replicas, and from how many elements on.
+/// Whether tensors of this use are distributed over the replicas, and the smallest number of elements for it.
 std::pair<bool, int64_t> shardingOf(const Options::Values& values, const char* key) {
   const OptionValue* found = values.find(key);
   if (!found) return {false, exe::kMinElementsForSharding};
@@ -157,7 +157,7 @@ void setLocations(const Options::Values& values, ProgramOptions& session) {
   session.off_chip_folder = values.get<std::optional<std::string>>("off_chip_folder").value_or("");
 }
 
-/// The engine options: those of the values, and over them those of POPLAR_ENGINE_OPTIONS.
+/// The engine options of the values, overridden by those of POPLAR_ENGINE_OPTIONS.
 std::map<std::string, std::string> engineOptions(const Options::Values& values) {
   std::map<std::string, std::string> result;
   if (const OptionValue* engine = values.expert("engineOptions"))
@@ -226,7 +226,7 @@ void requireTarget(const Options::Values& values) {
       {.what = "logCycleCount with the IPU model, which has no cycle counter", .remedy = "remove one of the two"});
 }
 
-/// Throws for variables whose value is none of those allowed. Source: spec environment.md section 3.
+/// Throws for variables whose value is not allowed. Source: spec environment.md section 3.
 void requireEnvironment(const Options::Values& values) {
   for (const char* name : {"POPTORCH_WAIT_FOR_IPU", "POPTORCH_EXPORT_PROTO_AS_BINARY", "POPTORCH_MAX_GRAPH_LEN"})
     environmentInteger(name, 0);
@@ -239,7 +239,7 @@ void requireEnvironment(const Options::Values& values) {
   note(log::Level::kInfo, cat("the model is compiled for the modelled device (", version, ")"));
 }
 
-/// Where compiled programs are kept. Processes that share the folder compile one after another.
+/// Sets the folder of compiled programs. Processes that share the folder compile one after another.
 void setCache(const Options::Values& values, ProgramOptions& session) {
   const OptionValue* caches = values.expert("enableEngineCaching");
   const OptionValue* path = values.expert("cachePath");
@@ -286,7 +286,7 @@ void setStageProcesses(const Options::Values& values, ProgramOptions& session) {
   session.replicas = shares.replicas;
 }
 
-// Devices of a process share its memory, unless they are accelerators, or the program asks for more transfers.
+// Devices of a process share its memory, except accelerators and programs that ask for more transfers.
 void setSpaces(const Options::Values& values, ProgramOptions& session) {
   const bool separates = isOn(values, "abele.separateMemory");
   std::vector<int>& spaces = session.stages.spaces;

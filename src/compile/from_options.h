@@ -7,17 +7,17 @@
 
 namespace abele::host {
 
-/// training also resolves OutputMode::kDefault. Throws E0701, E0702 for values that contradict each other or that would
-/// change what a model does, and for environment variables with a value that is not allowed.
+/// training also resolves OutputMode::kDefault. Throws E0701, E0702 for values that contradict each other or would
+/// change the behaviour of a model, and for environment variables with a value that is not allowed.
 ProgramOptions programOptions(const Options::Values& values, bool training);
-/// E0702 for a number that is no Schedule, or that names none.
+/// Throws E0702 for a number outside of the enumeration, and for a Schedule that does not name a single schedule.
 plan::ScheduleKind kindOf(Schedule schedule);
 CommGroup commGroup(CommGroupType type);
-/// How many of the processes are on this host, as the launcher says; all of them where it does not.
+/// Number of the processes that are on this host, from the launcher. If the launcher does not say, all of them.
 int64_t localProcesses(int64_t processes);
-/// Does a variable ask for the modelled device?
+/// Returns true if a variable asks for the modelled device.
 bool simulatorIsChosen();
-/// Do the options, or else a variable?
+/// Returns true if the options ask for the modelled device, or a variable does and the options do not decide.
 bool usesModel(const Options::Values& values);
 
 }  // namespace abele::host

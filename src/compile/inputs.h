@@ -8,11 +8,11 @@
 
 namespace abele::host {
 
-/// Throws E0702 for names in updatable_buffers that no buffer of the model has.
+/// Throws E0702 for names in updatable_buffers that are not buffers of the model.
 void requireBuffers(const ProgramOptions& options, const std::vector<capture::ModelTensor>& model);
-/// Throws E0703 when dim 0 of an input cannot be split into the micro-batches of a call.
+/// Throws E0703 if dim 0 of an input cannot be split into the micro-batches of a call.
 void checkBatchSplit(const ProgramOptions& options, const std::vector<at::Tensor>& inputs);
-/// Rows of micro-batch 0: slices of the inputs, so they have the strides that eager PyTorch would see.
+/// The rows of micro-batch 0. They are slices of the inputs, so they have the strides that eager PyTorch sees.
 std::vector<at::Tensor> firstMicroBatch(const std::vector<at::Tensor>& inputs, int64_t micro_batches);
 
 }  // namespace abele::host

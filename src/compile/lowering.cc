@@ -14,7 +14,7 @@ bool isCpuAlone(const ProgramOptions& options) {
   return std::all_of(devices.begin(), devices.end(), [](const c10::Device& device) { return device.is_cpu(); });
 }
 
-// Bytes: that of memory from torch's allocators for them.
+// Bytes. The alignment of memory from torch's allocators for accelerators.
 constexpr int64_t kAlignmentOfAccelerators = 512;
 
 }  // namespace
@@ -33,7 +33,7 @@ plan::PlanOptions planOptions(const ProgramOptions& options) {
   if (!isCpuAlone(options)) p.alignment = kAlignmentOfAccelerators;
   if (!options.costs.empty()) {
     const plan::Chain chain = plan::parseChain(options.costs);
-    if (!chain.costs.stages.empty() || !chain.machine.hasLinks()) plan::requireCosts(chain);  // or a machine alone
+    if (!chain.costs.stages.empty() || !chain.machine.hasLinks()) plan::requireCosts(chain);  // or only a machine
     p.costs = chain.costs.stages;
     p.hop_ns = chain.costs.hop_ns;
   }

@@ -8,7 +8,7 @@
 
 namespace abele::host {
 
-/// What is lowered: the captured graph with the outputs and anchors of the session.
+/// The input of lowering: the captured graph with the outputs and anchors of the session.
 struct Captured {
   ir::Graph graph;
   std::vector<ir::ValueId> kept;  // values that the program asks to keep in spite of recomputation
@@ -19,25 +19,25 @@ plan::PlanOptions planOptions(const ProgramOptions& options);
 /// Adds stages, updates, recomputation (also ProgramOptions::recompute_to_fit) and what the schedule needs.
 ir::Graph runPasses(const Captured& captured, const ProgramOptions& options);
 
-/// Which values to keep so that the plan fits options.device_memory, and as little time as can be found goes into
-/// computing the others again. lowered: the graph after the passes without recomputation. If nothing fits, it returns
-/// the choice that needs the fewest bytes on the devices that do not fit; the caller throws E0405. Deterministic.
+/// Chooses the values to keep so that the plan fits options.device_memory and recomputation takes as little time as the
+/// search finds. lowered: the graph after the passes without recomputation. If nothing fits, returns the choice that
+/// needs the fewest bytes on the devices that do not fit; the caller throws E0405. Deterministic.
 struct Recomputed {
-  bool needed = false;            // false: everything fits, nothing is made again
+  bool needed = false;            // false: everything fits without recomputation
   std::vector<ir::ValueId> kept;  // for passes::RecomputeRules
-  int64_t values = 0, of = 0;     // how many are made again, of how many that could be
-  int64_t extra_ns = 0;           // estimated, of a micro-batch on all devices
+  int64_t values = 0, of = 0;     // number of values that are recomputed, and of values that could be
+  int64_t extra_ns = 0;           // estimated, per micro-batch over all devices
 };
 Recomputed recomputeToFit(const ir::Graph& lowered, const Captured& captured, const ProgramOptions& options);
 
-/// The same program with micro-batches of fewer rows, captured again; throws what capturing throws.
+/// Captures the same program with micro-batches of fewer rows. Throws any error of the capture.
 using CaptureSmaller = std::function<Captured(const ProgramOptions& options)>;
-/// Throws E0405 when a device needs more bytes than options.device_memory gives it.
-/// rows: of a micro-batch; 0: unknown.
+/// Throws E0405 if a device needs more bytes than options.device_memory gives it.
+/// rows: rows of a micro-batch; 0: unknown.
 void requireMemory(const exe::Executable& executable, const ir::Graph& graph, const plan::Plan& plan,
                    const Captured& captured, const ProgramOptions& options, int64_t rows,
                    const CaptureSmaller& capture_smaller);
-/// The same for a program that was loaded without its graph.
+/// Does the same for a program that was loaded without its graph.
 void requireMemory(const exe::Executable& executable, const ProgramOptions& options);
 
 }  // namespace abele::host

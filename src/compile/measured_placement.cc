@@ -52,7 +52,7 @@ std::string oneLine(std::string text) {
 
 std::string counted(int count, const char* what) { return cat(count, " ", what, count == 1 ? "" : "s"); }
 
-// The rest of a line behind this word; nothing for other lines.
+// Returns the rest of a line after this word, or nothing if the line does not start with it.
 std::optional<std::string> fieldOf(const std::string& line, std::string_view word) {
   if (!line.starts_with(word) || line.size() <= word.size() || line[word.size()] != ' ') return std::nullopt;
   return line.substr(word.size() + 1);
@@ -73,7 +73,7 @@ bool readTrial(const std::string& line, PlacementTrial& trial) {
   return refused && step_ns == 0;
 }
 
-// Of programs without a folder of compiled ones.
+// Placements of programs without a folder of compiled programs.
 std::mutex kept_here_mutex;
 std::map<std::string, MeasuredPlacement>& keptHere() {
   static std::map<std::string, MeasuredPlacement> kept;
@@ -181,7 +181,7 @@ std::optional<MeasuredPlacement> readPlacement(const std::string& text) {
       ran |= trial.step_ns > 0;
     }
   }
-  // Written again, it has to be the same text, the checksum included.
+  // The placement must give the same text when written again. This also checks the checksum.
   if (!ran || writePlacement(placement) != text) return std::nullopt;
   return placement;
 }

@@ -1,5 +1,5 @@
-// How many devices an AutoSplit gets under `devices("measured")`, in C++ `abele::wholeMachine()`: the program of each
-// candidate runs a few steps on this machine, and the fastest is taken.
+// Chooses how many devices AutoSplit gets under `devices("measured")`, in C++ `abele::wholeMachine()`: runs a few steps
+// of the program with each candidate on this machine, and takes the fastest.
 // Docs: docs/placement.md; ADR 17 says why no cost model chooses.
 #pragma once
 
@@ -17,48 +17,48 @@ namespace abele::host {
 /// A number of devices that was tried.
 struct PlacementTrial {
   int devices = 1;
-  int threads = 1;      // of each
-  int64_t step_ns = 0;  // a call of the model, median; 0: it was not run
-  std::string refused;  // why not, one line
+  int threads = 1;      // threads of each device
+  int64_t step_ns = 0;  // median time of a call of the model; 0: not run
+  std::string refused;  // why it was not run, one line
   bool operator==(const PlacementTrial&) const = default;
 };
 
 struct MeasuredPlacement {
-  std::string machine;                 // where it was measured: processor, cores, threads, torch
+  std::string machine;                 // the machine of the measurement: processor, cores, threads, torch
   std::vector<PlacementTrial> trials;  // by number of devices; empty: nothing was measured
 
-  /// The shortest step; of equals, the fewest devices. Requires: one that ran.
+  /// The trial with the shortest step; among equals, the fewest devices. Requires: at least one trial ran.
   const PlacementTrial& best() const;
-  /// A row for each trial, for `explain`.
+  /// One row per trial, for `explain`.
   std::string text() const;
 };
 
-/// Did the user ask for it?
+/// Returns true if the user asked for measured devices.
 bool measuresDevices(const ProgramOptions& options);
 
-/// Why the program cannot be tried; empty if it can. graph: as captured.
+/// The reason that the program cannot be tried; empty if it can. graph: as captured.
 std::string whyNotMeasured(const ir::Graph& graph, const ProgramOptions& options);
 
-/// The divisors of the cores up to the number of micro-batches that can be in work at once. At least 1.
+/// The divisors of the cores, up to the number of micro-batches that can be in progress at once. At least 1.
 std::vector<int> deviceCandidates(int cores, int64_t micro_batches);
-/// For a replica of this program on this machine.
+/// The candidates for a replica of this program on this machine.
 std::vector<int> deviceCandidates(const ProgramOptions& options);
 
-/// Tries the candidates in order, and ends when two in a row are slower than the best before them. A candidate whose
-/// trial throws a UserError is refused; where all are, the first one's error is thrown.
+/// Tries the candidates in order. Stops after two in a row that are slower than the best before them. A candidate whose
+/// trial throws a UserError is refused. If all are refused, throws the first one's error.
 using Try = std::function<PlacementTrial(int devices)>;
 std::vector<PlacementTrial> tryCandidates(const std::vector<int>& candidates, const Try& run);
 
-/// Processor, cores, intra-op threads and torch: what measured times are valid for.
+/// Processor, cores, intra-op threads and torch. Measured times are valid for the same text only.
 std::string machineText(const ProgramOptions& options);
 
-/// What was measured, kept in a folder (empty: for as long as the process lives), a file for each program and machine.
-/// Threads: safe, also among processes.
+/// Measured placements in a folder, one file per program and machine. With an empty folder they live as long as the
+/// process. Threads: safe, also among processes.
 class PlacementStore {
  public:
-  /// program: of cacheKey.
+  /// program: from cacheKey.
   PlacementStore(std::string folder, const std::string& program, std::string machine);
-  /// Nothing if nothing was kept. Nothing, with a warning, if the file is damaged or of another machine.
+  /// Returns nothing if nothing was kept. Warns and returns nothing if the file is damaged or from another machine.
   std::optional<MeasuredPlacement> find() const;
   /// Warns if the file cannot be written.
   void keep(const MeasuredPlacement& placement) const;
@@ -67,15 +67,15 @@ class PlacementStore {
   std::string folder_, key_, machine_;
 };
 
-/// The text of a file, and back. readPlacement returns nothing for text that writePlacement did not make.
+/// Writes and reads the text of a file. readPlacement returns nothing for text that writePlacement did not make.
 std::string writePlacement(const MeasuredPlacement& placement);
 std::optional<MeasuredPlacement> readPlacement(const std::string& text);
 
 /// Loads a program onto its devices, times its steps, and removes it again.
 using TimeProgram = std::function<PlacementTrial(MadeProgram program, const ProgramOptions& options)>;
 
-/// The options with the number of devices that is fastest, measured now or earlier; unchanged if the user did not ask
-/// for it. A program that cannot be tried gets a device for each core, with a warning. recording, made: of
+/// Returns the options with the fastest number of devices, measured now or earlier; unchanged if the user did not ask
+/// for it. Warns about a program that cannot be tried, and gives it one device per core. recording, made: from
 /// captureProgram. Throws as compileRecording.
 ProgramOptions measureDevices(const CompileRequest& request, const capture::Recording& recording,
                               const MadeProgram& made, const TimeProgram& time, MeasuredPlacement& placement);

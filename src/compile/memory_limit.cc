@@ -1,4 +1,4 @@
-// The error for programs that do not fit their devices' memory, with remedies that were tried.
+// The error for programs that do not fit their devices' memory. It names remedies that were tried.
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -31,7 +31,7 @@ int64_t spareOf(const exe::Executable& executable, const ProgramOptions& options
   return plan::spareBytes(devicesOf(executable), peaksOf(executable), options.device_memory);
 }
 
-/// The worker with the largest deficit; -1: everything fits.
+/// The worker with the largest deficit; -1 if everything fits.
 int fullestWorker(const exe::Executable& executable, const ProgramOptions& options) {
   int fullest = -1;
   int64_t least = 0;
@@ -47,10 +47,10 @@ int fullestWorker(const exe::Executable& executable, const ProgramOptions& optio
 
 struct Remedy {
   std::string text;
-  int64_t spare_bytes = 0;  // negative: so many are still missing
+  int64_t spare_bytes = 0;  // negative: this many bytes are still missing
 };
 
-/// Tries other options on the same program, for real.
+/// Lowers the same program with other options, to find those that fit.
 class Remedies {
  public:
   Remedies(const ir::Graph& graph, const Captured& captured, const ProgramOptions& options, int64_t rows,
@@ -87,7 +87,7 @@ class Remedies {
       const plan::Plan plan = plan::makePlan(graph, planOptions(options));
       return host::spareOf(exe::build(graph, plan, replicationOf(options)), options);
     } catch (const UserError&) {
-      return std::nullopt;  // a program that cannot run this way
+      return std::nullopt;  // the program cannot run this way
     }
   }
 
@@ -103,7 +103,7 @@ class Remedies {
     return options;
   }
 
-  // Class after class, in the order in which their absence costs time, until the rest fits.
+  // Moves one class after another off chip, the cheapest in time first, until the rest fits.
   void addOffChip() {
     ProgramOptions other = options_;
     std::string setters;
@@ -125,7 +125,7 @@ class Remedies {
     move(other.locations.activations, "setActivationLocation");
   }
 
-  // The stages as phases of one device, if every operation is in a block.
+  // Tries the stages as phases of one device, if every operation is in a block.
   void addPhases() {
     if (options_.strategy != Strategy::kPipelined || graph_.stages.empty()) return;
     std::vector<std::vector<std::string>> blocks;
@@ -142,7 +142,7 @@ class Remedies {
     ProgramOptions other = options_;
     other.strategy = Strategy::kSharded;
     other.recompute_to_fit = false;
-    other.costs.clear();  // of other stages
+    other.costs.clear();  // they describe other stages
     other.stages = {.spaces = options_.stages.spaces};
     other.stages.ordered = false;
     const plan::TensorLocation off{.off_chip = true};
@@ -158,7 +158,7 @@ class Remedies {
     add(cat("SerialPhasedExecution", inLanguage("(", "{"), text, inLanguage(")", "}")), other);
   }
 
-  /// The same rows in so many times as many micro-batches.
+  /// Splits the same rows into more micro-batches, by the factor `times`.
   ProgramOptions smaller(ProgramOptions options, int64_t times) const {
     (options.training ? options.gradient_accumulation : options.device_iterations) *= times;
     return options;
@@ -185,7 +185,7 @@ class Remedies {
     int tries = 0;
     for (int64_t times = 2; times <= rows_ && tries < kMostSmallerBatches; ++times) {
       if (rows_ % times != 0 || !capture_smaller_) continue;
-      // The halves on the way, and in the end single rows.
+      // Tries halves first, and single rows in the last attempt.
       if (++tries == kMostSmallerBatches) times = rows_;
       const std::optional<Captured> captured = capture(times);
       if (!captured) return;
@@ -212,7 +212,7 @@ class Remedies {
   const ProgramOptions& options_;
   int64_t rows_;
   const CaptureSmaller& capture_smaller_;
-  std::optional<Captured> smallest_;  // with micro-batches of one row
+  std::optional<Captured> smallest_;  // capture with micro-batches of one row
   std::vector<Remedy> tried_;
 };
 
@@ -242,7 +242,7 @@ void requireMemory(const exe::Executable& executable, const ir::Graph& graph, co
   const int worker = fullestWorker(executable, options);
   if (worker < 0) return;
   const std::vector<int64_t> peaks = peaksOf(executable);
-  const size_t place = static_cast<size_t>(worker) % plan.device_of.size();  // in its replica
+  const size_t place = static_cast<size_t>(worker) % plan.device_of.size();  // position in its replica
   const plan::DeviceMemory memory = plan::reportMemory(graph, plan, kShownTensors).devices[place];
   std::string found;
   for (size_t c = 0; c < plan::kNumMemoryClasses; ++c)

@@ -14,7 +14,7 @@
 namespace abele::host {
 namespace {
 
-/// Of a mapping, for its deleter.
+/// A mapping that the deleter of its storage removes.
 struct Mapping {
   void* begin;
   size_t bytes;
@@ -28,7 +28,7 @@ void unmap(void* context) {
 
 }  // namespace
 
-// torch's set_data() refuses devices of another kind, so the memory is exchanged below it.
+// torch's set_data() refuses a device of another kind, so this exchanges the storage of the implementation.
 void setMemory(const at::Tensor& tensor, const c10::Storage& storage) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const bool may_change = impl->allow_tensor_metadata_change();
@@ -40,7 +40,7 @@ void setMemory(const at::Tensor& tensor, const c10::Storage& storage) {
 
 c10::Storage zeros(int64_t bytes) {
   if (bytes == 0) return {c10::Storage::use_byte_size_t(), 0, c10::GetCPUAllocator()->allocate(0), nullptr, false};
-  // Not of the allocator: pages of a mapping that are only read are one page for all.
+  // A mapping instead of the allocator: all its pages share one page of zeros until a write.
   void* begin = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (begin == MAP_FAILED)

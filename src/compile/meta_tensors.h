@@ -1,5 +1,5 @@
-// Tensors on the meta device, which have a type and a shape and no memory: models that are made before anybody knows
-// where their weights go.
+// Tensors on the meta device, which have a type and a shape and no memory: a model may be made before it is known where
+// its weights will be.
 #pragma once
 
 #include <unordered_map>
@@ -10,12 +10,12 @@
 
 namespace abele::host {
 
-/// Gives a tensor other memory, which may be of another device. Views of the tensor keep the old memory.
+/// Gives a tensor other memory, also of another device. Views of the tensor keep the old memory.
 void setMemory(const at::Tensor& tensor, const c10::Storage& storage);
 
-/// Gives the tensors among these that are on the meta device memory of the host, with contents that nobody has set.
-/// Tensors that shared a storage share it again. Memory that nobody touches takes no room.
-/// Returns: the tensors and what they had before, for takeMemory().
+/// Gives host memory with undefined contents to those tensors that are on the meta device. Tensors that shared a
+/// storage share it again. Memory takes no room before the first access. Returns: the tensors and their earlier memory,
+/// for takeMemory().
 struct Memories {
   std::vector<std::pair<at::Tensor, c10::Storage>> before;
 };
@@ -23,7 +23,7 @@ Memories giveMemory(const std::vector<at::Tensor>& tensors);
 /// Undoes giveMemory(): the tensors have their earlier memory again.
 void takeMemory(const Memories& memories);
 
-/// Memory that reads as zeros and takes no room until somebody writes.
+/// Memory that reads as zeros and takes no room until a write.
 c10::Storage zeros(int64_t bytes);
 
 }  // namespace abele::host

@@ -8,10 +8,10 @@
 
 namespace abele::host {
 
-/// While it lives, the model's tensor objects work in copies on the device; tensors that share memory share it there,
-/// too. Afterwards they have their own memory again, unchanged. Tensors that are on the device already stay as they
-/// are. Tensors on the meta device read as zeros meanwhile and take no memory of the host, since a program depends on
-/// shapes alone. Threads: nobody else may use the model meanwhile.
+/// While it lives, the model's tensor objects use copies on the device. Tensors that share memory share it there, too.
+/// Afterwards they have their own memory again, unchanged. Tensors that are on the device already do not change.
+/// Tensors on the meta device read as zeros and take no host memory, because a program depends only on shapes. Threads:
+/// no other thread may use the model meanwhile.
 class OnDevice {
  public:
   OnDevice(const std::vector<capture::ModelTensor>& model, c10::Device device);
@@ -19,7 +19,7 @@ class OnDevice {
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
 
-  /// Were there tensors on the meta device?
+  /// Returns true if some tensors were on the meta device.
   bool hasShapesAlone() const { return has_shapes_alone_; }
 
  private:

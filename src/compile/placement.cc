@@ -58,7 +58,7 @@ plan::SplitOptions splitOptions(const ProgramOptions& options, int devices) {
 void placeBySplit(const ir::Graph& graph, const OptimizerSpec& optimizer, ProgramOptions& options) {
   int devices = splitDevices(options);
   const Pieces pieces = piecesOf(graph, options, optimizer, devices);
-  // Nobody asked for this number of devices.
+  // The user did not choose the number of devices, so it may be smaller.
   if (options.stages.devices == 0) devices = std::min(devices, static_cast<int>(pieces.chain.pieces.size()));
   const plan::Split split = plan::autoSplit(pieces.chain, splitOptions(options, devices)).front();
   options.stages.cuts = split.node_ids;

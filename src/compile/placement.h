@@ -10,17 +10,17 @@
 
 namespace abele::host {
 
-/// Do the options leave the cuts to AutoSplit, or the choice to schedule "auto"?
+/// Returns true if the options leave the cuts to AutoSplit, or the schedule to "auto".
 bool splitsByItself(const ProgramOptions& options);
 bool choosesSchedule(const ProgramOptions& options);
 
-/// Devices that AutoSplit cuts for: the number that the user gave, or one for each core of a replica.
+/// The number of devices that AutoSplit cuts for: the user's number, or one per core of a replica.
 int splitDevices(const ProgramOptions& options);
 
-/// Memories and links as the strategy's costs describe them; one memory if they describe none.
+/// Memories and links from the strategy's costs; a single memory if the costs have none.
 plan::Machine machineOf(const ProgramOptions& options);
 
-/// The graph lowered as one stage, cut into pieces for so many devices.
+/// The graph lowered as one stage and cut into pieces for this number of devices.
 struct Pieces {
   ir::Graph graph;
   plan::SplitChain chain;
@@ -32,13 +32,13 @@ plan::SplitOptions splitOptions(const ProgramOptions& options, int devices);
 /// Stages and device numbers of the split; resolves ScheduleRule::kFastest. Throws E0406.
 void placeBySplit(const ir::Graph& graph, const OptimizerSpec& optimizer, ProgramOptions& options);
 
-/// A schedule and what it was predicted to take.
+/// A schedule and its predicted time.
 struct ScheduleChoice {
   plan::ScheduleKind schedule = plan::ScheduleKind::k1F1B;
   int64_t step_ns = 0, peak_bytes = 0;
-  bool fits = true;  // within the limits of the devices' memory
+  bool fits = true;  // every device is within its memory limit
 };
-/// All schedules that the placed program can train with, the fastest first, those that do not fit last. graph: lowered.
+/// All schedules that can train the placed program: the fastest first, those that do not fit last. graph: lowered.
 std::vector<ScheduleChoice> compareSchedules(const ir::Graph& graph, const ProgramOptions& options);
 
 }  // namespace abele::host

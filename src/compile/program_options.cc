@@ -61,7 +61,7 @@ int64_t stepsPerCall(const ProgramOptions& options) {
 
 namespace {
 
-// Tables have 32 bits for a micro-batch, and no product of these numbers overflows then.
+// Tables have 32 bits for a micro-batch, and products of these numbers must not overflow.
 void checkMicroBatches(const ProgramOptions& options) {
   int64_t all = 0;
   const bool fits = !__builtin_mul_overflow(options.device_iterations, options.gradient_accumulation, &all) &&

@@ -1,4 +1,4 @@
-// Chooses what backward makes again, so that a program fits its devices in little extra time.
+// Chooses the values that backward recomputes, so that a program fits its devices in little extra time.
 #include <algorithm>
 #include <map>
 
@@ -17,17 +17,17 @@ namespace {
 using ir::Direction;
 using ir::ValueId;
 
-/// Sets of candidates up to this size are all tried when the greedy order finds nothing that fits.
+/// Up to this number of candidates, all sets are tried if the greedy order finds nothing that fits.
 constexpr size_t kFewCandidates = 12;
-/// Plans that are made to take values out of the choice again.
+/// Limit of the plans that are made to remove values from the choice.
 constexpr int kMostRemovals = 24;
 
-/// A value of the stash that backward reads and could make again.
+/// A value of the stash that backward reads and can recompute.
 struct RecomputeCandidate {
   ValueId value = ir::kNone;
   int device = 0;
-  int64_t bytes = 0;    // of all frames
-  int64_t time_ns = 0;  // what it adds to those before it in the greedy order
+  int64_t bytes = 0;    // bytes in all frames
+  int64_t time_ns = 0;  // time that it adds to the candidates before it in the greedy order
 };
 
 class Chooser {
@@ -67,7 +67,7 @@ class Chooser {
     return def == ir::kNone ? nullptr : &graph_.nodes[position_[def]];
   }
 
-  // Values of one task die with it, also where they have a place in a frame.
+  // Finds values that die with their task, even if they have a place in a frame.
   void findLocals() {
     in_one_task_.assign(graph_.values.size(), false);
     for (const plan::Buffer& buffer : plan::analyseLiveness(graph_, plan_options_, plan_.schedule).buffers) {
@@ -107,14 +107,14 @@ class Chooser {
   }
 
   // --- times ---------------------------------------------------------------------------------------------------------
-  /// Nodes to run again for a value, and the bytes of values on the way that must be kept for them.
+  /// The nodes to run again for a value, and the values on the way that must be kept for them.
   struct Effort {
     std::vector<const ir::Node*> nodes;
     std::vector<ValueId> kept;
     int64_t time_ns = 0, kept_bytes = 0;
   };
 
-  // again: candidates that are made again. done: nodes that run again anyway.
+  // again: candidates that are recomputed. done: nodes that run again anyway.
   Effort effortFor(ValueId value, const std::vector<bool>& again, const std::vector<bool>& done,
                    const std::vector<bool>& held) const {
     Effort effort;
@@ -146,13 +146,13 @@ class Chooser {
     return effort;
   }
 
-  // Most bytes for its time first. What runs again for one value is there for the next.
+  // Orders candidates by bytes per time, the best first. Nodes that run again for one value cost nothing for the next.
   std::vector<RecomputeCandidate> greedyOrder(int device) const {
     std::vector<RecomputeCandidate> left, order;
     for (const RecomputeCandidate& c : all_)
       if (c.device == device) left.push_back(c);
     std::vector<bool> again(graph_.values.size(), false), done(graph_.nodes.size(), false), held(again);
-    // What a candidate adds only falls while others are chosen, so old values do for a few rounds.
+    // The worth of a candidate only falls while others are chosen, so old worths serve for a few rounds.
     std::vector<double> worth(left.size(), -1);
     const auto look = [&](size_t i) {
       const Effort effort = effortFor(left[i].value, again, done, held);
@@ -198,7 +198,7 @@ class Chooser {
     return kept;
   }
 
-  // Of a graph whose backward is not split yet.
+  // The plan of a graph whose backward is not split yet.
   plan::Plan planOf(ir::Graph graph) const {
     passes::PassContext context;
     if (plan::splitsBackward(plan_options_.schedule)) passes::splitWeightGradient(graph, context);
@@ -220,7 +220,7 @@ class Chooser {
     const auto first = [&](size_t count) {
       return std::vector<RecomputeCandidate>(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count));
     };
-    // The least number of the order's first that fits, where more never need more; else any that fits.
+    // Finds the shortest prefix of the order that fits, by bisection. Without one, takes any choice that fits.
     size_t fits = 0, low = 0, high = order.size();
     std::map<size_t, int64_t> peaks;
     const auto peak = [&](size_t count) {
@@ -251,7 +251,7 @@ class Chooser {
     return least == peaks.end() ? order : first(least->first);
   }
 
-  // Keeps what need not be made again after all, the longest time first.
+  // Removes values that need not be recomputed after all, the longest time first.
   std::vector<RecomputeCandidate> withoutTheUnneeded(std::vector<RecomputeCandidate> chosen, size_t worker,
                                                      int64_t limit) const {
     std::vector<RecomputeCandidate> by_time = chosen;
@@ -267,7 +267,7 @@ class Chooser {
     return chosen;
   }
 
-  // Of all sets the one of the least time that fits; empty: none does.
+  // The set that fits in the least time, among all sets; empty if none fits.
   std::vector<RecomputeCandidate> anyThatFits(const std::vector<RecomputeCandidate>& order, size_t worker,
                                               int64_t limit) const {
     std::vector<RecomputeCandidate> best;
@@ -283,7 +283,7 @@ class Chooser {
   const ir::Graph& graph_;
   const Captured& captured_;
   const ProgramOptions& options_;
-  std::vector<int32_t> position_;  // of nodes, by id
+  std::vector<int32_t> position_;  // position of each node, by id
   plan::PlanOptions plan_options_;
   plan::Plan plan_;
   passes::RecomputeRules rules_;

@@ -7,25 +7,25 @@
 
 namespace abele::host {
 
-/// kConsecutive: {0..k-1}, {k..2k-1}, ...; kOrthogonal: {0, m, 2m, ..}, {1, m+1, ..} for m groups; kNone: each alone.
+/// kConsecutive: {0..k-1}, {k..2k-1}, ...; kOrthogonal: {0, m, 2m, ..}, {1, m+1, ..} for m groups; kNone: one each.
 enum class CommGroup : uint8_t { kAll, kConsecutive, kOrthogonal, kNone };
 
-/// Group of every replica. Groups are numbered in the order of their first replicas. Requires: size divides replicas,
-/// unless the type ignores it.
+/// The group of every replica. Groups are numbered in the order of their first replicas. Requires: size divides
+/// replicas, unless the type ignores size.
 std::vector<int32_t> groupsOf(CommGroup type, int64_t size, int64_t replicas);
 /// The first replica of every replica's group.
 std::vector<int32_t> firstOfGroups(const std::vector<int32_t>& group_of);
 
-/// A parameter that has a value of its own in each group of replicas. The host's tensor has one more dimension in
-/// front: a value for every group, or for every replica.
+/// A parameter with its own value in each group of replicas. The host's tensor has one more dimension in front: a value
+/// for every group, or for every replica.
 struct ReplicaGrouping {
   std::string parameter;
   CommGroup type = CommGroup::kAll;
-  int64_t shards = 0;            // replicas in a group
+  int64_t shards = 0;            // number of replicas in a group
   bool one_per_replica = false;  // VariableRetrievalMode.AllReplicas
 };
 
-/// Do groups of that size divide the replicas?
+/// Returns true if groups of this size divide the replicas.
 bool fits(const ReplicaGrouping& grouping, int64_t replicas);
 
 }  // namespace abele::host

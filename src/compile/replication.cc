@@ -55,7 +55,7 @@ void checkClipping(const ProgramOptions& options, const OptimizerSpec& optimizer
 
 namespace {
 
-// The devices of a replica, which are numbered by process first where it lies in several.
+// Number of devices of a replica. If a replica spans several processes, its devices are numbered by process first.
 int64_t devicesOfModel(const ProgramOptions& options, const exe::Executable& executable) {
   const int64_t here = devicesOfReplicaHere(options);
   int64_t devices = 0;
@@ -72,7 +72,7 @@ int64_t devicesOfModel(const ProgramOptions& options, const exe::Executable& exe
 void checkStageProcesses(const ProgramOptions& options, const exe::Executable& executable) {
   const ProcessOptions& processes = options.processes;
   if (processes.devices == 0) return;
-  // Of the replicas of a process, or of the processes that hold them together.
+  // Number of devices of the replicas of a process, or of the processes that hold them together.
   int64_t devices = 0;
   for (const exe::WorkerProgram& worker : executable.workers) devices = std::max<int64_t>(devices, worker.device + 1);
   const int64_t needed = (devices + processes.devices - 1) / processes.devices;

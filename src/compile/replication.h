@@ -1,4 +1,4 @@
-// What replicas ask of a program: copies in the executable, buffers that differ, parameters of groups.
+// Rules for replicas: copies in the executable, buffers that differ, parameters of groups.
 #pragma once
 
 #include <utility>
@@ -12,19 +12,19 @@ namespace abele::host {
 
 exe::Replication replicationOf(const ProgramOptions& options);
 /// Throws E0702 if replicas with different inputs write a buffer that they share. Running statistics of normalisations
-/// are each replica's own. graph: what the executable was built of.
+/// are each replica's own. graph: the graph that the executable was built from.
 void checkBuffers(const ProgramOptions& options, const exe::Executable& executable, const ir::Graph& graph);
-/// Throws E0706 for gradient clipping, and for updates that an overflow skips, if replicas have parameters of their
-/// own: each would decide differently.
+/// Throws E0706 for gradient clipping, and for updates that an overflow skips, if replicas have their own parameters,
+/// because each replica would decide differently.
 void checkClipping(const ProgramOptions& options, const OptimizerSpec& optimizer);
-/// Throws E0402 if the stages ask for another number of processes than there are.
+/// Throws E0402 if the stages need another number of processes than there are.
 void checkStageProcesses(const ProgramOptions& options, const exe::Executable& executable);
 /// Throws E0402 if all replicas together need more devices than there are.
 void checkReplicaDevices(const ProgramOptions& options, const plan::Plan& plan);
-/// While it lives, parameters with a ReplicaGrouping have the shape of one value, as forward sees them.
+/// While it lives, parameters with a ReplicaGrouping have the shape of a single value, as forward sees them.
 class OneValueEach {
  public:
-  /// Throws E0702 for groupings that do not fit; nothing is changed then.
+  /// Throws E0702 for groupings that do not fit, and then changes nothing.
   OneValueEach(const std::vector<capture::ModelTensor>& model, const std::vector<ReplicaGrouping>& groupings,
                int64_t replicas);
   ~OneValueEach();
@@ -32,7 +32,7 @@ class OneValueEach {
   OneValueEach& operator=(const OneValueEach&) = delete;
 
  private:
-  std::vector<std::pair<at::Tensor, at::Tensor>> wholes_;  // the model's tensor and all its values
+  std::vector<std::pair<at::Tensor, at::Tensor>> wholes_;  // the model's tensor and the tensor of all its values
 };
 
 }  // namespace abele::host

@@ -1,4 +1,4 @@
-// Tensors among the fields of a file: type, then elements in order. Used beside exe/bytes.h.
+// Tensors in the fields of a file: type, then elements in order. Used beside exe/bytes.h.
 #pragma once
 
 #include <cstring>
@@ -12,7 +12,7 @@
 
 namespace abele::host {
 
-/// Reads or writes one tensor; an undefined one too. Throws E0501 when sizes and bytes contradict.
+/// Reads or writes one tensor, which may be undefined. Throws E0501 if sizes and bytes contradict each other.
 template <class A>
 void visitTensor(A& a, at::Tensor& tensor) {
   Type type;
@@ -32,7 +32,7 @@ void visitTensor(A& a, at::Tensor& tensor) {
       if (type != Type() || !bytes.empty()) exe::reject("an absent tensor with sizes or bytes");
       return;
     }
-    // No more dimensions than ATen has, and no size whose product with others overflows beside a size of 0.
+    // Limits dimensions to ATen's, and products of sizes to values that do not overflow, even next to a size of 0.
     constexpr int64_t kMostElements = int64_t{1} << 46;
     if (type.sizes.size() > 64) exe::reject("a tensor of too many dimensions");
     int64_t elements = 1, with_empty = 1;
@@ -46,7 +46,7 @@ void visitTensor(A& a, at::Tensor& tensor) {
     if (static_cast<uint64_t>(elements * elementBytes(type.dtype)) != bytes.size())
       exe::reject("a tensor whose sizes do not fit its bytes", type.str(), cat(bytes.size(), " bytes"));
     if (type.strides != contiguousType(type.dtype, type.sizes).strides) exe::reject("a tensor with gaps", type.str());
-    // Kernels count them.
+    // Refuses other bytes, because kernels add up the bytes of bools.
     if (type.dtype == DType::kBool && bytes.find_first_not_of(std::string_view("\0\1", 2)) != std::string::npos)
       exe::reject("a tensor of bool with an element that is neither 0 nor 1");
     tensor = at::empty(type.sizes, at::TensorOptions(static_cast<at::ScalarType>(type.dtype)));

@@ -92,7 +92,7 @@ std::vector<CompiledAnchor> TensorNames::addAnchors(const ProgramOptions& option
                                                     ir::Graph& graph) const {
   std::vector<CompiledAnchor> anchors;
   for (const Anchor& wanted : options.anchors) {
-    if (options.training && wanted.long_name == kFinalLossScale) continue;  // no tensor of the graph: session.cc
+    if (options.training && wanted.long_name == kFinalLossScale) continue;  // not in the graph; see session.cc
     CompiledAnchor anchor{
         .name = wanted.short_name, .target = next_target++, .mode = wanted.mode, .period = wanted.period};
     if (auto updated = updated_.find(wanted.long_name); updated != updated_.end()) {

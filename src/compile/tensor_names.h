@@ -10,22 +10,22 @@
 
 namespace abele::host {
 
-/// Name under which the factor of the loss of a step can be anchored.
+/// The name for anchors of the factor of a step's loss.
 inline constexpr char kFinalLossScale[] = "finalLossScale";
 
-/// Names as PopTorch programs know them, in the order of the program: "input", "input/1"; parameters and buffers by
+/// Names as PopTorch programs use them, in the order of the program: "input", "input/1"; parameters and buffers under
 /// their own names; "<module path>/<Op>:<result>", with "/<n>" for its n-th repetition; "loss"; "Gradient___<param>";
-/// "UpdatedVar___<param>"; and the values of the optimizer. Source: spec executor.md section 8; forms of ours where it
-/// says nothing.
+/// "UpdatedVar___<param>"; and the values of the optimizer. Source: spec executor.md section 8; our own forms where the
+/// specification has none.
 class TensorNames {
  public:
   TensorNames(const capture::Recording& recording, const OptimizerSpec& optimizer);
   const std::vector<std::string>& all() const { return all_; }
 
-  /// Adds a result of its own for every anchor of a value of the captured graph. Throws E0708 for unknown names.
+  /// Adds a result for every anchor of a value of the captured graph. Throws E0708 for unknown names.
   /// Requires: the graph is recording.graph, still captured; targets from `next_target` on are free.
   std::vector<CompiledAnchor> addAnchors(const ProgramOptions& options, int32_t next_target, ir::Graph& graph) const;
-  /// The same for new values of parameters, which exist after the passes only.
+  /// Does the same for new values of parameters, which exist only after the passes.
   static void addUpdated(std::vector<CompiledAnchor>& anchors, ir::Graph& lowered);
 
  private:

@@ -1,4 +1,4 @@
-// Tensors as the graph writes them, and what a program needs of their memory.
+// Types of tensors in the graph's terms, and checks of their memory.
 #pragma once
 
 #include <string>
@@ -14,15 +14,15 @@ class Tensor;
 
 namespace abele::host {
 
-/// Type as the graph would write it; empty for an undefined tensor.
+/// The type as the graph writes it; empty for an undefined tensor.
 Type typeOf(const at::Tensor& tensor);
 
-/// Throws E0708 where a tensor's storage is smaller than its sizes: somebody resized or freed it behind its back.
+/// Throws E0708 if a tensor's storage is smaller than its sizes need, because the program resized or freed it.
 void requireMemory(const at::Tensor& tensor, const std::string& name);
-/// Of each: "input 0".
+/// Checks each input, under the name "input 0" and so on.
 void requireMemory(const std::vector<at::Tensor>& inputs);
 
-/// Detached, with the strides that they have; lazy conjugates and negatives are computed.
+/// The tensors detached, with their strides. Computes lazy conjugates and negatives.
 std::vector<at::Tensor> bindable(const std::vector<at::Tensor>& inputs);
 
 }  // namespace abele::host
