@@ -51,7 +51,7 @@ pybind11::object lockOf(std::shared_ptr<Turns> turns, std::string what);
 pybind11::dict perfCountersDict(const host::PerfCounters& counters);
 pybind11::dict reportDict(const host::SessionReport& report);
 
-/// "train.py:88" of the innermost Python frame whose file name contains none of `excludes`; "" if there is none.
+/// "train.py:88" of the innermost Python frame whose file name contains none of `excludes`; "" if no frame qualifies.
 /// Returns: a function for any thread; it takes the GIL.
 std::function<std::string()> sourceLocator(std::vector<std::string> excludes);
 

@@ -1,4 +1,4 @@
-// Checkpoints: the parts that the Python front end puts in and takes out.
+// Checkpoints: the parts that the Python front end adds and reads.
 #include "model/checkpoint.h"
 
 #include "bind/bind.h"

@@ -1,4 +1,4 @@
-// The devices that there are, and who has them.
+// The devices of this machine, and their owners.
 #include <memory>
 #include <utility>
 #include <vector>
@@ -38,7 +38,7 @@ py::dict attachedDict(const registry::Attached& attached) {
   return row;
 }
 
-/// An object of torch.cuda.CUDAGraph, or one like it.
+/// A graph object of torch.cuda.CUDAGraph, or of a class like it.
 class LentGraph final : public DeviceGraph {
  public:
   explicit LentGraph(py::object graph) : graph_(kept(std::move(graph))) {}

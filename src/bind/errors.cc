@@ -1,5 +1,5 @@
-// The one exception translator: abele::Error -> an exception that Python makes from its fields. Which class that is,
-// the factory decides that Python registers.
+// The only translator of exceptions: abele::Error -> an exception that Python makes from its fields. The factory that
+// Python registers chooses the class.
 #include "base/error.h"
 #include "base/nearest.h"
 
@@ -11,11 +11,11 @@ namespace py = pybind11;
 namespace abele::bind {
 namespace {
 
-// Makes an exception; nullptr until Python registers it. Guarded by the GIL. It is never released: errors may come
+// Makes an exception; nullptr until Python registers it. Guarded by the GIL. Never released, because errors may occur
 // until the interpreter has ended.
 PyObject* error_factory = nullptr;
 
-/// Messages may hold bytes of names that are no text.
+/// Decodes a message. It may hold names with bytes that are not valid text.
 py::str decoded(const std::string& text) {
   return py::reinterpret_steal<py::str>(
       PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
@@ -26,7 +26,7 @@ void raise(const char* kind, const Error& error, const std::string& recovery_act
     PyErr_SetString(PyExc_RuntimeError, error.what());
     return;
   }
-  // The context is a field of its own in Python.
+  // Python keeps the context in a separate field.
   const std::string text = UserError(error.code(), error.message()).what();
   auto make = py::reinterpret_borrow<py::object>(error_factory);
   py::object value = make(kind, errorCodeText(error.code()), decoded(text), decoded(error.context()), recovery_action);

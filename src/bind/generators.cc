@@ -1,4 +1,4 @@
-// Which generators of torch's a program can draw from: those that its module, its arguments and its functions hold.
+// Finds torch's generators that a program can draw from: those that its module, arguments and functions hold.
 #include <string_view>
 #include <unordered_set>
 #include <vector>
@@ -13,8 +13,8 @@ namespace py = pybind11;
 namespace abele::bind {
 namespace {
 
-/// Follows references between Python's objects, but not into what libraries' classes and functions name. Only borrowed
-/// references: nobody else runs meanwhile. Threads: with the GIL.
+/// Follows references between Python objects, but not the names in classes and functions of libraries. Holds borrowed
+/// references only, because no other code runs meanwhile. Threads: with the GIL.
 class Walk {
  public:
   void run(PyObject* root) {
@@ -36,7 +36,7 @@ class Walk {
     waiting_.push_back(object);
   }
 
-  /// By the type alone: __class__ may be code of the program's.
+  /// Tests the type only, because __class__ may run code of the program.
   static bool isOf(PyObject* object, PyObject* type) {
     return PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(type)) != 0;
   }
@@ -64,7 +64,7 @@ class Walk {
 
   void expandClass(PyTypeObject* type) {
     if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || type->tp_dict == nullptr) return;
-    // A wrapped module's class is ours, and derives from the program's.
+    // The class of a wrapped module is ours and derives from the program's class.
     if (!isLibrarys(PyDict_GetItemString(type->tp_dict, "__module__"))) add(type->tp_dict);
     for (Py_ssize_t i = 0; type->tp_bases && i < PyTuple_GET_SIZE(type->tp_bases); ++i)
       add(PyTuple_GET_ITEM(type->tp_bases, i));
@@ -78,7 +78,7 @@ class Walk {
     addNames(reinterpret_cast<PyCodeObject*>(PyFunction_GetCode(function)), PyFunction_GetGlobals(function));
   }
 
-  /// The globals that code uses, and what it uses of modules among them.
+  /// The globals that code uses, and the attributes that it uses of modules among them.
   void addNames(PyCodeObject* code, PyObject* globals) {
     std::vector<PyObject*> modules;
     const auto addOf = [&](PyObject* variables) {

@@ -15,15 +15,15 @@ namespace abele::bind {
 namespace {
 
 std::atomic<bool> ending{false};
-std::atomic<int> asking{0};   // threads that are about to get the lock
-std::atomic<int> running{0};  // calls and pieces of native code that are under way
-thread_local int own = 0;     // of them, on this thread
+std::atomic<int> asking{0};   // number of threads that are about to take the lock
+std::atomic<int> running{0};  // number of calls and pieces of native code in progress
+thread_local int own = 0;     // this thread's part of `running`
 std::thread::id last;         // the thread that ends the interpreter; set before `ending`
 
-constexpr auto kPatience = std::chrono::seconds(10);  // for kernels that run
+constexpr auto kPatience = std::chrono::seconds(10);  // time for running kernels to end
 constexpr auto kPeriod = std::chrono::milliseconds(1);
 
-/// At exit: nobody asks for the lock from now on, and calls end.
+/// Runs at exit: from now on no thread takes the lock, and calls end.
 void end() {
   last = std::this_thread::get_id();
   ending = true;
@@ -39,7 +39,7 @@ bool hasEnded() { return ending; }
 bool isEnding() { return ending && std::this_thread::get_id() != last; }
 
 GilRequest::GilRequest(Ended ended) {
-  ++asking;  // first: end() either sees this thread, or is seen by it
+  ++asking;  // before the check: either end() sees this thread, or this thread sees that the interpreter ends
   if (!isEnding()) return;
   --asking;
   if (ended == Ended::kThrow) throwUser(ErrorCode::E0602, {.what = "the interpreter ends"});
@@ -64,7 +64,7 @@ NoGil::~NoGil() {
 
 std::shared_ptr<py::object> kept(py::object object) {
   return {new py::object(std::move(object)), [](py::object* held) {
-            if (isEnding()) return;  // nobody may let go of Python's objects any more
+            if (isEnding()) return;  // Python's objects must not be released any more
             const py::gil_scoped_acquire gil;
             delete held;
           }};
@@ -83,7 +83,7 @@ void leaveCall() {
 
 void registerGil(py::module_& /*module*/) {
   py::module_::import("atexit").attr("register")(py::cpp_function(&end));
-  // A child has one thread, and counts anew.
+  // A forked child has one thread, so its counts start at 0.
   py::module_::import("os").attr("register_at_fork")(py::arg("after_in_child") =
                                                          py::cpp_function([] { asking = running = 0; }));
 }

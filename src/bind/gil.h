@@ -1,4 +1,4 @@
-// For bind/ only: letting go of Python's global lock, and taking it, in threads that may outlive the interpreter.
+// For bind/ only: releasing and taking Python's global lock in threads that may outlive the interpreter.
 #pragma once
 
 #include <functional>
@@ -10,12 +10,12 @@
 
 namespace abele::bind {
 
-/// Where a daemon thread asks for the lock after the interpreter has ended, CPython ends the thread, in the middle of
-/// C++ code, which aborts the process. So before that happens: calls that run are interrupted (isEnding), callbacks
-/// throw E0602, and threads that would go back to Python sleep for ever.
+/// If a daemon thread takes the lock after the interpreter has ended, CPython ends the thread in the middle of C++
+/// code, which aborts the process. To avoid this, before the end running calls are interrupted (isEnding), callbacks
+/// throw E0602, and threads that would return to Python sleep for ever.
 class GilRequest {
  public:
-  enum class Ended { kSleep, kThrow };  // what a thread does that comes too late
+  enum class Ended { kSleep, kThrow };  // what a thread does if the interpreter has ended
   explicit GilRequest(Ended ended);
   ~GilRequest();
   GilRequest(const GilRequest&) = delete;
@@ -34,7 +34,7 @@ class __attribute__((visibility("hidden"))) NoGil {
   std::optional<pybind11::gil_scoped_release> released_;
 };
 
-/// Python code that native code calls. Throws E0602 when the interpreter is about to end.
+/// Python code that native code calls. Throws E0602 if the interpreter is about to end.
 class __attribute__((visibility("hidden"))) WithGil {
  public:
   WithGil() {
@@ -48,10 +48,10 @@ class __attribute__((visibility("hidden"))) WithGil {
   std::optional<pybind11::gil_scoped_acquire> acquired_;
 };
 
-/// A Python object that C++ keeps, let go of under the GIL.
+/// A Python object that C++ keeps. It is released under the GIL.
 std::shared_ptr<pybind11::object> kept(pybind11::object object);
 
-/// A function of Python's for native code. None stays empty.
+/// Makes a Python function callable from native code. None stays empty.
 template <class Result, class... Arguments>
 std::function<Result(Arguments...)> calledWithGil(std::function<Result(Arguments...)> function) {
   if (!function) return function;
@@ -61,13 +61,15 @@ std::function<Result(Arguments...)> calledWithGil(std::function<Result(Arguments
   };
 }
 
-/// Shall calls of this thread stop, because the interpreter ends?
+/// Returns true if calls of this thread must stop, because the interpreter ends.
 bool isEnding();
-/// Does it end at all? Who waits for another thread then may wait for one that sleeps for ever.
+/// Returns true if the interpreter ends, on any thread. A thread that waits for another one must then stop waiting,
+/// because the other may sleep for ever.
 bool hasEnded();
 
-/// Around the calls of an executor, Python code included: torch's own operators, too, let go of the lock and come back.
-/// When the interpreter ends, the call is waited for, and its thread sleeps before or behind it. Requires: the GIL.
+/// Surround a call of an executor, including its Python code: torch's own operators also release the lock and take it
+/// again. When the interpreter ends, it waits for the call, and the thread sleeps before or after the call. Requires:
+/// the GIL.
 void enterCall();
 void leaveCall();
 

@@ -13,9 +13,9 @@ namespace {
 
 using host::IpuSettings;
 
-constexpr int kDeepest = 16;  // as files are read
+constexpr int kDeepest = 16;  // the limit for files too
 
-/// What no setting can be becomes bytes.
+/// Converts a value. One that no setting can have becomes bytes, which the check refuses.
 IpuSettings fromPython(const py::handle& value, int depth = 0) {
   const IpuSettings other = IpuSettings::binary({});
   if (value.is_none()) return nullptr;
@@ -47,7 +47,7 @@ IpuSettings fromPython(const py::handle& value, int depth = 0) {
   return map;
 }
 
-/// Of a config, whose lists its program may have changed since they were set.
+/// The settings of a config. Its program may have changed lists in it since they were set.
 IpuSettings settingsOf(const py::dict& config) {
   IpuSettings all = IpuSettings::object();
   for (const std::string& name : host::ipuSettingNames())

@@ -1,5 +1,5 @@
-// The native log, driven by abele._logging; variables of the environment; what the module was built with and what there
-// is on this machine.
+// The native log, driven by abele._logging; variables of the environment; how the module was built, and what this
+// machine has.
 #include <torch/version.h>
 
 #include "abele/environment.h"

@@ -1,5 +1,5 @@
-// Model: what an executor of Python is over. The module behind it is a Python object (abele._module_source), asked
-// under the GIL; all else runs without it.
+// Model: the native part of a Python executor. Its module is a Python object (abele._module_source) and is asked under
+// the GIL. All other code runs without the GIL.
 #include "model/model.h"
 #include "model/checkpoint.h"
 
@@ -30,7 +30,7 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 using NamedTensor = std::tuple<std::string, at::Tensor, bool>;  // name, tensor, is a parameter
 
-std::atomic<uint64_t> wrappings{0};  // changes with every module that is wrapped for training, or no longer is
+std::atomic<uint64_t> wrappings{0};  // changes when a module is wrapped for training, or its wrapper ends
 
 class PythonModel;
 
@@ -38,7 +38,7 @@ struct StateReader {
   host::StoredTensors tensors;
 };
 
-/// Whether a signal's handler threw while native code waited.
+/// Notes an exception of a signal's handler that ran while native code waited.
 class Interruption {
  public:
   host::Poll poll() {
@@ -50,7 +50,7 @@ class Interruption {
       return true;
     };
   }
-  /// Throws what the handler threw. Requires: the GIL.
+  /// Rethrows the handler's exception. Requires: the GIL.
   void rethrow() const {
     if (error_) throw *error_;
   }
@@ -59,7 +59,7 @@ class Interruption {
   std::optional<py::error_already_set> error_;
 };
 
-/// What a call gives to the module that it may have to compile.
+/// What a call passes to the module, which it may have to compile.
 struct PythonCall {
   py::object given;
   Interruption interruption;
@@ -130,10 +130,10 @@ class PythonModule : public host::ModuleSource {
       };
       program.mode_object = mode.is_none() ? nullptr : mode.ptr();
       try {
-        const NoGil no_gil;  // autograd must not run with it; forward takes it back
+        const NoGil no_gil;  // autograd must not run with the GIL; forward takes it again
         return &compile(program);
       } catch (const Error&) {
-        // Autograd's engine leaves the Python error of a backward function set, which this error stands for now.
+        // Autograd's engine leaves the Python error of a backward function set. The Abele error replaces it.
         PyErr_Clear();
         call->interruption.rethrow();
         throw;
@@ -168,7 +168,7 @@ class PythonModule : public host::ModuleSource {
   std::vector<std::shared_ptr<host::Model>> trainers() override;
   uint64_t generation() const override { return wrappings; }
 
-  PythonCall* call = nullptr;  // that is under way
+  PythonCall* call = nullptr;  // the call in progress
 
  private:
   std::shared_ptr<py::object> source_;
@@ -178,9 +178,9 @@ class PythonModel : public host::Model {
  public:
   PythonModel(PythonModule* module, Rules rules)
       : Model(std::unique_ptr<host::ModuleSource>(module), rules), module_(*module) {}
-  ~PythonModel() { forget(); }  // whoever owns the model has copied its weights, or the interpreter has ended
+  ~PythonModel() { forget(); }  // the owner of the model has copied its weights, or the interpreter has ended
 
-  /// Runs work without the GIL. A signal's handler that throws ends it.
+  /// Runs work without the GIL. An exception of a signal's handler ends it.
   template <class Work>
   auto call(const Work& work, py::object given = py::none()) {
     PythonCall call{.given = std::move(given), .interruption = {}};
@@ -198,7 +198,7 @@ class PythonModel : public host::Model {
     const host::ModuleSource::Captured* const found = captured();
     return found && found->structure ? *static_cast<py::object*>(found->structure.get()) : py::none();
   }
-  /// Of each tensor of a call of the current program; none where nothing is compiled.
+  /// Sizes of each tensor of a call of the current program; empty if no program is compiled.
   std::vector<std::vector<int64_t>> inputSizes() const {
     std::vector<std::vector<int64_t>> sizes;
     for (const Type& type : program() ? program()->inputs : std::vector<Type>()) sizes.push_back(type.sizes);
@@ -225,8 +225,8 @@ class PythonModel : public host::Model {
              .numbers_vary = numbers_vary});
     });
   }
-  /// objects: called with (name, tensor, is a parameter) of all tensors of the file; returns bytes. None: there is
-  /// none.
+  /// objects: called with (name, tensor, is a parameter) of all tensors of the file; returns bytes. None: the file
+  /// holds no objects.
   void saveFile(const std::string& path, Saving saving, const py::object& objects) {
     if (!objects.is_none())
       saving.objects = [&objects](const std::vector<host::NamedTensor>& tensors) {
@@ -239,7 +239,7 @@ class PythonModel : public host::Model {
   }
 
  private:
-  /// A call may come from within another one: copies that Python code asks for while it compiles.
+  /// A call may run inside another one, when Python code asks for a copy while it compiles.
   class Scope {
    public:
     Scope(PythonModel& model, PythonCall& call) : model_(model), outer_(std::exchange(model.module_.call, &call)) {
@@ -342,7 +342,7 @@ void registerModel(py::module_& module) {
       .def(
           "step",
           [](PythonModel& self, const Tensors& given, const Tensors& inputs) {
-            self.beginStep();  // with the GIL: most steps only look at the optimizer
+            self.beginStep();  // with the GIL, because most steps only look at the optimizer
             return self.call([&] {
               const Tensors converted = self.inTypes(inputs);
               Tensors results = self.step(converted);

@@ -1,4 +1,4 @@
-// Tensors of a module, moved into a file.
+// Moves the tensors of a module into a file.
 #include "model/offload.h"
 #include "bind/bind.h"
 

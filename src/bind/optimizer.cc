@@ -1,5 +1,5 @@
-// Optimizers of Python as a Model asks for them: how their attributes and their state are read and written. What is
-// made of them is model/'s (optimizer_attributes.h, optimizer_state.h).
+// Optimizers of Python: how a Model reads and writes their attributes and their state. model/ interprets them
+// (optimizer_attributes.h, optimizer_state.h).
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -30,15 +30,15 @@ using ParameterNames = std::vector<std::vector<std::string>>;
 bool isNumber(const py::object& value) {
   if (!value || PyBool_Check(value.ptr())) return false;
   if (PyFloat_Check(value.ptr()) || PyLong_Check(value.ptr()) || THPVariable_Check(value.ptr())) return true;
-  return py::isinstance(value, py::module_::import("numbers").attr("Real"));  // of numpy, say
+  return py::isinstance(value, py::module_::import("numbers").attr("Real"));  // such as numpy's numbers
 }
 
-/// Nothing for what is no number, and for those that no double can be: 10**400, a tensor of two elements.
+/// Returns nothing for other objects, and for numbers that are not a double: 10**400, a tensor of two elements.
 std::optional<double> numberIn(const py::object& value) {
   if (!isNumber(value)) return std::nullopt;
   const double number = PyFloat_AsDouble(value.ptr());
   if (number != -1 || !PyErr_Occurred()) return number;
-  if (!PyErr_ExceptionMatches(PyExc_Exception)) throw py::error_already_set();  // Ctrl-C, say
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) throw py::error_already_set();  // such as Ctrl-C
   PyErr_Clear();
   return std::nullopt;
 }
@@ -49,7 +49,7 @@ bool isTrueValue(const py::object& value) {
   return is_true != 0;
 }
 
-/// The attributes of an optimizer, which it does not keep alive: its executor does. Methods take the GIL.
+/// The attributes of an optimizer. They do not keep it alive; its executor does. Methods take the GIL.
 class PythonAttributes : public host::OptimizerAttributes {
  public:
   PythonAttributes(const py::object& optimizer, OptimizerKind kind, bool is_ours)
@@ -109,12 +109,12 @@ class PythonAttributes : public host::OptimizerAttributes {
     if (PyUnicode_Check(value.ptr())) return py::repr(value).cast<std::string>();
     const bool is_integer = PyLong_Check(value.ptr()) && !PyBool_Check(value.ptr());
     if (!is_integer) return py::str(value).cast<std::string>();
-    const std::optional<double> number = numberIn(value);  // 1 is the same number as 1.0
+    const std::optional<double> number = numberIn(value);  // 1 and 1.0 are the same number
     return number ? py::str(py::float_(*number)).cast<std::string>() : "an integer beyond all doubles";
   }
 
  private:
-  /// Null where there is none. Requires: the GIL.
+  /// Returns null if the attribute is missing. Requires: the GIL.
   py::object find(int place, const std::string& name) const {
     const py::object optimizer = object();
     if (place == kWhole) return py::getattr(optimizer, name.c_str(), py::object());
@@ -136,19 +136,19 @@ class PythonAttributes : public host::OptimizerAttributes {
   const bool is_ours_;
 };
 
-/// Devices are read, and other processes waited for.
+/// Releases the GIL, because the read waits for devices and other processes.
 template <class Read>
 auto readWithoutGil(const Read& read) {
   const NoGil no_gil;
   return read();
 }
 
-/// optimizer.state of a class of torch.optim, by parameter.
+/// The dict optimizer.state of torch.optim, by parameter.
 class TorchState : public host::HostState {
  public:
   explicit TorchState(const PythonAttributes& optimizer) : optimizer_(optimizer) {}
   bool isOfTorch() const override { return true; }
-  /// load_state_dict() puts another dict in its place.
+  /// True after load_state_dict(), which replaces the dict.
   bool isNew() const override {
     const WithGil gil;
     const py::object state = all();
@@ -175,7 +175,7 @@ class TorchState : public host::HostState {
   void write(const host::StoredTensors& state, const std::vector<NamedTensor>& tensors, int64_t updates) override {
     const WithGil gil;
     const py::object all_states = all();
-    if (updates > 0)  // else there is no news
+    if (updates > 0)  // otherwise nothing has changed
       visitParameters(tensors, [&](const py::handle& parameter, const std::string& name) {
         const host::TorchState values =
             readWithoutGil([&] { return host::inTorch(optimizer_.kind(), state, name, updates); });
@@ -184,7 +184,7 @@ class TorchState : public host::HostState {
         entry.attr("clear")();
         for (const auto& [key, value] : values) entry[py::str(key)] = value;
       });
-    noteUpload(true);  // both are the same
+    noteUpload(true);  // host and devices have the same state
   }
   void noteUpload(bool is_taken) override {
     const WithGil gil;
@@ -199,7 +199,7 @@ class TorchState : public host::HostState {
     }
     is_stale_ = true;
   }
-  void noteBeginOfStep() override { is_stale_ = true; }  // also after an interruption that comes too late
+  void noteBeginOfStep() override { is_stale_ = true; }  // at the begin, because an interrupted step changes it too
   void noteEndOfStep() override {}
   void noteDestroyed() override {
     is_stale_ = false;
@@ -208,7 +208,7 @@ class TorchState : public host::HostState {
 
  private:
   py::object all() const { return optimizer_.object().attr("state"); }
-  /// What is kept of a parameter, without what is None.
+  /// A parameter's state. Leaves out entries that are None.
   static OptimizerTensors tensorsOf(const py::dict& state) {
     OptimizerTensors found;
     for (const auto& [name, value] : state) {
@@ -220,7 +220,7 @@ class TorchState : public host::HostState {
     }
     return found;
   }
-  /// visit(parameter as the optimizer holds it, its name in the model), of all groups.
+  /// Calls visit(parameter as the optimizer holds it, its name in the model) for all groups.
   template <class Visit>
   void visitParameters(const std::vector<NamedTensor>& tensors, const Visit& visit) const {
     const ParameterNames names = host::namesOf(optimizer_, tensors);
@@ -237,10 +237,10 @@ class TorchState : public host::HostState {
 
   const PythonAttributes& optimizer_;
   bool is_stale_ = false;
-  std::shared_ptr<py::object> known_;  // the dict that was in step with the devices; null: none was
+  std::shared_ptr<py::object> known_;  // the last dict that agreed with the devices; null: none did
 };
 
-/// ipu_state and ipu_param of a class of ours, with its flags that say who has the newer ones.
+/// ipu_state and ipu_param of our own optimizers, with the flags that say which side has the newer state.
 class OurState : public host::HostState {
  public:
   explicit OurState(const PythonAttributes& optimizer) : optimizer_(optimizer) {}
@@ -256,7 +256,7 @@ class OurState : public host::HostState {
   void write(const host::StoredTensors& state, const std::vector<NamedTensor>& tensors, int64_t /*updates*/) override {
     const WithGil gil;
     ParameterNames names = host::trainedNamesOf(optimizer_, tensors);
-    names.pop_back();  // parameters of no group have no entry
+    names.pop_back();  // parameters outside of all groups have no entry
     py::dict both;
     both["ipu_state"] = readWithoutGil([&] { return host::inPopTorch(state); });
     both["ipu_param"] = host::numbersInPopTorch(host::fieldsOf(optimizer_, tensors, /*follows_torch=*/false), names);
@@ -270,7 +270,7 @@ class OurState : public host::HostState {
       set(kStale, true);
   }
   void noteStale(bool is_void) override {
-    if (!is_void) return;  // an optimizer of a file has the state of the file
+    if (!is_void) return;  // an optimizer from a file has the file's state
     set(kNew, false);
     set(kStale, true);
   }

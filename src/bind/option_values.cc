@@ -28,7 +28,7 @@ OptionValue toNumber(const py::handle& given) {
   return OptionValue(large);
 }
 
-/// A member of one of the table's enumerations; other enumerations are numbers.
+/// Makes a member of the table's enumerations. Members of other enumerations become numbers.
 OptionValue toMember(const py::handle& given) {
   const std::string type = py::str(py::type::of(given).attr("__name__")), name = py::str(given.attr("name"));
   for (const host::OptionEnum& each : host::optionEnums())

@@ -8,31 +8,31 @@
 
 namespace abele::bind {
 
-/// What Python's Options shows. Expert settings are Python's own dict, which may hold anything until a model is
-/// compiled; the strategy is the program's object, which it may change until then.
+/// The values that Python's Options shows. Expert settings are Python's own dict, which may hold anything until a model
+/// is compiled. The strategy is the program's object, which the program may change until then.
 struct __attribute__((visibility("hidden"))) PythonOptions {
   Options::Values values{false};
   pybind11::dict experts;
   pybind11::object strategy = pybind11::none();
 };
 
-/// What an object of python/abele/strategies.py says now.
+/// The present value of an object of python/abele/strategies.py.
 ExecutionStrategy strategyOf(const pybind11::object& strategy);
 
-/// An object that is no value of an option.
+/// Thrown for an object that cannot be the value of an option.
 struct Unfit {};
 
-/// Which names the maps have. kDevices: Python's are numbers.
+/// The keys of maps: text, or with kDevices Python's device numbers.
 enum class Names { kText, kDevices };
 
 /// Throws Unfit.
 host::OptionValue toValue(const pybind11::handle& given, Names names);
 pybind11::object fromValue(const host::OptionValue& value, Names names);
 
-/// Text may hold bytes that are none, as Python's names of files do. Throws Unfit.
+/// The text may hold bytes that are not valid text, as Python's file names may. Throws Unfit.
 std::string toText(const pybind11::handle& text);
 pybind11::object fromText(const std::string& text, const char* errors = "surrogateescape");
-/// Text with surrogates that stand for no byte keeps them as they are.
+/// Keeps surrogates that do not encode a byte.
 std::string textOrFail(const pybind11::handle& text);
 std::string representation(const pybind11::handle& object);
 

@@ -1,5 +1,5 @@
 // The values that Python's Options shows. Expert settings are Python's own dict, which may hold anything until a model
-// is compiled; all else is in Options::Values, and the table of options checks it.
+// is compiled. Options::Values holds all other values, and the table of options checks them.
 #include <optional>
 
 #include <ATen/DeviceAccelerator.h>
@@ -54,7 +54,7 @@ OptionMap expertsOf(const py::dict& settings) {
   return map;
 }
 
-/// Those that are values; the others wait for the check at compile.
+/// The settings with valid values. The others are refused at compile.
 OptionMap fittingExperts(const py::dict& settings) {
   OptionMap map;
   for (const auto& [name, value] : settings) try {
@@ -73,7 +73,7 @@ void storeExperts(py::dict& settings, const OptionMap& before, const OptionMap& 
       settings[fromText(name)] = fromValue(value, Names::kText);
 }
 
-/// All values as C++ has them. Throws E0702 for expert settings that are none.
+/// All values in their C++ form. Throws E0702 for invalid expert settings.
 Options::Values complete(const PythonOptions& self) {
   Options::Values values = self.values;
   values.popart = expertsOf(self.experts);
@@ -99,7 +99,7 @@ OptionValue argumentOf(const OptionRow& row, const py::handle& given) {
     OptionValue value = toValue(given, Names::kText);
     const bool takes_dtype = !row.parameters.empty() && row.parameters[0].type == "FloatType";
     const std::string* text = value.as<std::string>();
-    if (takes_dtype && text && !text->starts_with("torch.")) throw Unfit();  // Python has torch's own types
+    if (takes_dtype && text && !text->starts_with("torch.")) throw Unfit();  // Python passes torch's own types
     return value;
   } catch (const Unfit&) {
     throw OptionError(ErrorCode::E0702,
@@ -176,7 +176,7 @@ PythonOptions ofState(const py::tuple& state) {
   return result;
 }
 
-/// keepCompiled() of options/run_time.h. Settings that are no values are refused at load.
+/// keepCompiled() of options/run_time.h. Leaves out invalid settings, which are refused at load.
 std::vector<std::string> keepCompiled(PythonOptions& self, const PythonOptions& compiled) {
   const OptionMap before = fittingExperts(self.experts);
   self.values.popart = before;
@@ -192,8 +192,8 @@ std::vector<std::string> keepCompiled(PythonOptions& self, const PythonOptions& 
 
 // Programs -----------------------------------------------------------------------------------------------------------
 
-// Torch's Python sets a kind of device up when it first sees one, and only then seeds it with what the program asked
-// for before; our C++ code may be the first to use it.
+// torch's Python initialises a kind of device at its first use, and only then applies a seed that the program set
+// before. Our C++ code may be the first to use the device, so this initialises it.
 void setUpDevices(const std::string& names) {
   const std::optional<c10::DeviceType> type = at::accelerator::getAccelerator();
   if (!type || names.find(c10::DeviceTypeName(*type, /*lower_case=*/true)) == std::string::npos) return;
@@ -207,10 +207,10 @@ host::ProgramOptions programOptions(const PythonOptions& self, bool training, co
   return options;
 }
 
-/// Of all options, for files that C++ reads too.
+/// Text of all options, for files that C++ reads too.
 std::string textOfSaved(const PythonOptions& self) { return host::textOfSaved(complete(self)); }
 
-/// savedOptions() of options/run_time.h, and the Python that makes its strategy.
+/// savedOptions() of options/run_time.h, and the Python text that makes its strategy.
 py::tuple savedValues(const std::string& text) {
   PythonOptions result;
   result.values = host::savedOptions(text);

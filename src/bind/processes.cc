@@ -1,4 +1,4 @@
-// Joining and leaving the group of processes that train one model, and what their launcher says.
+// Joins and leaves the group of processes that train one model, and reads the launcher's variables.
 #include "session/processes.h"
 
 #include <pybind11/functional.h>

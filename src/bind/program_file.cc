@@ -1,4 +1,4 @@
-// .poptorch files: the parts that the Python front end puts in and takes out. Files that are read and written whole.
+// .poptorch files: the parts that the Python front end adds and reads. Also reads and writes whole files.
 #include "model/program_file.h"
 
 #include "base/whole_file.h"
@@ -65,7 +65,7 @@ void registerProgramFile(py::module_& module) {
   module.def(
       "fileToSave", [](const std::string& path) { return py::bytes(host::fileToSave(path)); }, py::arg("path"),
       "The file that save() writes for this path, as bytes.");
-  // Paths are bytes: names of files need be no text.
+  // Paths are bytes, because file names need not be valid text.
   module.attr("MOST_TEXT_BYTES") = kMostTextBytes;
   module.def(
       "writeWholeFile", [](const std::string& path, const std::string& bytes) { writeWholeFile(path, bytes); },

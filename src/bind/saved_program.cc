@@ -1,4 +1,4 @@
-// What a saved program says of itself, for programs that another language saved; and values in forms of arguments.
+// The description in a saved program, for programs that the other language saved; and values as forms of arguments.
 #include <ATen/core/Tensor.h>
 
 #include "abele/structure.h"
@@ -72,7 +72,7 @@ void registerSavedProgram(py::module_& module) {
     detail::addConstant(flat, value);
     return flat.form;
   };
-  // The order of overloads: a bool is no integer here.
+  // The order of overloads matters: a bool must not match the integer overload.
   module.def("constantForm", [form](bool value) { return form(value); }, py::arg("value").noconvert());
   module.def("constantForm", [form](int64_t value) { return form(value); }, py::arg("value").noconvert());
   module.def("constantForm", [form](double value) { return form(value); }, py::arg("value").noconvert());

@@ -1,4 +1,4 @@
-// Batcher: requests of Python's threads. The model is a function of Python's.
+// Batcher: requests from Python threads. The model is a Python function.
 #include <chrono>
 #include <future>
 #include <memory>
@@ -18,13 +18,13 @@ using host::Batcher;
 
 constexpr std::chrono::milliseconds kLookForSignals(50);
 
-/// What a caller waits for. Threads: safe, under the GIL.
+/// The result that a caller waits for. Threads: safe, under the GIL.
 class Answer {
  public:
   explicit Answer(std::future<Batcher::Tensors> future) : future_(future.share()) {}
 
   bool isDone() const { return future_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
-  /// Is it there within the time? timeout_s below 0: waits for ever.
+  /// Returns true if the answer arrives within the time. timeout_s below 0: waits without limit.
   bool wait(double timeout_s) const {
     const std::shared_future<Batcher::Tensors> future = future_;
     const auto begin = std::chrono::steady_clock::now();
@@ -40,14 +40,14 @@ class Answer {
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     }
   }
-  /// Requires: it is done.
+  /// Requires: isDone().
   Batcher::Tensors take() const { return future_.get(); }
 
  private:
   std::shared_future<Batcher::Tensors> future_;
 };
 
-/// Without the GIL: its end waits for the thread that asks for it.
+/// Deletes without the GIL, because the end waits for a thread that takes it.
 struct EndWithoutGil {
   void operator()(Batcher* batcher) const {
     const NoGil no_gil;

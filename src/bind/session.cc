@@ -1,4 +1,4 @@
-// Session: the compiled program of a model, to look at and to put state into. A model runs it.
+// Session: the compiled program of a model, to read it and to set its state. A model runs it.
 #include "session/session.h"
 
 #include <memory>

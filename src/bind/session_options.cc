@@ -1,4 +1,4 @@
-// ProgramOptions: what OptionValues.programOptions returns, and what a session takes.
+// ProgramOptions: OptionValues.programOptions returns them, and a session takes them.
 #include "base/error.h"
 #include "bind/bind.h"
 #include "session/session.h"

@@ -42,7 +42,7 @@ py::dict reportDict(const host::SessionReport& report) {
 }
 
 py::dict perfCountersDict(const host::PerfCounters& counters) {
-  // A list of moments for every tensor.
+  // One list of times per tensor.
   py::dict result;
   result["input"] = counters.input;
   result["input_complete"] = counters.input_complete;

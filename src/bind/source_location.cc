@@ -19,7 +19,7 @@ class Locator {
   explicit Locator(std::vector<std::string> excludes) : excludes_(std::move(excludes)) {}
   ~Locator() {
     if (isEnding()) {
-      new auto(std::move(files_));  // nobody may let go of Python's objects any more
+      new auto(std::move(files_));  // leaks it: Python's objects must not be released any more
       return;
     }
     const py::gil_scoped_acquire gil;
@@ -41,7 +41,7 @@ class Locator {
 
  private:
   struct File {
-    py::object code;   // kept, so that its address is not reused
+    py::object code;   // kept alive, so that its address is not reused
     std::string name;  // "" for code that is not the user's
   };
 
@@ -112,7 +112,7 @@ void registerModuleNames(py::module_& module) {
 }
 
 std::function<std::string()> sourceLocator(std::vector<std::string> excludes) {
-  // shared: std::function copies its target, and the frames seen are worth keeping.
+  // shared, because std::function copies its target and the frames seen so far are worth keeping
   auto locator = std::make_shared<Locator>(std::move(excludes));
   return [locator] { return (*locator)(); };
 }

@@ -1,4 +1,4 @@
-// Stages and strategies: the values and rules of C++ behind the objects of python/abele/strategies.py, which hold the
+// Stages and strategies: the C++ values and rules for the objects of python/abele/strategies.py. Those objects hold the
 // stages that a program shares and changes.
 #include "bind/bind.h"
 #include "bind/option_values.h"

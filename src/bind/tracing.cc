@@ -1,4 +1,4 @@
-// The trace file of this process, for profiling.Channel and libpvti, report pages, and what notebooks show.
+// The trace file of this process, for profiling.Channel and libpvti; report pages; and what notebooks show.
 #include "session/trace_file.h"
 
 #include <string>

@@ -1,4 +1,4 @@
-// Turns as a context manager: what executors lock.
+// Turns as a context manager, which executors lock.
 #include "base/turns.h"
 
 #include "bind/bind.h"
@@ -9,8 +9,8 @@ namespace py = pybind11;
 namespace abele::bind {
 namespace {
 
-/// Turns of an object that Python locks. A caller that has it may enter again. What the core refuses within a step, it
-/// refuses itself (E0608).
+/// Turns of an object that Python locks. The caller that holds it may enter again. This lock allows all calls
+/// within a step; the core refuses those that cannot run (E0608).
 class Lock {
  public:
   Lock(std::shared_ptr<Turns> turns, std::string what) : what_(std::move(what)), turns_(std::move(turns)) {}
@@ -36,7 +36,7 @@ class Lock {
 
  private:
   void wait() {
-    const NoGil no_gil;  // who has it may need the GIL to go on
+    const NoGil no_gil;  // the holder may need the GIL to continue
     turns_->lock(what_.c_str(), [] {
       if (hasEnded()) return true;
       const WithGil gil;

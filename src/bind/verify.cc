@@ -76,7 +76,7 @@ py::dict verify(host::ProgramOptions options, Forward forward, Forward eager, co
     };
   host::Verification result;
   {
-    const NoGil no_gil;  // autograd must not run with it; the functions take it back
+    const NoGil no_gil;  // autograd must not run with the GIL; the functions take it again
     result = host::verify(request, batches);
   }
   return dictOf(result);
