@@ -13,7 +13,7 @@
 namespace abele::host {
 namespace {
 
-/// Of a replica, as all its processes find them: in the order of their numbers.
+/// The links of a replica in the order of their numbers, as all its processes find them.
 std::vector<runtime::DeviceLink> linksOf(const exe::Executable& executable, const ProgramOptions& options) {
   const std::vector<c10::Device> devices =
       captureDevice(options).is_cpu() ? std::vector{captureDevice(options)} : devicesBySpace(options);

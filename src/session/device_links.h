@@ -1,4 +1,4 @@
-// Links between accelerators of several processes that do not pass the host's memory (ABELE_HANDOVER=device).
+// Links between accelerators of several processes that bypass the host's memory (ABELE_HANDOVER=device).
 #pragma once
 
 #include <functional>
@@ -8,8 +8,8 @@ namespace abele::host {
 struct Compiled;
 struct ProgramOptions;
 
-/// Connects the accelerators of a program that was loaded with those of other processes; nothing where nobody asks for
-/// that, or no link leaves this process's replica. All processes call it. poll: as in Session. Throws E0714, E0702,
+/// Connects the accelerators of a loaded program with those of other processes. Does nothing unless the variable asks
+/// for it and a link leaves this process's replica. All processes call it. poll: as in Session. Throws E0714, E0702,
 /// E0606, E0602.
 void connectLinks(const Compiled& compiled, const ProgramOptions& options, const std::function<bool()>& poll);
 

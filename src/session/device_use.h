@@ -1,4 +1,4 @@
-// The devices of a session's program in this process, and what they computed. For whoever shows them to others.
+// The devices of a session's program in this process, and the time that they computed. For external displays.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@ namespace abele::host {
 
 class Session;
 
-/// By the program's own numbers, which count from 0.
+/// Numbers are the program's own device numbers, which start at 0.
 struct DeviceUse {
-  int64_t first = 0, count = 0;      // where processes hold its stages, those of this one
+  int64_t first = 0, count = 0;      // all devices, or those of this process if processes hold the stages
   std::vector<std::string> targets;  // by device: "cpu", "cuda:0"
 };
 /// Requires: a program is compiled.
 DeviceUse deviceUse(Session& session);
-/// How long each of these devices computed in the last call.   Units: ns.
+/// The time that each of these devices computed in the last call.   Units: ns.
 void busyTimes(Session& session, const DeviceUse& use, std::vector<int64_t>& busy_ns);
 
 }  // namespace abele::host

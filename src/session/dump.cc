@@ -1,4 +1,4 @@
-// What a compilation shows of its graphs: in the log, and in the file that POPTORCH_EXPORT_PROTO_FILE names.
+// Shows the graphs of a compilation: in the log, and in the file that POPTORCH_EXPORT_PROTO_FILE names.
 #include <filesystem>
 
 #include "base/environment.h"
@@ -12,7 +12,7 @@
 namespace abele::host {
 namespace {
 
-/// The first lines of a text, and how many were left out. limit <= 0: all of it.
+/// The first lines of a text, and the number of lines left out. limit <= 0: the whole text.
 std::string firstLines(const std::string& text, int64_t limit) {
   if (limit <= 0) return text;
   size_t end = 0;
@@ -24,7 +24,7 @@ std::string firstLines(const std::string& text, int64_t limit) {
   return cat(text.substr(0, end + 1), "... and ", left, " lines (POPTORCH_MAX_GRAPH_LEN)\n");
 }
 
-/// The graph after the passes; the captured one when the cache had the program, which then has no other.
+/// The graph after the passes. If the cache had the program, only the captured graph exists, and it is returned.
 const ir::Graph& shownGraph(const Compiled& compiled) {
   return compiled.is_made_here ? compiled.graph : compiled.captured;
 }
@@ -40,7 +40,7 @@ void exportTo(const std::string& target, const Compiled& compiled) {
   fs::path path(target);
   std::error_code error;
   if (fs::is_directory(path, error) || !path.has_filename()) path /= "model.proto";
-  error.clear();  // writing says what is wrong
+  error.clear();  // the write below reports the failure
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
   if (error) refuse(target, error.message());
   const bool binary = environmentInteger("POPTORCH_EXPORT_PROTO_AS_BINARY", 0) != 0;

@@ -1,4 +1,4 @@
-// Session::explain: why the program is placed as it is.
+// Session::explain: the reasons for the program's placement.
 #include "plan/explain.h"
 #include "base/error.h"
 #include "compile/placement.h"

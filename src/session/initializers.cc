@@ -1,5 +1,5 @@
-// The expert setting saveInitializersToFile: the weights that a program starts from, for whoever looks at them.
-// Form: the elements of every tensor of the model, row by row, one tensor after the other in the order of the model.
+// The expert setting saveInitializersToFile: writes the weights that a program starts from.
+// Form: the elements of every tensor of the model, row by row, tensor after tensor in the order of the model.
 #include <fstream>
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// What a call may be given: batches that can be split, and the shapes and types that were compiled.
+// Checks the inputs of a call: the batch can be split, and shapes and types are those that were compiled.
 #include "session/inputs.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace abele::host {
 namespace {
 
-/// Do several of its elements lie in the same memory, as those of an expanded tensor?
+/// Returns true if several elements share memory, as in an expanded tensor.
 bool overlaps(const Type& type) {
   std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
   for (size_t d = 0; d < type.sizes.size(); ++d)
@@ -29,7 +29,7 @@ bool overlaps(const Type& type) {
   return false;
 }
 
-// Other strides than the compiled ones are copied into them, which only memory without overlaps allows.
+// An input with other strides is copied into the compiled strides. This needs memory without overlaps.
 void requireBindable(const Type& compiled, const Type& found, size_t index) {
   if (!overlaps(compiled)) return;
   for (size_t d = 0; d < found.sizes.size(); ++d)

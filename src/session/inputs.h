@@ -1,4 +1,4 @@
-// What a call of a program may be given.
+// Checks the inputs of a call.
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@ class Tensor;
 
 namespace abele::host {
 
-/// What to do about other inputs where there is a forward to compile again.
+/// The remedy for different inputs if there is a forward to compile again.
 inline constexpr const char* kCompileAgain =
     "call destroy() and compile again with the new inputs, or wrap the model once more for them";
 
-/// Throws E0704 at the first input that differs from the compiled ones. Other strides are no difference, unless the
-/// compiled ones repeat elements.
+/// Throws E0704 at the first input that differs from the compiled ones. Other strides are allowed, unless the compiled
+/// strides repeat elements.
 void checkSameInputs(const std::vector<Type>& compiled, const std::vector<at::Tensor>& inputs,
                      const std::string& remedy = kCompileAgain);
 

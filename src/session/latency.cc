@@ -10,10 +10,10 @@ using Moments = std::vector<std::vector<double>>;
 struct Counter {
   const Moments& moments;
   bool is_input;
-  bool latest;  // of the tensors; else the earliest
+  bool latest;  // take the latest of the tensors; false: the earliest
 };
 
-/// Of result i; step: inputs between two results, which belong to the last of them.
+/// The moment of result i. step: number of inputs per result; the last of them counts.
 double momentOf(const Counter& counter, size_t i, size_t step) {
   const size_t position = counter.is_input ? (i + 1) * step - 1 : i;
   double found = counter.moments.at(0).at(position);
@@ -34,7 +34,7 @@ Latency between(const PerfCounters& times, const Counter& first, const Counter& 
     latency.most = i == 0 ? took : std::max(latency.most, took);
     latency.average += took / static_cast<double>(number);
   }
-  latency.average = std::clamp(latency.average, latency.least, latency.most);  // equal times, rounded
+  latency.average = std::clamp(latency.average, latency.least, latency.most);  // rounding may move it outside
   return latency;
 }
 

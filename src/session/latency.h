@@ -5,7 +5,7 @@
 
 namespace abele::host {
 
-/// Of the micro-batches that the call returned; zeros before the first call and with synthetic data. Units: s.
+/// Over the micro-batches that the call returned; zeros before the first call and with synthetic data. Units: s.
 struct Latency {
   double least = 0, most = 0, average = 0;
 };

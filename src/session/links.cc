@@ -35,15 +35,15 @@ enum Class : size_t { kWithinProcess, kWithinHost, kBetweenHosts, kClasses };
 constexpr std::array<const char*, kClasses> kNames = {"within a process", "within a host", "between hosts"};
 constexpr char kAsMeasured[] = "as measured";
 
-/// How the devices of a replica lie. The same in all processes, but for `memories`.
+/// How the devices of a replica share memory and processes. The same in all processes, except `memories`.
 struct Layout {
   int64_t here = 0;                   // devices in each process; 0: all are in this one
-  int64_t together = 1;               // neighbours that share a memory
-  std::vector<c10::Device> memories;  // of this process, where accelerators are among them
+  int64_t together = 1;               // number of neighbours that share a memory
+  std::vector<c10::Device> memories;  // memories of this process, if it has accelerators
   bool hasLinks() const { return here > 0 || memories.size() > 1; }
 };
 
-/// How many neighbours have one memory, if all groups are alike and no memory comes back later; else 1.
+/// The number of neighbours per memory, if all groups have the same length and no memory occurs twice; otherwise 1.
 int64_t lengthOfGroups(const std::vector<int>& spaces) {
   const auto length = static_cast<int64_t>(
       std::find_if(spaces.begin(), spaces.end(), [&](int space) { return space != spaces.front(); }) - spaces.begin());
@@ -78,23 +78,23 @@ Layout layoutOf(const ProgramOptions& options) {
   return layout;
 }
 
-/// What all processes have in common.
+/// The result that all processes share.
 struct Measured {
-  int64_t host_processes = 1;  // so many neighbouring processes are on one host
+  int64_t host_processes = 1;  // number of neighbouring processes on one host
   std::array<LinkTime, kClasses> links{};
   bool isKnown() const { return std::ranges::any_of(links, &LinkTime::isKnown); }
 };
 
-/// Three digits: nobody needs more, and people read it.
+/// Rounds to three digits, which suffice and are easy to read.
 int64_t rounded(int64_t value) {
   int64_t unit = 1;
   while (value / unit >= 1000) unit *= 10;
   return (value + unit / 2) / unit * unit;
 }
 
-constexpr int64_t kBandwidthUnit = 1000;  // bytes a second
+constexpr int64_t kBandwidthUnit = 1000;  // bytes per second
 
-/// As a fact of an announcement. 0: nobody measured it.
+/// Packs a link into a fact of an announcement. 0: not measured.
 uint64_t packed(const LinkTime& link) {
   if (!link.isKnown()) return 0;
   constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
@@ -120,11 +120,11 @@ plan::Machine machineOf(const Layout& layout, const Measured& measured, int64_t 
     add(kWithinHost, layout.here * measured.host_processes);
     if (measured.host_processes < processes) add(kBetweenHosts, 0);
   }
-  if (!machine.links.empty()) machine.links.back().devices = 0;  // it joins all
+  if (!machine.links.empty()) machine.links.back().devices = 0;  // it connects all devices
   return machine;
 }
 
-/// The inverse; nothing for a machine that this layout cannot have.
+/// The inverse of machineOf. Returns nothing for a machine that this layout cannot have.
 std::optional<Measured> measuredOf(const plan::Machine& machine, const Layout& layout, int64_t processes) {
   Measured measured;
   for (const plan::Link& link : machine.links) {
@@ -144,7 +144,7 @@ std::map<std::string, plan::Machine>& keptHere() {
   return kept;
 }
 
-/// What was measured of a layout: in this process, and in a file of the folder of executables.
+/// The measured links of a layout, kept in this process, and in a file beside the executables.
 class Kept {
  public:
   Kept(const ProgramOptions& options, const Layout& layout) : folder_(options.cache_path) {
@@ -174,7 +174,7 @@ class Kept {
     }
   }
 
-  /// is_new: a file that is there says something else.
+  /// is_new: an existing file holds something else and is replaced.
   void keep(const plan::Machine& machine, bool is_new) const {
     {
       const std::lock_guard lock(kept_here_mutex);
@@ -197,7 +197,7 @@ class Kept {
   std::string folder_, key_;
 };
 
-/// Between neighbouring memories of this process.
+/// Measures the links between neighbouring memories of this process.
 LinkTime measureWithinProcess(const Layout& layout) {
   LinkTime slowest;
   for (size_t m = 1; m < layout.memories.size(); ++m)
@@ -205,7 +205,7 @@ LinkTime measureWithinProcess(const Layout& layout) {
   return slowest;
 }
 
-/// To the next process: values of accelerators leave and enter through the host's memory.
+/// Measures the link to the next process. Values of accelerators pass through the host's memory.
 LinkTime measureToNext(const Layout& layout, runtime::Peers& peers) {
   LinkTime out, in;
   for (const c10::Device device : layout.memories) {
@@ -230,7 +230,8 @@ Measured measuredIn(const runtime::Announcement& announcement) {
   return measured;
 }
 
-/// How many neighbours are on one host, if all processes say the same and hosts begin where groups do; else 1.
+/// Number of neighbouring processes on one host, if it is the same everywhere and hosts begin with a group; otherwise
+/// 1.
 int64_t hostProcesses(const std::vector<runtime::Announcement>& all) {
   const auto count = static_cast<int64_t>(all.size());
   const auto first = static_cast<int64_t>(all[0].facts[0]);
@@ -239,7 +240,7 @@ int64_t hostProcesses(const std::vector<runtime::Announcement>& all) {
   return same && first > 0 && count % first == 0 ? first : 1;
 }
 
-/// What the first process knows counts for all; where it knows nothing, all measure.
+/// Takes what the first process knows. If it knows nothing, all processes measure.
 Measured agreeOn(const std::optional<Measured>& known, const Layout& layout, const ProgramOptions& options,
                  runtime::Peers& peers, const std::function<bool()>& poll) {
   const std::vector<runtime::Announcement> all =

@@ -1,5 +1,5 @@
-// The links between the memories of a program's devices, measured where nobody described them. Docs: docs/simulator.md,
-// "Machines".
+// The links between the memories of a program's devices, measured unless the user described them. Docs:
+// docs/simulator.md, "Machines".
 #pragma once
 
 #include <functional>
@@ -14,11 +14,12 @@ class Peers;
 
 namespace abele::host {
 
-/// ProgramOptions::costs, or a machine alone where the user gave none and devices of a replica share no memory: its
-/// links as they were measured, the same in all processes. Measured once for each layout of devices, by all processes
-/// together; kept for as long as the process lives, and in a file beside the executables, so that the cache's keys
-/// stay. What rounding at random gives depends on the schedule: such programs have no measured links. peers: null for a
-/// process alone. poll: as in Session. Throws E0713 where the processes do other things, E0606, E0602.
+/// Returns ProgramOptions::costs. If the user gave none and devices of a replica share no memory, returns only a
+/// machine: its measured links, the same in all processes. All processes together measure them once per layout of
+/// devices. They keep the result for the life of the process, and in a file beside the executables, so that the cache's
+/// keys do not change. The results of stochastic rounding depend on the schedule, so such programs have no measured
+/// links. peers: null for a single process. poll: as in Session. Throws E0713 if the processes do different things,
+/// E0606, E0602.
 std::string costsWithLinks(const ProgramOptions& options, const std::shared_ptr<runtime::Peers>& peers,
                            const std::function<bool()>& poll = {});
 

@@ -1,4 +1,4 @@
-// The factor that the loss is multiplied by: the user's number times the one that automatic scaling finds.
+// The factor that multiplies the loss: the user's number times the number that automatic scaling finds.
 // Source: spec optim.md section 4.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
@@ -17,12 +17,12 @@
 namespace abele::host {
 namespace {
 
-// Backward may start in float16, which holds no larger power of two.
+// Backward may start in float16, where this is the largest power of two.
 constexpr double kLargest = 32768;
-// Gradients that overflow even so are infinite or NaN whatever the loss is multiplied by.
+// Gradients that still overflow at this factor are infinite or NaN at any factor.
 constexpr double kLeast = 1.0 / 32768;
 
-/// The updates of the last step were skipped.
+/// Halves the factor after a step whose updates were skipped.
 void noteOverflow(Compiled& compiled) {
   compiled.counted = {};
   compiled.updates_counted = 0;
@@ -36,7 +36,7 @@ void noteOverflow(Compiled& compiled) {
   log::info("gradients overflow with a loss scale of ", scale, ": the update is skipped, the scale is halved");
 }
 
-/// In all processes, so that each adapts alike.
+/// The sizes over all processes, so that all of them adapt alike.
 runtime::GradientSizes ofAllProcesses(const runtime::GradientSizes& own, runtime::Peers& peers) {
   const std::array<int64_t, 3> numbers{own.large, own.all, own.overflowed ? 1 : 0};
   runtime::GradientSizes sum;
@@ -68,7 +68,7 @@ void adaptLossScale(Compiled& compiled, const ProgramOptions& options) {
   if (compiled.updates_counted < options.loss_scale_period) return;
   const runtime::GradientSizes counted = std::exchange(compiled.counted, {});
   compiled.updates_counted = 0;
-  if (counted.all == 0) return;  // nothing in float16
+  if (counted.all == 0) return;  // no gradient is in float16
   const double share = static_cast<double>(counted.large) / static_cast<double>(counted.all);
   if (share > options.loss_scale_threshold)
     compiled.loss_scale_factor /= 2;

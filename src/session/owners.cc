@@ -1,4 +1,4 @@
-// Which process has which tensor of the model, and where processes wait for each other.
+// Which process holds which tensor of the model, and the points where processes wait for each other.
 #include <algorithm>
 
 #include <ATen/core/Tensor.h>
@@ -29,7 +29,7 @@ at::Tensor Session::weight(const std::string& name, const at::Tensor& host) cons
   for (size_t i = 0; i < externals.size(); ++i)
     if (externals[i].name == name && compiled.model_of[i] && externals[i].slot >= 0) return copyOf(compiled, i);
   if (!compiled.has_own_weights_alone) return host.detach().clone();
-  // No device has it: the first process does.
+  // The first process holds a tensor that is on no device.
   meet("reads a weight", runtime::hashOf(name.data(), name.size()));
   runtime::Peers& peers = *compiled.peers;
   const at::Tensor value = at::empty(host.sizes(), host.options().device(at::kCPU));

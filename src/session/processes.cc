@@ -25,7 +25,7 @@ constexpr auto kPollPeriod = std::chrono::milliseconds(50);
 
 }  // namespace
 
-// The caller can be interrupted: another thread waits for the messages.
+// Waits on another thread, so that the caller can be interrupted.
 void waitForOthers(runtime::Peers& peers, const std::function<bool()>& poll, const std::function<void()>& waits) {
   if (!poll) return waits();
   auto done = std::async(std::launch::async, waits);
@@ -105,7 +105,7 @@ void joinProcesses(const ProcessOptions& processes, runtime::MakeDeviceGroup mak
   runtime::Peers::join(processes.group, processes.index, processes.count);
 }
 
-// Everybody has everybody's text only when all are here.
+// The exchange ends when all processes are here, because each needs the texts of all others.
 void synchronize(const ProcessOptions& processes) {
   runtime::Peers::join(processes.group, processes.index, processes.count)->exchange(" ");
 }
@@ -113,7 +113,7 @@ void synchronize(const ProcessOptions& processes) {
 namespace {
 
 bool anyOf(runtime::Peers& peers, bool value) {
-  const std::string yes = "y", no = "n";  // of one length
+  const std::string yes = "y", no = "n";  // texts of an exchange need the same length
   const auto answers = peers.exchange(value ? yes : no);
   return std::ranges::find(answers, yes) != answers.end();
 }
@@ -149,7 +149,7 @@ PopdistPlace popdistPlace() {
   place.ipus_per_replica = environmentInteger("POPDIST_NUM_IPUS_PER_REPLICA", 1, 1);
   place.instances = place.total_replicas / place.local_replicas;
   place.instance = place.first_replica / place.local_replicas;
-  // Its variables do not say how many processes share a replica.
+  // This launcher's variables do not say how many processes share a replica.
   const ProcessOptions launched = place.is_set ? placeOfThisProcess() : ProcessOptions();
   if (launched.count > place.instances && launched.count % place.instances == 0) {
     place.instances = launched.count;

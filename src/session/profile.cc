@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 constexpr int kVersion = 1;
 
-/// null for a program that was not made here, whose plan nobody has.
+/// Returns null for a program that was not compiled here, because its plan is unknown.
 Json memoryOf(const Session& session) {
   try {
     return Json::parse(plan::memoryJson(session.memoryReport()));
@@ -25,7 +25,7 @@ Json memoryOf(const Session& session) {
   }
 }
 
-/// As the process calls it now. Where its folder was removed nothing can be written, which writing says.
+/// The path as the process resolves it now. If its folder was removed, the write below fails and reports that.
 std::string absolutePath(const std::string& path) {
   std::error_code error;
   const std::filesystem::path found = std::filesystem::absolute(path, error);

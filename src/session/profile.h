@@ -1,4 +1,4 @@
-// The profile that enableProfiling or POPLAR_ENGINE_OPTIONS asks for: a JSON file of a program (docs/tracing.md).
+// The profile that enableProfiling or POPLAR_ENGINE_OPTIONS asks for: one JSON file per program (docs/tracing.md).
 // Source: spec tools.md, PopVision.
 #pragma once
 
@@ -13,10 +13,10 @@
 
 namespace abele::host {
 
-/// Written when a program was compiled or loaded, and after its first runs.
+/// Writes the file when a program is compiled or loaded, and after its first runs.
 class Profile {
  public:
-  /// Throws E0712 where the file cannot be written; missing folders are made.
+  /// Makes missing folders. Throws E0712 if the file cannot be written.
   Profile(const ProfileOptions& options, const Session& session);
   /// Adds the last run, as long as runs are recorded. Throws E0712.
   void noteRun(const Session& session);

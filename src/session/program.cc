@@ -1,4 +1,4 @@
-// The compiled program as data: from a recording, out of a session, into a session.
+// The compiled program as data: made from a recording, saved from a session, loaded into a session.
 #include <algorithm>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -72,7 +72,7 @@ void checkFits(const CompiledProgram& program, const ProgramOptions& options,
             external.name);
     const Type& type = executable.slots[external.slot].type;
     const Type own = typeOf(*it->second);
-    // A tensor with gaps is stored as its flat extent; one with groups has a value for each.
+    // A tensor with gaps is stored as its flat extent. A tensor with groups has a value for each group.
     std::vector<int64_t> sizes = own.sizes;
     if (!sizes.empty() && isGrouped(program, external.name)) sizes.erase(sizes.begin());
     const bool same_size = sizes == type.sizes || (type.sizes.size() == 1 && type.numel() > own.numel());
@@ -91,8 +91,8 @@ bool takesConstants(const exe::Executable& executable) {
   });
 }
 
-/// What a file says may be anything that the checks of its reader let pass: types of tensors that are not the model's,
-/// operators with arguments that they refuse.
+/// A file may hold anything that its reader's checks accept, such as other tensor types than the model's, or operators
+/// with arguments that they refuse.
 void loadOrRefuse(Compiled& compiled, const ProgramOptions& options) {
   const auto refuse = [](const char* found) {
     throwUser(ErrorCode::E0501, {.what = "a program that cannot be brought to its devices",
@@ -105,7 +105,7 @@ void loadOrRefuse(Compiled& compiled, const ProgramOptions& options) {
     throw;
   } catch (const c10::Error& error) {
     refuse(error.what_without_backtrace());
-  } catch (const std::exception& error) {  // of ATen too
+  } catch (const std::exception& error) {  // also errors of ATen
     refuse(error.what());
   }
 }
@@ -140,7 +140,7 @@ void Session::load(CompiledProgram program, const std::vector<capture::ModelTens
 
 namespace {
 
-/// Throws E0705 when the session did not make the program itself.
+/// Throws E0705 if the session did not compile the program itself.
 const Compiled& requireMadeHere(const Compiled& compiled, const char* what) {
   ABELE_REQUIRE(compiled.is_made_here, E0705,
                 {.what = cat(what, " needs a program that was compiled by this process"),

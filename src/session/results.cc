@@ -1,4 +1,4 @@
-// Which micro-batches a call returns, and in what shape. Source: spec executor.md section 3.
+// The micro-batches that a call returns, and the shape of the results. Source: spec executor.md section 3.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
@@ -9,7 +9,8 @@
 namespace abele::host {
 namespace {
 
-/// Shape of `count` results of one micro-batch: dim 0 is multiplied, a scalar becomes a vector; one is left as it is.
+/// Shape of `count` results of one micro-batch: multiplies dim 0, and turns a scalar into a vector. One result keeps
+/// its shape.
 std::vector<int64_t> combinedSizes(std::vector<int64_t> one, int64_t count) {
   if (count == 1) return one;
   if (one.empty()) return {count};
@@ -21,14 +22,14 @@ at::Tensor emptyOf(const Type& one, int64_t count) {
   return at::empty(combinedSizes(one.sizes, count), at::TensorOptions(static_cast<at::ScalarType>(one.dtype)));
 }
 
-/// Where result `index` of `count` is in the tensor that emptyOf made.
+/// The rows of result `index` of `count` in the tensor that emptyOf made.
 at::Tensor rowsOf(const at::Tensor& whole, const Type& one, int64_t index, int64_t count) {
   if (count == 1) return whole;
   if (one.sizes.empty()) return whole.select(0, index);
   return whole.narrow(0, index * one.sizes[0], one.sizes[0]);
 }
 
-/// Where the micro-batches of one target go: by replica and micro-batch.
+/// The destinations of one target's micro-batches, by replica and micro-batch.
 class Target {
  public:
   Target(const ProgramOptions& options, const Compiled& compiled, Results& results, int32_t target)
@@ -43,7 +44,7 @@ class Target {
     return rows[p.micro_batch];
   }
 
-  /// All rows of the wanted micro-batches, bound to them.
+  /// Binds the wanted micro-batches to the rows of a new tensor, and returns the tensor.
   at::Tensor bind(const Type& one, const std::vector<Position>& chosen) {
     const auto rows = static_cast<int64_t>(chosen.size());
     at::Tensor whole = emptyOf(one, rows);
@@ -51,7 +52,7 @@ class Target {
     return whole;
   }
 
-  /// A row for each replica, bound to all of its micro-batches: the device adds them up there, in their order.
+  /// Binds all micro-batches of each replica to one row, where the device adds them up in their order.
   at::Tensor bindSums(const Type& one, const std::vector<Position>& chosen, int64_t replicas) {
     at::Tensor sums = emptyOf(one, replicas);
     std::vector<at::Tensor> of_replica;
@@ -67,13 +68,13 @@ class Target {
   int32_t target_;
 };
 
-/// Do the devices add up the micro-batches of a result? Then a process sends one sum. A step of the runtime begins its
-/// sums anew, so that a call of several steps adds up afterwards.
+/// Returns true if the devices add up the micro-batches of a result, so that a process sends one sum. Each step of the
+/// runtime starts new sums, so a call of several steps adds them up afterwards.
 bool addsOnDevices(const ProgramOptions& options, OutputMode mode) {
   return mode == OutputMode::kSum && stepsPerCall(options) == 1;
 }
 
-/// What a call returns of one value: the rows of the chosen micro-batches, or their sums, which are still to be made.
+/// The tensor that a call returns of one value: the rows of the chosen micro-batches, or sums that are computed later.
 at::Tensor returnedOf(Results& results, const Type& one, OutputMode mode, int64_t replicas,
                       const std::vector<Position>& chosen, const std::vector<at::Tensor>& rows,
                       const at::Tensor& whole) {
@@ -88,7 +89,7 @@ at::Tensor returnedOf(Results& results, const Type& one, OutputMode mode, int64_
   return sums;
 }
 
-/// The rows of what emptyOf made.
+/// Splits a tensor of emptyOf into its rows.
 std::vector<at::Tensor> splitRows(const at::Tensor& whole, const Type& one, size_t count) {
   std::vector<at::Tensor> rows;
   for (size_t j = 0; j < count; ++j)
@@ -100,25 +101,25 @@ int32_t stageProcess(const ProgramOptions& options) {
   return static_cast<int32_t>(options.processes.index % options.processes.stages);
 }
 
-/// Does a device of this process make the result?
+/// Returns true if a device of this process makes the result.
 bool isMaker(const ProgramOptions& options, const Compiled& compiled, int32_t target) {
   return compiled.makers[static_cast<size_t>(target)] == stageProcess(options);
 }
 
-/// Does this process get the result?
+/// Returns true if this process gets the result.
 bool isReader(const ProgramOptions& options, const Compiled& compiled, int32_t target) {
   const int32_t reader = compiled.readers[static_cast<size_t>(target)];
   return reader == runtime::DeviceOptions::kAllProcesses || reader == stageProcess(options);
 }
 
-/// The replica that updates the value of an external that this one uses.
+/// The replica that updates the external which this replica uses.
 int64_t updaterOf(const exe::Executable& executable, int32_t external, int64_t replica) {
   int32_t first = 0;
   while (executable.externals[external].slotOf(first) != executable.externals[external].slotOf(replica)) ++first;
   return first;
 }
 
-/// Rows that several replicas take are written by the first of them.
+/// If several replicas take the same rows, the first of them writes the rows.
 void bindWritten(const ProgramOptions& options, const Compiled& compiled, Results& results) {
   const int64_t parts = compiled.executable.inputParts();
   std::vector<Position> writers(static_cast<size_t>(inputMicroBatches(options)));
@@ -146,9 +147,9 @@ void bindAnchor(const ProgramOptions& options, const Compiled& compiled, const C
     }
     if (is_bound) whole = target.bind(anchor.type, wanted);
   } else {
-    for (int64_t r = 0; r < options.replicas; ++r)  // all processes take part in reading it
+    for (int64_t r = 0; r < options.replicas; ++r)  // all processes take part in the read
       previous.push_back(compiled.backend->value(anchor.updated, static_cast<int32_t>(r)));
-    // It is made once an update.
+    // The value is made once per update.
     if (is_bound)
       target.bind(anchor.type, returnedMicroBatches(options, OutputMode::kEveryN, options.gradient_accumulation));
     if (is_reader) whole = emptyOf(anchor.type, static_cast<int64_t>(wanted.size()));
@@ -162,7 +163,7 @@ void bindAnchor(const ProgramOptions& options, const Compiled& compiled, const C
   results.anchored.push_back(returnedOf(results, anchor.type, anchor.mode, options.replicas, wanted, rows, whole));
 }
 
-/// A parameter gets a new value in the last micro-batch of each group; between, it is that of the group before.
+/// A parameter gets a new value in the last micro-batch of each group. Before that, it has the previous group's value.
 void fillBetweenUpdates(const ProgramOptions& options, const Compiled& compiled, size_t index, Results& results) {
   const CompiledAnchor& anchor = compiled.anchors[index];
   if (!results.anchored[index].defined()) return;
@@ -196,7 +197,7 @@ std::vector<Position> returnedMicroBatches(const ProgramOptions& options, Output
 void setReaders(Compiled& compiled, const ProgramOptions& options) {
   const exe::Executable& executable = compiled.executable;
   compiled.makers = exe::processesOfOutputs(executable);
-  compiled.makers.resize(static_cast<size_t>(executable.numOutputs()));  // those of all replicas lie alike
+  compiled.makers.resize(static_cast<size_t>(executable.numOutputs()));  // the outputs of all replicas are alike
   compiled.readers.assign(compiled.makers.size(), runtime::DeviceOptions::kAllProcesses);
   if (options.output_rank == OutputRank::kAll) return;
   const auto readerOf = [&](int32_t target) {
@@ -208,7 +209,8 @@ void setReaders(Compiled& compiled, const ProgramOptions& options) {
     }
     return runtime::DeviceOptions::kAllProcesses;
   };
-  // An argument that forward writes is the caller's, and the next batch, in all of them.
+  // Only results and anchors have a reader. An argument that forward writes goes to all processes: the caller owns it,
+  // and may pass it as the next batch.
   for (const CompiledResult& result : compiled.results)
     if (result.target >= 0) compiled.readers[static_cast<size_t>(result.target)] = readerOf(result.target);
   for (const CompiledAnchor& anchor : compiled.anchors)

@@ -1,4 +1,4 @@
-// Parameters of the model that the devices of this process work on where they are, instead of on copies.
+// Parameters of the model that the devices of this process use in place, instead of copies.
 #pragma once
 
 #include <cstdint>
@@ -12,37 +12,37 @@
 
 namespace abele::host {
 
-/// Which externals of a loaded program lie in the memory of the model's own tensors. Threads: owner only.
+/// Which externals of a loaded program are in the memory of the model's own tensors. Threads: owner only.
 class SharedWeights {
  public:
-  /// Shares nothing at first. owner: as MemoryClaims. backend: outlives this.
+  /// Shares nothing at first. owner: as in MemoryClaims. backend: outlives this.
   SharedWeights(runtime::DeviceBackend& backend, const void* owner) : backend_(backend), claims_(owner) {}
 
-  /// The device works in this memory from now on, if it may: it must be this process's own, writable where the program
-  /// writes it, dense, and no other owner's. Returns whether it does; if not, it has memory of its own, with old
-  /// contents.
+  /// Makes the device use this memory, if possible. The memory must belong to this process and to no other owner, be
+  /// dense, and be writable if the program writes it. Returns true if the device uses it. Otherwise the device has its
+  /// own memory, with the old contents.
   bool place(size_t external, const at::Tensor& memory);
   bool contains(size_t external) const { return external < places_.size() && places_[external].memory.defined(); }
 
-  /// The next place() looks at the process's memory anew.
+  /// Makes the next place() read the map of the process's memory again.
   void lookAgain() { memory_.reset(); }
-  /// Before a step: follows memory that was moved (its storage has another address). Throws E0704 for memory that was
+  /// Before a step: follows memory that moved (its storage has another address). Throws E0704 for memory that was
   /// freed.
   void follow(const std::vector<exe::External>& externals);
-  /// Which of the model's tensors were given other memory than the device works in (torch::load, Module::to,
+  /// Tensors of the model that now have other memory than the device uses (after torch::load, Module::to,
   /// set_data).
   std::vector<size_t> elsewhere(const std::vector<at::Tensor*>& model_of) const;
-  /// After a step: autograd shall know that these tensors changed.
+  /// After a step: tells autograd that these tensors changed.
   void noteUpdates(const std::vector<at::Tensor*>& model_of) const;
-  /// Does this tensor lie in memory that a step changes?
+  /// Returns true if this tensor is in memory that a step changes.
   bool isChanged(const at::Tensor& tensor) const;
   int64_t bytes() const;
 
  private:
   struct Place {
     at::Tensor memory;              // undefined: not shared
-    const void* address = nullptr;  // where the device has it
-    bool is_written = false;        // by the program
+    const void* address = nullptr;  // address that the device uses
+    bool is_written = false;        // the program writes it
   };
   static bool isSame(const at::Tensor& a, const at::Tensor& b);
   static bool isThere(const Place& place, const at::Tensor& memory);

@@ -1,5 +1,5 @@
-// Tensors that stay where they are, on a device or in a file, until somebody reads them: so that no process needs
-// memory for all of them at once.
+// Tensors that stay on a device or in a file until they are read, so that no process needs memory for all of them at
+// once.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@ namespace abele::host {
 
 struct StoredTensor {
   Type type;  // dtype and sizes
-  /// Any number of times; the host's memory, or of Session::storedState() a device's own.
+  /// May be called any number of times. Returns host memory, or for Session::storedState() the device's own.
   std::function<at::Tensor()> read;
-  /// The same into memory of the host: contiguous, of this type. Null: read() is the only way.
+  /// Reads into host memory: contiguous, of this type. Null: only read() is available.
   std::function<void(const at::Tensor&)> read_into = {};
-  /// Reads it and keeps nothing of it. Throws where it is damaged. Null: it is in memory.
+  /// Reads and checks the data without keeping it. Throws if it is damaged. Null: the data is in memory.
   std::function<void()> require_whole = {};
-  /// Of the processes that hold the stages of a replica, the one that can read it; 0 also where all can.
+  /// The process that can read it, among those that hold the stages of a replica; 0 also if all can.
   int64_t process = 0;
 };
 using StoredTensors = std::map<std::string, StoredTensor>;
 
-/// One that is in memory.
+/// A stored tensor that is in memory.
 inline StoredTensor stored(at::Tensor tensor) {
   Type type;
   if (tensor.defined()) type = contiguousType(static_cast<DType>(tensor.scalar_type()), tensor.sizes().vec());

@@ -1,5 +1,5 @@
-// What a model's calls did and when, action by action, in a trace file: tracks of its devices and of the host, and what
-// the simulator says of the same program beside them (docs/tracing.md).
+// Records a model's calls, action by action, in a trace file: tracks of its devices and of the host, and beside them
+// the simulator's prediction for the same program (docs/tracing.md).
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ namespace abele::host {
 struct Compiled;
 struct Handover;
 
-/// The tracks of one compiled program in a file. Nothing here is called where nobody traces: devices note when their
-/// actions ran in any case. Threads: one at a time.
+/// The tracks of one compiled program in a file. Without a trace none of these functions is called, because devices
+/// record the times of their actions in any case. Threads: one at a time.
 class Timeline {
  public:
-  /// file: outlives it. name: of the model, "training".
+  /// file: outlives this object. name: name of the model, such as "training".
   Timeline(TraceFile& file, std::string name);
-  /// Adds the session's last call. Requires: it is always the same session.
+  /// Adds the session's last call. Requires: all calls pass the same session.
   void note(Session& session);
-  /// Adds what the simulator predicts of a step with the costs that were measured, from where the last call's first
-  /// step began. Nothing for a program that was not compiled here, or a schedule that cannot be simulated.
+  /// Adds the simulator's prediction of a step with the measured costs, from the start of the last call's first step.
+  /// Adds nothing for a program that was not compiled here, or a schedule that cannot be simulated.
   void predict(Session& session);
   int64_t numCalls() const { return calls_; }
 
@@ -34,8 +34,8 @@ class Timeline {
 
   TraceFile& file_;
   const std::string name_;
-  const int64_t group_;             // of tracks: a process's number in the format; group_ + 1: the predicted ones
-  std::vector<std::string> names_;  // of segments, as JSON has them
+  const int64_t group_;             // group of tracks (a process number in the format); group_ + 1: the predicted ones
+  std::vector<std::string> names_;  // names of segments, as JSON strings
   int64_t calls_ = 0;
 };
 

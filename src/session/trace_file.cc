@@ -32,7 +32,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kFlushedBytes = size_t{1} << 16;
 constexpr double kNsPerUs = 1e3;
 
-/// The folder of the file; nothing where tracing is off.
+/// The folder of the file. Returns nothing if tracing is off.
 std::optional<std::string> folderOfTraces() {
   const std::string text = environmentText("PVTI_OPTIONS");
   if (text.empty()) return std::nullopt;
@@ -58,10 +58,10 @@ std::string fileName() {
   return cat(date, "_", getpid(), ".pvti");
 }
 
-/// Bytes that are no UTF-8 do not end a program.
+/// Replaces bytes that are not UTF-8, so that they do not end a program.
 std::string textOf(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-/// Those of TraceFile::open that are not closed; guarded by mutex().
+/// Files of TraceFile::open that are not closed; guarded by mutex().
 std::vector<std::weak_ptr<TraceFile>>& opened() {
   static auto* files = new std::vector<std::weak_ptr<TraceFile>>;
   return *files;
@@ -72,7 +72,7 @@ std::mutex& mutex() {
   static std::mutex* one = new std::mutex;
   return *one;
 }
-// Both never freed: the process may end while others trace.
+// Both are never freed, because the process may end while other threads trace.
 std::unique_ptr<TraceFile>& held() {
   static auto* file = new std::unique_ptr<TraceFile>;
   return *file;
@@ -89,7 +89,7 @@ void closeAtTheEnd() {
 struct TraceFile::Impl {
   std::string path;
   int file = -1;
-  std::string buffer;  // not stdio's: a forked child would write it again
+  std::string buffer;  // instead of stdio's buffer, which a forked child would write again
   std::mutex mutex;
   Home home;
 
@@ -147,7 +147,7 @@ std::unique_ptr<TraceFile> TraceFile::make(const std::string& path, const std::s
   if (impl->file < 0)
     throwUser(ErrorCode::E0712,
               {.what = cat("the trace cannot be written: ", std::strerror(errno)), .at = path, .remedy = remedy});
-  ::fcntl(impl->file, F_SETFL, 0);  // a pipe without a reader was refused, and one with a reader may be slow
+  ::fcntl(impl->file, F_SETFL, 0);  // the open refused a pipe without a reader; a slow reader is fine
   const Json name = {{"name", "process_name"},
                      {"ph", "M"},
                      {"pid", getpid()},
@@ -226,7 +226,7 @@ TraceSpan::TraceSpan(const char* name, const char* channel)
 TraceSpan::~TraceSpan() {
   try {
     if (isTracing()) traceSpan(name_, channel_, begin_);
-  } catch (const std::exception& error) {  // a child that was forked off inside the span cannot make its file
+  } catch (const std::exception& error) {  // a process that was forked off inside the span cannot create its file
     log::warn("a span was not recorded: ", error.what());
   }
 }

@@ -1,4 +1,4 @@
-// What tracing channels record: a file of the Chrome trace event format for each process (docs/tracing.md).
+// The record of tracing channels: one file per process in the Chrome trace event format (docs/tracing.md).
 // Source: spec environment.md section 5; tools.md, PopVision.
 #pragma once
 
@@ -11,25 +11,25 @@ namespace abele::host {
 /// Threads: safe.
 class TraceFile {
  public:
-  /// That of this process, as PVTI_OPTIONS asks: {"enable": "true", "directory": "."}. Null where tracing is off; once
-  /// on it stays on. A forked child has one of its own. program: names the process in the file; empty: the executable.
-  /// Throws E0702 where the variable is no JSON object, E0712 where the file cannot be made.
+  /// This process's file, as PVTI_OPTIONS says: {"enable": "true", "directory": "."}. Null if tracing is off. Once on,
+  /// it stays on. A forked child has its own file. program: names the process in the file; empty: the executable.
+  /// Throws E0702 if the variable is not a JSON object, E0712 if the file cannot be made.
   static TraceFile* current(const std::string& program = {});
-  /// ns of the clock that events are timed by.
+  /// The time of the clock of events, in ns.
   static int64_t now();
   ~TraceFile();
 
-  /// A file that has the events of the process, too, until it is closed; missing folders are made. Throws E0712.
+  /// Opens a file that also gets the events of the process until it is closed. Makes missing folders. Throws E0712.
   static std::shared_ptr<TraceFile> open(const std::string& path);
 
   const std::string& path() const;
-  /// One event. phase: of the format, 'X', 'i' or 'C'; begin: of now(); fields: a JSON object, the fields that the
-  /// phase has beside the common ones. Throws E0708 for other fields.
+  /// Adds one event. phase: 'X', 'i' or 'C' of the format; begin: from now(); fields: a JSON object with the fields
+  /// that this phase has beyond the common ones. Throws E0708 for other fields.
   void add(const std::string& name, const std::string& channel, char phase, int64_t begin,
            const std::string& fields = "{}");
-  /// Whole events of the format, each with ",\n" in front.
+  /// Adds whole events of the format, each preceded by ",\n".
   void addLines(const std::string& lines);
-  /// Completes the file; later events are lost. The end of the process does it too.
+  /// Completes the file and drops later events. The end of the process does the same.
   void close();
 
  private:
@@ -40,15 +40,15 @@ class TraceFile {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Does any file want the events of this process? program, Throws: as TraceFile::current.
+/// Returns true if any file records the events of this process. program, Throws: as TraceFile::current.
 bool isTracing(const std::string& program = {});
-/// TraceFile::add to all that do.
+/// Calls TraceFile::add of all these files.
 void traceEvent(const std::string& name, const std::string& channel, char phase, int64_t begin,
                 const std::string& fields = "{}");
-/// A span until now.
+/// Adds a span from `begin` until now.
 void traceSpan(const std::string& name, const std::string& channel, int64_t begin);
 
-/// A span from its making to its end, where something records by then. Does not throw.
+/// A span from construction to destruction, if something records at its end. Does not throw.
 class TraceSpan {
  public:
   TraceSpan(const char* name, const char* channel);

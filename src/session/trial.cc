@@ -19,7 +19,7 @@ constexpr size_t kFewestSteps = 3;
 
 int64_t nsSince(Clock::time_point start) { return std::chrono::nanoseconds(Clock::now() - start).count(); }
 
-/// A call of the model, as Session::run makes it.
+/// Makes a call of the model as Session::run does. Returns: its time.
 int64_t callNs(Compiled& compiled, const ProgramOptions& options, const std::vector<at::Tensor>& inputs,
                const Poll& poll) {
   const Clock::time_point start = Clock::now();
@@ -44,7 +44,7 @@ PlacementTrial timeTrial(const Program& program, MadeProgram made, const Program
   apart.share_weights = false;
   Compiled compiled;
   static_cast<MadeProgram&>(compiled) = std::move(made);
-  // The program's own stay where they are.
+  // Clones the streams, so that the program's own do not advance.
   for (capture::OwnStream& stream : compiled.own_streams) stream.generator = stream.generator.clone();
   compiled.model = program.model;
   compiled.meta = program.meta;
@@ -55,7 +55,7 @@ PlacementTrial timeTrial(const Program& program, MadeProgram made, const Program
       has_contents && !is_synthetic
           ? inputs
           : syntheticLike(compiled.input_types, is_synthetic ? options.synthetic_data : SyntheticData::kNormal));
-  callNs(compiled, apart, bound, program.poll);  // kernels learn and try in their first run
+  callNs(compiled, apart, bound, program.poll);  // not timed: kernels tune themselves in their first run
   std::vector<int64_t> times;
   const Clock::time_point start = Clock::now();
   while (nsSince(start) < (times.size() < kFewestSteps ? kMostNs : kFewestNs) || times.empty())

@@ -1,4 +1,4 @@
-// Steps of a program that is not the session's own, for placements that are measured (compile/measured_placement.h).
+// Runs steps of a program other than the session's, to measure a placement (compile/measured_placement.h).
 #pragma once
 
 #include <vector>
@@ -7,9 +7,9 @@
 
 namespace abele::host {
 
-/// Brings the program to devices with copies of the model's weights, and takes steps there until their median can be
-/// trusted: three or more in half a second, fewer where one takes long. The model, its random stream and the inputs
-/// stay as they are. Throws what loading and running throw.
+/// Loads the program onto devices with copies of the model's weights, and runs steps until their median is reliable: at
+/// least three steps in half a second, fewer if one takes long. The model, its random stream and the inputs do not
+/// change. Throws the errors of loading and running.
 PlacementTrial timeTrial(const Program& program, MadeProgram made, const ProgramOptions& options,
                          const std::vector<at::Tensor>& inputs);
 

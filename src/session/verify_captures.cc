@@ -1,4 +1,4 @@
-// What verify compares: two captures of one program, two tensors.
+// The comparisons of verify: two captures of one program, two tensors.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -18,7 +18,7 @@
 namespace abele::host {
 namespace {
 
-/// Lines are no part of it: the same call may come from elsewhere in the program.
+/// Ignores lines, because the same call may come from another place in the program.
 bool sameProgram(ir::Node a, ir::Node b) {
   a.time_ns = b.time_ns = 0;
   a.source = b.source = a.scope = b.scope = {};
@@ -53,7 +53,7 @@ std::string argumentText(const Arg& arg) {
   }
 }
 
-/// The position of the first node that reads a value or a view of it; past the last one: nobody does.
+/// The position of the first node that reads a value or a view of it; past the last node if none does.
 size_t firstReader(const ir::Graph& graph, ir::ValueId value) {
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     bool reads = false;
@@ -63,7 +63,7 @@ size_t firstReader(const ir::Graph& graph, ir::ValueId value) {
   return graph.nodes.size();
 }
 
-/// What differs between two nodes, as text.
+/// The difference between two nodes, as text.
 std::pair<std::string, std::string> partingTexts(const ir::Node& a, const ir::Node& b) {
   if (a.op != b.op || a.args.size() != b.args.size()) return {a.op, b.op};
   for (size_t i = 0; i < a.args.size(); ++i)

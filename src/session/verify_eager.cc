@@ -21,7 +21,7 @@ namespace {
 thread_local std::unordered_set<uint64_t>* observed = nullptr;
 
 void noteResults(const at::RecordFunction& function, at::ObserverContext*) {
-  std::unordered_set<uint64_t>* into = std::exchange(observed, nullptr);  // not what fingerprint() runs itself
+  std::unordered_set<uint64_t>* into = std::exchange(observed, nullptr);  // ignores the operators of fingerprint()
   if (!into) return;
   for (const at::IValue& value : function.outputs()) {
     const auto note = [&](const at::Tensor& tensor) {
@@ -35,7 +35,7 @@ void noteResults(const at::RecordFunction& function, at::ObserverContext*) {
   observed = into;
 }
 
-/// The flattened result that is the loss; -1: none.
+/// Index of the flattened result that is the loss; -1 if no result is.
 int64_t lossResult(const ir::Graph& captured) {
   ir::ValueId loss = ir::kNone;
   for (const ir::Output& output : captured.outputs)

@@ -1,4 +1,4 @@
-// The eager side of verify: plain forward and backward, and what puts everything back. Used by verify.cc.
+// The eager side of verify: plain forward and backward, and objects that restore the state. Used by verify.cc.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace abele::host {
 
-/// Puts the contents of the model's tensors back, so that nobody sees that they were changed: versions too. Meanwhile
+/// Restores the contents and versions of the model's tensors, so that their changes stay invisible. Meanwhile
 /// parameters have no gradients.
 class RestoredModel {
  public:
@@ -29,7 +29,7 @@ class RestoredModel {
   std::vector<Saved> saved_;
 };
 
-/// Puts the program's own generators back to where they stand now. The streams outlive it.
+/// Restores the program's own generators to their present state. The streams outlive it.
 class RestoredGenerators {
  public:
   explicit RestoredGenerators(const std::vector<capture::OwnStream>& streams);
@@ -42,7 +42,7 @@ class RestoredGenerators {
   std::vector<at::Tensor> states_;
 };
 
-/// While it lives, eager has as many threads as a device and draws the devices' random numbers, where it runs.
+/// While it lives, eager uses the number of threads of a device, and draws the devices' random numbers.
 class ThreadsAndRandom {
  public:
   ThreadsAndRandom(int threads, const ProgramOptions& options);
@@ -52,11 +52,11 @@ class ThreadsAndRandom {
 
  private:
   int threads_;
-  at::Generator generator_;  // the default one of eager's device
+  at::Generator generator_;  // the default generator of eager's device
   at::Tensor random_;
 };
 
-/// Fingerprints of all that operators return on this thread while it lives.
+/// Records fingerprints of all results of operators on this thread while it lives.
 class Observer {
  public:
   explicit Observer(bool is_on);
@@ -71,14 +71,14 @@ class Observer {
 };
 
 struct PlainStep {
-  std::vector<at::Tensor> results;    // detached
-  std::vector<at::Tensor> gradients;  // by tensor of the model; empty: the loss is no result of forward
+  std::vector<at::Tensor> results;    // detached from autograd
+  std::vector<at::Tensor> gradients;  // by tensor of the model; empty: the loss is not a result of forward
 };
-/// Forward, and in training the gradients, as a program without Abele computes them. device: where the model is.
+/// Runs forward, and in training backward, as a program without Abele does. device: the model's device.
 PlainStep runPlainly(const VerifyRequest& request, const ir::Graph& captured, const std::vector<at::Tensor>& arguments,
                      double loss_gradient, c10::Device device);
 
-/// The gradients that the optimizer sees: without loss scaling.
+/// The gradients that the optimizer sees, without loss scaling.
 std::vector<at::Tensor> unscaledGradients(const std::vector<at::Tensor>& sums, const OptimizerSpec& optimizer);
 
 }  // namespace abele::host

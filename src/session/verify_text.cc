@@ -1,4 +1,4 @@
-// A Verification for people.
+// A Verification as text for people.
 #include "base/cat.h"
 #include "session/verify.h"
 

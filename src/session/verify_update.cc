@@ -1,4 +1,4 @@
-// torch.optim's weight updates as the sequence of operators that torch runs: what the devices' kernels are compared to.
+// torch.optim's weight updates as torch's sequence of operators, to compare the devices' kernels with.
 #include <cmath>
 #include <memory>
 
@@ -14,7 +14,7 @@ namespace {
 using Kind = passes::OptimizerRules::Kind;
 using Hypers = std::map<std::string, double>;
 
-/// What an optimizer keeps of one parameter. Undefined: not needed so far.
+/// An optimizer's state for one parameter. Undefined tensors were not needed so far.
 struct State {
   double step = 0;
   at::Tensor first, second, average;
@@ -31,7 +31,7 @@ at::Tensor withDecay(at::Tensor gradient, const at::Tensor& weight, const Hypers
   return decay == 0 ? gradient : gradient.add(weight, decay);
 }
 
-/// mean * beta + gradient * (1 - beta), as Python's torch.optim or LibTorch's computes it.
+/// mean * beta + gradient * (1 - beta), in the rounding of Python's torch.optim or of LibTorch.
 void moveMean(at::Tensor& mean, const at::Tensor& gradient, double beta, const Hypers& hypers) {
   if (numberOf(hypers, "libtorch") != 0)
     mean.mul_(beta).add_(gradient, 1 - beta);
@@ -101,7 +101,7 @@ bool isTorchs(const OptimizerSpec& optimizer) {
   const passes::OptimizerRules& rules = optimizer.rules;
   const auto is_parameters = [](DType dtype) { return dtype == DType::kUndefined || dtype == DType::kFloat32; };
   const bool is_plain = is_parameters(rules.first_moment) && is_parameters(rules.second_moment);
-  // Gradients are shortened by PopTorch's rule, which torch has not.
+  // PopTorch clips gradients by a rule that torch lacks.
   bool is_known = is_plain && std::isinf(rules.max_grad_norm) && rules.kind != Kind::kNone &&
                   (optimizerRow(rules.kind).traits & kOfTorch) != 0;
   for (const passes::OptimizerRules::Group& group : rules.groups)

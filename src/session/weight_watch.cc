@@ -10,11 +10,11 @@
 namespace abele::host {
 namespace {
 
-constexpr int64_t kFewWords = 4, kManyWords = 256;  // of 8 bytes
+constexpr int64_t kFewWords = 4, kManyWords = 256;  // words of 8 bytes
 
-/// Hash of up to `words` words that lie at equal distances in the tensor's memory, its first and its last among them.
+/// Hash of up to `words` words at equal distances in the tensor's memory, including its first and last word.
 uint64_t sample(const at::Tensor& tensor, int64_t words) {
-  // Without torch's check: a capture on another thread may have locked the memory.
+  // Avoids torch's check, because a capture on another thread may have locked the memory.
   const auto* bytes =
       static_cast<const char*>(tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get()) +
       tensor.storage_offset() * tensor.element_size();
@@ -23,7 +23,7 @@ uint64_t sample(const at::Tensor& tensor, int64_t words) {
   uint64_t hash = 14695981039346656037U;
   for (int64_t k = 0; k < taken; ++k) {
     const int64_t begin = taken == 1 ? 0 : k * (all - 1) / (taken - 1) * 8;
-    // The last word also covers bytes that fill no word.
+    // The last word also covers bytes that do not fill a word.
     const int64_t end = k == taken - 1 ? size : std::min(size, begin + 8);
     for (int64_t at = begin; at < end; at += 8) {
       uint64_t word = 0;
@@ -60,7 +60,7 @@ int64_t WeightWatch::firstEdited(const std::vector<at::Tensor*>& hosts) const {
     const Mark& mark = marks_[i];
     if (!mark.is_watched || !hosts[i] || !canWatch(*hosts[i])) continue;
     if (sample(*hosts[i], kFewWords) != mark.few) return static_cast<int64_t>(i);
-    // Whoever wrote may have put back what was there: a capture does.
+    // The writer may have restored the old contents, as a capture does.
     if (static_cast<uint32_t>(hosts[i]->_version()) != mark.version && sample(*hosts[i], kManyWords) != mark.many)
       return static_cast<int64_t>(i);
   }

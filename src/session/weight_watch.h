@@ -1,4 +1,4 @@
-// Notices a model's tensors that somebody wrote after they were copied to or from the device. Used by session.cc.
+// Notices writes to a model's tensors after they were copied to or from the device. Used by session.cc.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,23 @@ class Tensor;
 
 namespace abele::host {
 
-/// What the tensors held when they were last in step with the device: a few of their bytes, so that the watch costs
-/// about nothing. It finds every write into all of a tensor; of writes into single elements that torch counts (in
-/// place, not through .data) those into small tensors for sure, those into large ones mostly. Threads: one caller at a
-/// time.
+/// Remembers a few bytes of each tensor from the last time that host and device agreed, so that the watch costs almost
+/// nothing. It finds every write to a whole tensor. It also finds writes to single elements that torch counts (in
+/// place, not through .data): always in small tensors, mostly in large ones. Threads: one caller at a time.
 class WeightWatch {
  public:
-  /// Host tensor `index` is in step with the device.
+  /// Host tensor `index` agrees with the device.
   void note(size_t index, const at::Tensor& host);
-  /// Host tensor `index` is the device's own memory: it is in step whoever writes it.
+  /// Host tensor `index` is the device's own memory, so any write keeps them equal.
   void forget(size_t index);
-  /// The first that no longer is what it was; -1: none. Tensors that are offloaded are not looked at.
+  /// The index of the first tensor that changed; -1: none did. Ignores tensors that are offloaded.
   int64_t firstEdited(const std::vector<at::Tensor*>& hosts) const;
 
  private:
   struct Mark {
     bool is_watched = false;
     uint32_t version = 0;
-    uint64_t few = 0, many = 0;  // of bytes spread over the tensor
+    uint64_t few = 0, many = 0;  // hashes of words spread over the tensor
   };
   std::vector<Mark> marks_;
 };
