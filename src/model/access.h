@@ -1,4 +1,4 @@
-// What model/ and api/ share: a module's tensors, its optimizer, hooks, texts of reports.
+// Shared by model/ and api/: a module's tensors, its optimizer, hooks, texts of reports.
 #pragma once
 
 #include <map>
@@ -32,37 +32,37 @@ struct NamedTensor {
 };
 
 // module.cc
-/// Parameters, then buffers, each once under its first name.
+/// Parameters, then buffers, each once, under its first name.
 std::vector<NamedTensor> tensorsOf(const torch::nn::Module& module);
-/// Keeps the module alive when a std::shared_ptr owns it; else null.
+/// Keeps the module alive if a std::shared_ptr owns it; otherwise null.
 std::shared_ptr<const void> ownerOf(torch::nn::Module& module);
 
-/// "encoder.0" of all that are registered, parents first.
+/// The path ("encoder.0") of every registered module, parents first.
 std::vector<std::string> modulePaths(const torch::nn::Module& module);
 
-/// What a module is beside its tensors.
+/// A description of a module without its tensors.
 struct ModuleKind {
-  std::string path;  // "encoder.0"; "" of the outermost one
-  std::string text;  // its type; of torch's modules also their options, "torch::nn::Dropout(p=0.5, inplace=false)"
+  std::string path;  // "encoder.0"; "" for the outermost module
+  std::string text;  // its type; for torch's modules with options: "torch::nn::Dropout(p=0.5, inplace=false)"
   bool operator==(const ModuleKind&) const = default;
 };
-/// Of a module and all that are registered in it, parents first.
+/// The kinds of a module and of all modules registered in it, parents first.
 std::vector<ModuleKind> moduleKinds(const torch::nn::Module& module);
 
 // optimizer.cc
-/// Throws E0706 for values that torch refuses, and for groups that name no parameter or one that another group has.
+/// Throws E0706 for values that torch refuses, for groups without a parameter, and for parameters in two groups.
 OptimizerSpec optimizerSpec(const optim::Optimizer& optimizer, const std::vector<NamedTensor>& tensors);
 
-/// The optimizer that makes this spec. Requires: it has one.
+/// The optimizer that makes this spec. Requires: the spec has an optimizer.
 optim::Optimizer optimizerOf(const OptimizerSpec& spec);
 
-/// What a program that is compiled with it keeps. scaling_varies: as OptimizerSource::constants().
+/// The values that a program compiled with it fixes. scaling_varies: as in OptimizerSource::constants().
 OptimizerConstants constantsOf(const optim::Optimizer& optimizer, bool scaling_varies);
 
 // hooks.cc
 void callPreCompileHooks();
 void callPostCompileHooks();
-/// Around a compilation. A hook is told that it ended, however it ends.
+/// Runs the hooks around a compilation. The post hooks run even if the compilation fails.
 class CompileHooks {
  public:
   CompileHooks() { callPreCompileHooks(); }
@@ -74,7 +74,7 @@ class CompileHooks {
 // report.cc
 MemoryReport publicMemory(const plan::MemoryReport& report, const ProgramOptions& options);
 std::string reportText(const SessionReport& report);
-/// How the simulator runs a session's program: by its own schedule, counts and limits.
+/// The options to simulate a session's program with its own schedule, counts and limits.
 SimulationOptions simulationOf(const Session& session);
 
 }  // namespace host

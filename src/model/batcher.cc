@@ -16,7 +16,7 @@
 namespace abele::host {
 namespace {
 
-/// How many rows each of the tensors has. Throws E0708.
+/// The number of rows of all the tensors. Throws E0708.
 int64_t rowsOf(const Batcher::Tensors& tensors) {
   const bool has_tensors = !tensors.empty() && std::ranges::all_of(tensors, &at::Tensor::defined);
   ABELE_REQUIRE(has_tensors, E0708,
@@ -34,7 +34,7 @@ int64_t rowsOf(const Batcher::Tensors& tensors) {
   return tensors[0].size(0);
 }
 
-/// Requests with the same one can be in one batch.
+/// Requests with the same key can be in one batch.
 std::string keyOf(const std::string& form, const Batcher::Tensors& tensors) {
   std::string key = form;
   for (const at::Tensor& tensor : tensors) {
@@ -45,7 +45,7 @@ std::string keyOf(const std::string& form, const Batcher::Tensors& tensors) {
   return key;
 }
 
-/// Is it an error of capture or compilation, which look at no values?
+/// Returns true for an error of capture or compilation, which do not depend on values.
 bool isOfCompilation(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -85,7 +85,7 @@ std::optional<std::future<Batcher::Tensors>> Batcher::submit(const std::string& 
   Request request{.answer = std::make_shared<Answer>(), .rows = count};
   request.answer->submitted = now;
   request.answer->rows = request.answer->rows_left = count;
-  // Narrowed here: a tensor that cannot be is the error of its caller, not the end of the thread that makes batches.
+  // Narrows here, so that a tensor that cannot be narrowed fails its caller and not the thread that makes batches.
   for (const at::Tensor& tensor : rows) request.tensors.push_back(tensor.detach().narrow(0, 0, count));
   std::future<Tensors> future = request.answer->promise.get_future();
   const std::string key = keyOf(form, rows);
@@ -151,7 +151,7 @@ bool Batcher::isHopeless(const std::string& key) const {
 }
 
 void Batcher::note(const std::string& key, const std::exception_ptr& error) {
-  // One request with wrong values must not shut out others of its kind.
+  // A request with wrong values must not make the batcher refuse others of its kind.
   const capture::Outcome outcome = capture::takeOutcome();
   const bool is_hopeless = !outcome.is_steered && (outcome.failed_by_shapes || isOfCompilation(error));
   const std::lock_guard lock(mu_);
@@ -164,7 +164,7 @@ void Batcher::makeBatches() {
   std::unique_lock lock(mu_);
   while (true) {
     Bucket* const bucket = next_ ? nullptr : due(Clock::now());
-    // While a batch runs, one that is not full waits for it: more requests may come.
+    // An incomplete batch waits while another one runs, because more requests may come.
     if (bucket && (isFull(*bucket) || !is_running_)) {
       const Kind kind = bucket->kind;
       Pieces pieces = takeRows(*bucket);
@@ -205,7 +205,7 @@ Batcher::Bucket* Batcher::due(Clock::time_point now) {
     if (stopping_ || now >= bucket.requests.front().answer->submitted + settings_.longest_wait)
       choose(oldest_late, bucket);
   }
-  // A kind of request that fills all batches must not keep those of other kinds for ever.
+  // Late requests come first, so that a kind of request that fills all batches cannot hold back the others.
   return oldest_late ? oldest_late : oldest_full;
 }
 
@@ -239,7 +239,7 @@ Batcher::Batch Batcher::batchOf(Kind kind, Pieces pieces) const {
     for (size_t t = 0; t < last.tensors.size(); ++t) {
       Tensors parts;
       for (const Piece& piece : batch.pieces) parts.push_back(piece.tensors[t]);
-      if (batch.filling_rows > 0) {  // copies of a row that is there, which can do no harm that it does not do alone
+      if (batch.filling_rows > 0) {  // fills with copies of a row of the batch, which cannot add a new error
         const at::Tensor row = last.tensors[t].narrow(0, last.rows - 1, 1);
         std::vector<int64_t> sizes = row.sizes().vec();
         sizes[0] = batch.filling_rows;
@@ -282,7 +282,7 @@ void Batcher::answer(Batch batch) {
   }
   Pieces& pieces = batch.pieces;
   if (error && pieces.size() > 1 && !isHopeless(batch.kind.key)) {
-    // One of them is wrong, or several are: each half alone, so that the others get their answers.
+    // At least one request is wrong. Runs each half alone, so that the others get their answers.
     const auto middle = pieces.begin() + static_cast<ptrdiff_t>(pieces.size() / 2);
     answer(batchOf(batch.kind, Pieces(std::make_move_iterator(pieces.begin()), std::make_move_iterator(middle))));
     answer(batchOf(batch.kind, Pieces(std::make_move_iterator(middle), std::make_move_iterator(pieces.end()))));
@@ -294,11 +294,11 @@ void Batcher::answer(Batch batch) {
 std::vector<Batcher::Tensors> Batcher::call(const Batch& batch) {
   {
     const std::lock_guard lock(mu_);
-    requireKind(batch.kind.key);  // others were answered, or failed, since it was submitted
+    requireKind(batch.kind.key);  // its state may have changed since the request was submitted
   }
   Tensors results;
   try {
-    capture::takeOutcome();  // of whatever else ran on this thread
+    capture::takeOutcome();  // drops the outcome of earlier work on this thread
     results = run_(batch.kind.form, batch.tensors);
   } catch (...) {
     note(batch.kind.key, std::current_exception());
@@ -306,7 +306,7 @@ std::vector<Batcher::Tensors> Batcher::call(const Batch& batch) {
   }
   {
     const std::lock_guard lock(mu_);
-    kinds_.insert(batch.kind.key);  // before anybody is answered, who may ask again at once
+    kinds_.insert(batch.kind.key);  // before the answers, because a caller may send its next request at once
     ++counts_.batches;
     counts_.filling_rows += batch.filling_rows;
   }
@@ -329,7 +329,7 @@ std::vector<Batcher::Tensors> Batcher::call(const Batch& batch) {
 void Batcher::give(Piece& piece, Tensors results, const std::exception_ptr& error) {
   Answer& answer = *piece.answer;
   {
-    const std::lock_guard lock(mu_);  // the first thread may be taking further rows of this request
+    const std::lock_guard lock(mu_);  // the first thread may take further rows of this request
     answer.parts[piece.index] = std::move(results);
     if (error) answer.error = error;
     answer.rows_left -= piece.rows;

@@ -1,4 +1,4 @@
-// Requests of many threads in batches of one size: what a Server of either language is over. It knows no model.
+// Joins requests of many threads into batches of one size, for the Server of both languages. Does not know the model.
 #pragma once
 
 #include <chrono>
@@ -20,42 +20,42 @@
 
 namespace abele::host {
 
-/// Threads: submit(), statistics() and stop() from any.
+/// Threads: submit(), statistics() and stop() from any thread.
 class Batcher {
  public:
   using Clock = std::chrono::steady_clock;
   using Tensors = std::vector<at::Tensor>;
-  /// One call of the model: its arguments, built as the form says. Called on the batcher's thread.
+  /// Calls the model with arguments in the form. Runs on the batcher's thread.
   using Run = std::function<Tensors(const std::string& form, const Tensors& batch)>;
   struct Settings {
-    int64_t batch_rows = 1;                    // of each call
-    std::chrono::nanoseconds longest_wait{0};  // of a request for others to fill its batch
-    int64_t most_waiting_rows = 1;             // in the queue; a request of more of them is let into an empty one
-    int64_t most_kinds = 1;                    // of requests: each has a program of its own
+    int64_t batch_rows = 1;                    // rows of each call
+    std::chrono::nanoseconds longest_wait{0};  // the longest time that a request waits for others to fill its batch
+    int64_t most_waiting_rows = 1;             // rows in the queue; a larger request may enter an empty queue
+    int64_t most_kinds = 1;                    // kinds of requests; each kind has its own program
   };
   struct Statistics {
     int64_t requests = 0, failed = 0, rows = 0, batches = 0, waiting_rows = 0;
-    int64_t filling_rows = 0;                               // of batches that were not full
-    double p50_s = 0, p90_s = 0, p99_s = 0, longest_s = 0;  // from submit() to the answer, of the last kKept requests
+    int64_t filling_rows = 0;                               // rows added to fill batches
+    double p50_s = 0, p90_s = 0, p99_s = 0, longest_s = 0;  // from submit() to the answer, over the last kKept requests
   };
   static constexpr size_t kKept = 10'000;
-  static constexpr size_t kMostHopeless = 1000;  // kinds that are remembered to be wrong
+  static constexpr size_t kMostHopeless = 1000;  // number of kinds that are remembered as wrong
 
   Batcher(Run run, Settings settings);
-  /// stop().
+  /// Calls stop().
   ~Batcher();
 
-  /// rows: tensors with equal numbers of rows, any number of them. The answer: the same rows of the results, or what
-  /// the model throws for them alone. Waits for room in the queue; with wait = false, nothing where there is none.
-  /// Throws E0708 for what has no rows, E0704 for a kind of tensors that is one too many, E0705 behind stop(); for a
-  /// kind that cannot be compiled, what the first request of it got.
+  /// rows: tensors with equal numbers of rows, any number of them. The answer: the same rows of the results, or the
+  /// error that the model throws for these rows alone. Waits for room in the queue; with wait = false returns nothing
+  /// if the queue is full. Throws E0708 for tensors without rows, E0704 for a kind beyond most_kinds, E0705 after
+  /// stop(). A kind that cannot be compiled gets the error of its first request.
   std::optional<std::future<Tensors>> submit(const std::string& form, const Tensors& rows, bool wait = true);
-  /// Answers what was submitted and ends. Submitters that wait for room get E0705.
+  /// Answers all submitted requests and ends. Threads that wait for room get E0705.
   void stop();
   Statistics statistics() const;
 
  private:
-  /// What one caller waits for. Its rows may be in several batches.
+  /// The answer for one caller. Its rows may be in several batches.
   struct Answer {
     std::promise<Tensors> promise;
     std::vector<Tensors> parts;  // in the order of their rows
@@ -63,7 +63,7 @@ class Batcher {
     std::exception_ptr error;
     Clock::time_point submitted;
   };
-  /// What still waits of a request.
+  /// The part of a request that is still in the queue.
   struct Request {
     std::shared_ptr<Answer> answer;
     Tensors tensors;
@@ -72,12 +72,12 @@ class Batcher {
   /// Rows of one request in a batch.
   struct Piece {
     std::shared_ptr<Answer> answer;
-    size_t index = 0;  // of its part of the answer
+    size_t index = 0;  // index of its part of the answer
     Tensors tensors;
     int64_t rows = 0;
   };
   using Pieces = std::vector<Piece>;
-  /// Of requests that can be in one batch. form: of their arguments; key: the same with types and sizes.
+  /// A kind of requests that can share a batch. form: the form of their arguments; key: form, types and sizes.
   struct Kind {
     std::string key, form;
   };
@@ -86,7 +86,7 @@ class Batcher {
     std::deque<Request> requests;
     int64_t rows = 0;
   };
-  /// What a call gets. error: it could not be put together.
+  /// The arguments of a call. error: they could not be joined.
   struct Batch {
     Kind kind;
     Pieces pieces;
@@ -96,24 +96,23 @@ class Batcher {
   };
 
   bool isFull(const Bucket& bucket) const { return bucket.rows >= settings_.batch_rows; }
-  /// The first thread: puts batches together, the next one while one runs.
+  /// Runs on the first thread: makes the next batch while one runs.
   void makeBatches();
-  /// The second thread: runs them and answers.
+  /// Runs on the second thread: runs batches and answers.
   void runBatches();
-  /// The bucket to make a batch of now; null: none is full, and nobody has waited long enough.
+  /// The bucket to make a batch of now; null if none is full and none has waited long enough.
   Bucket* due(Clock::time_point now);
   Clock::time_point firstDeadline() const;
-  /// The first rows of a bucket, as many as a batch has room for. A request that does not fit is cut. Requires: the
-  /// lock.
+  /// The first rows of a bucket that a batch has room for. Cuts a request that does not fit. Requires: the lock.
   Pieces takeRows(Bucket& bucket);
   Batch batchOf(Kind kind, Pieces pieces) const;
   void answer(Batch batch);
-  /// Throws E0704, and what requests of a hopeless kind get. Requires: the lock.
+  /// Throws E0704, or the error of a hopeless kind. Requires: the lock.
   void requireKind(const std::string& key) const;
   bool isHopeless(const std::string& key) const;
-  /// Called where the model has just thrown `error`. Remembers a kind that no request can be right in.
+  /// Called when the model has thrown `error`. Remembers the kind if no request of it can succeed.
   void note(const std::string& key, const std::exception_ptr& error);
-  /// Results by piece.
+  /// Returns the results by piece.
   std::vector<Tensors> call(const Batch& batch);
   void give(Piece& piece, Tensors results, const std::exception_ptr& error);
   void count(const Answer& answer);
@@ -121,17 +120,17 @@ class Batcher {
   const Run run_;
   const Settings settings_;
   mutable std::mutex mu_;
-  std::condition_variable arrived_, room_, made_;  // arrived_: or the second thread has no batch, or takes one
-  std::map<std::string, Bucket> buckets_;          // by form, types and sizes; those without requests are removed
+  std::condition_variable arrived_, room_, made_;  // arrived_: also if the second thread has no batch, or takes one
+  std::map<std::string, Bucket> buckets_;          // by form, types and sizes; empty ones are removed
   int64_t waiting_rows_ = 0;
-  std::set<std::string> kinds_;                         // by key, that the model has answered
-  std::map<std::string, std::exception_ptr> hopeless_;  // by key, that it cannot be compiled for
+  std::set<std::string> kinds_;                         // keys that the model has answered
+  std::map<std::string, std::exception_ptr> hopeless_;  // by key: the error of kinds that cannot be compiled
   std::optional<Batch> next_;
   bool is_running_ = false, stopping_ = false, made_all_ = false;
   Statistics counts_;
-  std::vector<double> latencies_;  // a ring
+  std::vector<double> latencies_;  // a ring buffer
   size_t next_latency_ = 0;
-  std::mutex joining_;  // of stop()
+  std::mutex joining_;  // for stop()
   std::thread maker_, runner_;
 };
 

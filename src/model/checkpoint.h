@@ -1,6 +1,6 @@
-// What a training run goes on from: a file for each checkpoint in one folder, or, where each of several processes has a
-// part of the model, a file of each and an index beside them, as of sharded weights (tensor_set.h). Used by both
-// languages' front ends.
+// The files that a training run resumes from: one file per checkpoint in a folder. If each of several processes has a
+// part of the model, each writes a file, with an index beside them as for sharded weights (tensor_set.h). Used by the
+// front ends of both languages.
 #pragma once
 
 #include <cstdint>
@@ -22,36 +22,35 @@ struct Checkpoint {
   int64_t step = 0;
   StoredTensors weights;
   TrainedState state;
-  std::map<std::string, std::string> texts;  // what else the front end wants back, by name
+  std::map<std::string, std::string> texts;  // other texts of the front end, by name
   std::map<std::string, at::Tensor> tensors;
 };
 
-/// The number that such a text is: digits only. None for any other text.
+/// The number that a text of digits stands for. Nothing for any other text.
 std::optional<int64_t> countOf(std::string_view text);
-/// The file of a step in a folder, or the index of its files, where there is one.
+/// The file of a step in a folder, or the index of its files if there is one.
 std::string checkpointPath(const std::string& folder, int64_t step);
-/// Steps that the folder has checkpoints of, ascending; none where there is no such folder.
+/// The steps whose checkpoints are in the folder, ascending; empty if the folder is missing.
 std::vector<int64_t> checkpointSteps(const std::string& folder);
-/// Replaces one of the same step; then removes all but the last `keep` steps. Throws E0702, E0712; the others stay
-/// then. Returns: its path.
+/// Replaces a checkpoint of the same step, then removes all but the last `keep` steps. Throws E0702, E0712, and then
+/// removes nothing. Returns: the path of the checkpoint.
 std::string writeCheckpoint(const std::string& folder, const Checkpoint& checkpoint, int64_t keep);
-/// The same by all processes: the first `parts` write what is theirs (StoredTensor::process), and the first of these
-/// the rest. It is a checkpoint when its index is there, which comes last. Throws in all processes where one cannot
-/// write; E0606, E0713.
+/// The same for several processes: each of the first `parts` writes its own tensors (StoredTensor::process), and the
+/// first one also the rest. The index comes last and makes the files a checkpoint. Throws E0712 in all processes if one
+/// of them cannot write; E0606, E0713.
 std::string writeParts(const std::string& folder, const Checkpoint& checkpoint, int64_t keep, int64_t process,
                        int64_t parts, const Together& together);
-/// Parts as of writeParts beside a file that names their index, in its folder; before: "model.poptorch-MARK". write:
-/// called in the first process with the name of the index, when all is written, writes that file. Then parts that an
-/// earlier file of the path had are removed. Throws as writeParts.
+/// Writes parts as writeParts does, beside a file that names their index, in its folder: "model.poptorch-MARK". write:
+/// called in the first process after all parts are written, with the name of the index; writes that file. Afterwards
+/// parts of an earlier file of the same path are removed. Throws as writeParts.
 void writePartsBeside(const std::string& path, const Checkpoint& checkpoint, int64_t process, int64_t parts,
                       const Together& together, const std::function<void(const std::string& index)>& write);
-/// Removes parts beside a file, but those with this mark.
+/// Removes parts beside a file, except those with this mark.
 void removePartsBeside(const std::string& path, const std::string& mark = {});
-/// Reads weights and the optimizer's state when somebody asks for them; they are the files that are there now, whatever
-/// their names become. Throws E0712 where there is none or where a part cannot be read, E0501 for a file that is
-/// damaged or no checkpoint.
+/// Reads weights and the optimizer's state when they are requested, from the files that exist now, even if they are
+/// renamed later. Throws E0712 if a file is missing or cannot be read, E0501 if it is damaged or not a checkpoint.
 Checkpoint readCheckpoint(const std::string& path);
-/// Reads the part-th of `parts` shares of what was not read, and throws E0501, E0712 where it is damaged.
+/// Checks the part-th of `parts` shares of the data that was not read yet. Throws E0501 if it is damaged, E0712.
 void requireWhole(const Checkpoint& checkpoint, int64_t part, int64_t parts);
 
 }  // namespace abele::host

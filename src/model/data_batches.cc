@@ -41,7 +41,7 @@ class Share {
       block_ = sampleBlockOf(count, loading.num_processes, loading.process_id, combined, loading.drop_last);
     start_ = block_.begin;
   }
-  /// Between passes that shuffle: moves the block by the samples that the last pass left out, and back.
+  /// Between shuffled passes: moves the block by the number of samples that the last pass left out, and back.
   void toggle() { start_ = start_ == block_.begin ? block_.begin + block_.left_out : block_.begin; }
   int64_t start() const { return start_; }
   int64_t length() const { return block_.length; }
@@ -61,14 +61,14 @@ class SampleBatches : public Batches {
         generator_(at::detail::createCPUGenerator(loading.seed)) {}
 
   void seek(const LoaderPosition& position) override {
-    constexpr int64_t kMost = 1'000'000;  // an order is drawn for each
+    constexpr int64_t kMost = 1'000'000;  // because an order is drawn for each pass
     ABELE_REQUIRE(!loading_.shuffle || position.pass <= kMost, E0801,
                   {.what = cat("the position of a loader that shuffles is pass ", position.pass),
                    .expected = cat("at most ", kMost),
                    .remedy = "pass what position() returned"});
     generator_ = at::detail::createCPUGenerator(loading_.seed);
     share_ = Share(loading_, combined_, source_.count);
-    const int64_t passes = loading_.shuffle ? position.pass : 0;  // the others are all alike
+    const int64_t passes = loading_.shuffle ? position.pass : 0;  // without shuffle all passes are alike
     for (int64_t pass = 0; pass <= passes; ++pass) startPass();
     position_ = std::min(position.batches, share_.length() / combined_ + 1) * combined_;
   }
@@ -108,7 +108,7 @@ class SampleBatches : public Batches {
       for (const at::Tensor& tensor : source_.tensors)
         batch.push_back(order_.defined()
                             ? tensor.index_select(0, order_.narrow(0, begin, end - begin))
-                            : tensor.narrow(0, begin, end - begin).clone());  // who takes a batch may write
+                            : tensor.narrow(0, begin, end - begin).clone());  // because the caller may write to a batch
       return batch;
     }
     std::vector<Batch> samples;
@@ -122,7 +122,7 @@ class SampleBatches : public Batches {
   int64_t combined_;
   Share share_;
   at::Generator generator_;
-  at::Tensor order_;  // i64[count]; undefined: as they are
+  at::Tensor order_;  // i64[count]; undefined: in order
   int64_t position_ = 0;
 };
 
@@ -166,7 +166,7 @@ class ChunkBatches : public Batches {
   }
 
  private:
-  /// Makes chunk_ have unused rows; false at the end of the stream.
+  /// Fills chunk_ with unused rows. Returns false at the end of the stream.
   bool fill() {
     while (chunk_.empty() || used_ >= chunk_[0].size(0)) {
       if (!next_chunk_) return false;

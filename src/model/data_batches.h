@@ -1,4 +1,4 @@
-// For DataLoader: where the batches of a pass come from.
+// For DataLoader: the sources of a pass's batches.
 #pragma once
 
 #include <functional>
@@ -20,31 +20,31 @@ class Batches {
  public:
   virtual ~Batches() = default;
   virtual void startPass() = 0;
-  /// As if this object were new, had started its passes up to this one, and had given this many batches of it.
+  /// Puts the object into the state that it has after this many passes and batches.
   virtual void seek(const LoaderPosition& position) = 0;
-  /// False at the end of the pass.
+  /// Returns false at the end of the pass.
   virtual bool next(Batch& batch) = 0;
   virtual int64_t size() const = 0;
 };
 
-/// Rows of tensors or of files, or samples of a function, in order or shuffled; all of them or the share of one
-/// process.
+/// Rows of tensors or of files, or samples of a function, in order or shuffled: all of them, or the share of one
+/// process. Exactly one of the three fields is set.
 struct SampleSource {
-  Batch tensors;                                                // either these
-  std::function<Batch(int64_t index)> sample;                   // or this
-  std::function<Batch(std::span<const int64_t> indices)> rows;  // or this, for all samples of a batch at once
+  Batch tensors;                                                // the rows of these
+  std::function<Batch(int64_t index)> sample;                   // one sample
+  std::function<Batch(std::span<const int64_t> indices)> rows;  // all samples of a batch at once
   int64_t count = 0;
 };
 std::unique_ptr<Batches> sampleBatches(SampleSource source, const DataLoaderOptions& loading, int64_t combined);
 
-/// Rows of the chunks of a stream.
+/// Batches of the rows of a stream's chunks.
 std::unique_ptr<Batches> chunkBatches(std::function<NextChunk()> start, const DataLoaderOptions& loading,
                                       int64_t combined);
 
-/// The batches of a source as they are.
+/// The source's own batches, unchanged.
 std::unique_ptr<Batches> passBatches(std::function<NextChunk()> start);
 
-/// The same batches, made by a thread of its own, up to `buffer_size` ahead of their use.
+/// The same batches, made by another thread up to `buffer_size` ahead of their use.
 std::unique_ptr<Batches> prefetched(std::unique_ptr<Batches> batches, int64_t buffer_size);
 
 }  // namespace abele::host

@@ -1,4 +1,4 @@
-// Batches made ahead by a thread.
+// A thread that makes batches ahead.
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -19,7 +19,7 @@ class Prefetched : public Batches {
  public:
   Prefetched(std::unique_ptr<Batches> batches, int64_t buffer_size)
       : parts_(std::make_unique<Parts>(std::move(batches), static_cast<size_t>(buffer_size))) {}
-  // In a forked child nobody ends the thread, and what it sleeps on cannot be destroyed.
+  // A forked child has no such thread to end, and must not destroy what that thread waits on.
   ~Prefetched() override {
     if (home_.isHere())
       parts_->stop();
@@ -54,7 +54,7 @@ class Prefetched : public Batches {
 
     using Begin = std::function<void(Batches&)>;
 
-    /// begin: called on the thread, as whatever asks for samples.
+    /// begin: called on the thread, like everything that requests samples.
     void startPass(Begin begin) {
       stop();
       ready.clear();
@@ -91,7 +91,7 @@ class Prefetched : public Batches {
       changed.notify_all();
     }
 
-    /// False when no more batches are wanted.
+    /// Returns false if no more batches are wanted.
     bool put(Batch batch) {
       std::unique_lock lock(mu);
       changed.wait(lock, [this] { return ready.size() < buffer_size || is_stopping; });
@@ -110,9 +110,9 @@ class Prefetched : public Batches {
       if (thread.joinable()) thread.join();
     }
 
-    std::unique_ptr<Batches> batches;  // of the thread while it runs
+    std::unique_ptr<Batches> batches;  // owned by the thread while it runs
     size_t buffer_size;
-    std::mutex mu;  // guards what follows, up to the thread
+    std::mutex mu;  // guards the members below, up to the thread
     std::condition_variable changed;
     std::deque<Batch> ready;
     std::exception_ptr error;

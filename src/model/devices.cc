@@ -31,7 +31,7 @@ DeviceGroup groupOf(int64_t id) {
   return groups[static_cast<size_t>(id)];
 }
 
-/// The number of devices that are reserved for a program.
+/// The number of devices to reserve for a program.
 int64_t reserved(const Policy& policy, const Options::Values& values, const std::vector<int>& stage_devices) {
   const auto replicas = values.get<int64_t>("replication_factor");
   const int64_t used =
@@ -58,7 +58,7 @@ void requireNumber(const Options::Values& values, int64_t number) {
                  .expected = cat("at most ", numDevices(), " (ABELE_EMULATED_DEVICES)")});
 }
 
-/// Throws where the group that useIpuId chooses has fewer devices than the program uses.
+/// Throws if the group that useIpuId chooses has fewer devices than the program uses.
 void requireGroup(const Options::Values& values, int64_t number) {
   const auto id = values.get<std::optional<int64_t>>("ipu_id");
   if (!id) return;

@@ -53,7 +53,7 @@ bool resetAsOneOf(nn::Module& module, bool draws) {
   return (resetAs<M>(module, draws) || ...);
 }
 
-/// Is it one of torch::nn's modules that draw? With `draws` it does.
+/// Returns true for a module of torch::nn that draws its values. With `draws` it calls the module's initialiser.
 bool resetOfTorch(nn::Module& module, bool draws) {
   return resetAsOneOf<nn::LinearImpl, nn::BilinearImpl, nn::Conv1dImpl, nn::Conv2dImpl, nn::Conv3dImpl,
                       nn::ConvTranspose1dImpl, nn::ConvTranspose2dImpl, nn::ConvTranspose3dImpl, nn::BatchNorm1dImpl,
@@ -71,7 +71,7 @@ struct Visited {
   nn::Module* module;
 };
 
-/// Each module once, children first.
+/// Collects each module once, children first.
 void collect(const std::string& path, nn::Module& module, const std::shared_ptr<nn::Module>& held,
              std::unordered_set<const void*>& seen, std::vector<Visited>& modules) {
   if (!seen.insert(&module).second) return;
@@ -104,7 +104,7 @@ void requireKnown(const Visited& visited, bool is_known) {
                        "loadWeights(path, model)"});
 }
 
-/// torch's random numbers go on where they were.
+/// Restores torch's random state at its end.
 class KeptRandomState {
  public:
   explicit KeptRandomState(uint64_t seed) {
@@ -120,11 +120,11 @@ class KeptRandomState {
   KeptRandomState& operator=(const KeptRandomState&) = delete;
 
  private:
-  at::Generator generator_ = at::detail::getDefaultCPUGenerator();  // the same one
+  at::Generator generator_ = at::detail::getDefaultCPUGenerator();  // shares the default generator's state
   at::Tensor state_;
 };
 
-/// Memory for as long as a module draws.
+/// Gives tensors memory while a module draws.
 class PassingMemory {
  public:
   explicit PassingMemory(const std::vector<at::Tensor>& tensors) : memories_(giveMemory(tensors)) {}
@@ -143,7 +143,7 @@ void toMeta(const nn::Module& module) {
   const std::vector<NamedTensor> tensors = tensorsOf(module);
   for (const NamedTensor& each : tensors) requireMemory(each.tensor, each.name);
   std::unordered_map<const c10::StorageImpl*, c10::Storage> made;
-  std::vector<c10::Storage> kept;  // until the end: addresses are keys
+  std::vector<c10::Storage> kept;  // kept until the end, because their addresses are keys
   for (const NamedTensor& each : tensors) {
     if (each.tensor.is_meta()) continue;
     const c10::Storage before = each.tensor.storage();
@@ -170,7 +170,7 @@ void drawFirstWeights(nn::Module& module, uint64_t seed, const InitModule& own,
   std::vector<Memories> given;
   try {
     for (const Visited& each : childrenFirst(module)) {
-      std::vector<at::Tensor> lasting, passing;  // of children too: a module may change theirs
+      std::vector<at::Tensor> lasting, passing;  // also those of children, because a module may change them
       for (const at::Tensor& tensor : tensorsIn(*each.module, /*recurse=*/true))
         (kept.contains(tensor.unsafeGetTensorImpl()) ? lasting : passing).push_back(tensor);
       given.push_back(giveMemory(lasting));

@@ -1,4 +1,4 @@
-// The first values of a module's tensors, by the modules themselves. Behind abele::initWeights.
+// The first values of a module's tensors, drawn by the modules themselves. Implements abele::initWeights.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace abele::host {
 
-/// The tensors of the module have no memory any more; those that shared a storage share one still. Throws E0105.
+/// Frees the memory of the module's tensors. Those that shared a storage still share one. Throws E0105.
 void toMeta(const torch::nn::Module& module);
-/// Throws E0708 where a module has tensors of its own and is none of torch::nn's that draw.
+/// Throws E0708 if a module has its own tensors and is not one of torch::nn's modules that draw.
 void requireFirstWeights(const torch::nn::Module& module);
-/// Calls the initialisers of all modules, children first, each once. needed: the tensors on the meta device that keep
-/// the memory which they get; others have memory while their module draws. Null: no tensor is there. `own` may be
-/// empty. torch's random state is afterwards what it was. Throws E0708 as requireFirstWeights(), and what `own` throws.
+/// Calls the initialisers of all modules once, children first. needed: the tensors on the meta device that keep the
+/// memory they get; others have memory while their module draws. Null: no tensor is on the meta device. `own` may be
+/// empty. Restores torch's random state. Throws E0708 as requireFirstWeights(), and the errors of `own`.
 void drawFirstWeights(torch::nn::Module& module, uint64_t seed, const InitModule& own,
                       const std::vector<NamedTensor>* needed);
 

@@ -1,4 +1,4 @@
-// Models of modules that share submodules: whose weights are newest, and how one takes over the other's.
+// Models of modules that share submodules: finds the newest weights and copies them from the model that has them.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -10,7 +10,7 @@ namespace abele::host {
 void Model::follow() {
   const uint64_t generation = source_->generation();
   if (generation_ == generation) return;
-  if (generation_ && source_->lastEnd() > *generation_) uploaded_version_ = -1;  // it began and ended unseen
+  if (generation_ && source_->lastEnd() > *generation_) uploaded_version_ = -1;  // a training began and ended meanwhile
   generation_ = generation;
   std::erase_if(followed_, [](const Followed& followed) {
     return followed.model.expired() && followed.uploaded_version == followed.sharing->host_version;
@@ -21,7 +21,7 @@ void Model::follow() {
     if (known == followed_.end())
       followed_.push_back({model, model->sharing_});
     else
-      known->model = model;  // the module's former one may have ended
+      known->model = model;  // the module's previous model may have ended
   }
 }
 
@@ -47,7 +47,7 @@ void Model::followTrainings() {
   std::vector<std::shared_ptr<Model>> others;
   for (const Followed& followed : followed_) {
     if (!followed.sharing->turns.isMine()) {
-      // Another thread's step is under way, which may look at this model, too: neither waits for the other.
+      // Another thread runs a step that may look at this model too. Waiting could deadlock, so neither waits.
       std::optional<Turns::Turn> turn = followed.sharing->turns.takeIfFree();
       if (!turn)
         return warnOnce(

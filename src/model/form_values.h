@@ -10,11 +10,11 @@ namespace abele::host {
 
 struct FormValue {
   char kind = '-';                                       // 't', '-', '=', '[' or '{'
-  std::string text;                                      // of another value than a tensor
-  std::vector<std::pair<std::string, FormValue>> items;  // of a list, without keys, or of a map
+  std::string text;                                      // the text of a value other than a tensor
+  std::vector<std::pair<std::string, FormValue>> items;  // the items of a list (without keys) or of a map
 };
 
-/// Requires: it is a form.
+/// Requires: the text is a form.
 std::vector<FormValue> formValues(std::string_view form);
 
 }  // namespace abele::host

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMostNested = 256;
 
-/// Steps over "<length>:<text>". Returns: the text; nothing where there is none.
+/// Steps over "<length>:<text>". Returns the text, or nothing if the form has something else there.
 std::optional<std::string_view> stepOverText(std::string_view form, size_t& at) {
   size_t length = 0, digits = 0;
   while (at < form.size() && form[at] >= '0' && form[at] <= '9' && ++digits < 10)
@@ -27,7 +27,7 @@ std::optional<std::string_view> stepOverText(std::string_view form, size_t& at) 
 struct Cursor {
   std::string_view form;
   size_t at = 0;
-  size_t tensors = 0;  // that it has passed
+  size_t tensors = 0;  // number of tensors that it has passed
 
   bool atEnd() const { return at == form.size(); }
   char here() const { return atEnd() ? '\0' : form[at]; }
@@ -50,7 +50,7 @@ struct Cursor {
   }
 };
 
-/// Adds the names of the tensors in the value that begins at the cursor.
+/// Adds the names of the tensors in the value at the cursor.
 void nameTensors(Cursor& form, const std::string& name, std::vector<std::string>& names) {
   const auto inside = [&](std::string_view key) { return name.empty() ? std::string(key) : cat(name, ".", key); };
   const char kind = form.here();
@@ -120,7 +120,7 @@ bool isForm(std::string_view text) {
     char closing;
     std::set<std::string_view> keys;
   };
-  std::vector<Open> open;  // innermost last
+  std::vector<Open> open;  // the innermost is last
   for (size_t at = 0; at < text.size();) {
     if (!open.empty() && text[at] == open.back().closing) {
       open.pop_back();
@@ -175,7 +175,7 @@ std::optional<std::vector<size_t>> tensorOrder(std::string_view compiled, std::s
 
 std::string formInWords(std::string_view form) {
   std::string words;
-  std::string closing;  // of what is open, innermost last
+  std::string closing;  // closing brackets of the open values, the innermost last
   bool is_first = true;
   const auto text = [&](size_t& at) {
     const size_t colon = form.find(':', at);

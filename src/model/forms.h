@@ -1,5 +1,5 @@
-// Forms (abele/structure.h) of a saved program and of its calls: structures of tensors as text, which C++ and Python
-// both write.
+// Forms (abele/structure.h) of a saved program and of its calls: structures of tensors as text. C++ and Python both
+// write them.
 #pragma once
 
 #include <cstddef>
@@ -10,22 +10,22 @@
 
 namespace abele::host {
 
-/// Is the text a form? What files hold may be anything.
+/// Returns true if the text is a form. A file may hold any text.
 bool isForm(std::string_view text);
 
-/// A form for people: "a tensor, [a tensor, 3], {mask: a tensor}". Also of the beginning of one.
+/// A form in words: "a tensor, [a tensor, 3], {mask: a tensor}". Also accepts the beginning of a form.
 std::string formInWords(std::string_view form);
 
-/// Where each tensor of a form stands, in order: positions and keys with dots between them, "0", "1.mask". Where the
-/// form is one map or list alone, what is in it: "mask". Requires: it is a form.
+/// The place of each tensor in a form, in order: positions and keys with dots between them, "0", "1.mask". If the form
+/// is a single map or list, the place inside of it: "mask". Requires: the text is a form.
 std::vector<std::string> tensorNames(std::string_view form);
 
-/// A form of a call: arguments that are left out at the end are nothing.
+/// Removes '-' at the end of a call's form: arguments that were left out.
 std::string withoutTrailingNothing(std::string form);
 
-/// Which of the call's tensors the program takes as its first, second, ...; nothing where the forms differ in more than
-/// the order of keys.
-/// Requires: both are forms.
+/// The indices of the call's tensors in the order in which the program takes them. Nothing if the forms differ in more
+/// than the order of keys.
+/// Requires: both texts are forms.
 std::optional<std::vector<size_t>> tensorOrder(std::string_view compiled, std::string_view given);
 
 }  // namespace abele::host

@@ -33,7 +33,7 @@ std::string shapeOf(const at::Tensor& tensor) {
 std::shared_ptr<Sharing> sharingOf(const torch::nn::Module* module) {
   using Shared = std::map<const torch::nn::Module*, std::weak_ptr<Sharing>>;
   static std::mutex mu;
-  static Shared& all = *new Shared;  // models of static lifetime outlive it otherwise
+  static Shared& all = *new Shared;  // never freed, because models of static lifetime may outlive it
   std::lock_guard lock(mu);
   std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
   if (!module) return std::make_shared<Sharing>();
@@ -65,7 +65,7 @@ LibTorchModel::LibTorchModel(torch::nn::Module* module, detail::StructuredForwar
     : LibTorchModel(new LibTorchModule(module, std::move(forward), std::move(line),
                                        programOptions(OptionsAccess::values(options), optimizer != nullptr)),
                     options, optimizer) {
-  const Session check(own().options());  // refuses options before anything is compiled
+  const Session check(own().options());  // refuses wrong options before anything is compiled
   options.freeze();
   user_options_.freeze();
   if (OptionsAccess::values(options).expert("abele.isCompiling"))
@@ -215,7 +215,7 @@ MemoryReport LibTorchModel::memoryReport() {
 }
 
 // --- checkpoints -----------------------------------------------------------------------------------------------------
-constexpr const char* kNumbers = "optimizer";  // of the checkpoint's texts
+constexpr const char* kNumbers = "optimizer";  // name of the checkpoint's text for the optimizer's numbers
 
 Checkpoint LibTorchModel::checkpoint() {
   compiled("saveCheckpoint()");
@@ -268,7 +268,7 @@ Options LibTorchModel::optionsOf(const Saved& saved, const Options* chosen) {
   const Options::Values compiled = savedOptions(saved.file.options);
   const Options::Values asked = chosen ? OptionsAccess::values(*chosen) : Options::Values();
   Options::Values values = chosen ? asked : compiled;
-  // Which of how many processes this is, no file knows; how many devices each has, it does.
+  // A file does not know the index and number of processes, but it knows the number of devices of each.
   for (const OptionKey& key : optionKeys()) {
     const bool is_here = key.group == "Distributed" && (chosen || !isOfProgram(key.key));
     if (const OptionValue* here = is_here ? asked.find(key.group, key.key) : nullptr)
@@ -334,7 +334,7 @@ void LibTorchModel::load(Saved saved) {
     destroy();
     throw;
   }
-  takeWeights(file);  // last: what is refused leaves the module as it was
+  takeWeights(file);  // last, so that a refusal leaves the module unchanged
   if (rules().training && optimizer.rules.kind != passes::OptimizerRules::Kind::kNone)
     useOptimizer(std::make_shared<LibTorchOptimizer>(optimizerOf(optimizer)));
 }

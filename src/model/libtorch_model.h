@@ -1,5 +1,5 @@
-// A model of a C++ program: a Model of a torch::nn::Module, with options and an optimizer of the public API. Behind
-// abele::CompiledModel (api/model.cc).
+// The model of a C++ program: a Model of a torch::nn::Module, with options and an optimizer of the public API.
+// abele::CompiledModel (api/model.cc) uses it.
 #pragma once
 
 #include <latch>
@@ -19,13 +19,13 @@
 
 namespace abele::host {
 
-/// That of a module, alive while a model of the module is; null: one of its own.
+/// The Sharing of a module, which lives while a model of the module does. Null: a new one.
 std::shared_ptr<Sharing> sharingOf(const torch::nn::Module* module);
 
 class LibTorchModule;
 
-/// Lends a model to threads that copy its weights for models of other modules. Its end waits until they have done so:
-/// behind it the module may be gone.
+/// Lends a model to threads that copy its weights for models of other modules. Its destructor waits until they have
+/// finished, because the module may be gone afterwards.
 class LentModel {
  public:
   explicit LentModel(Model& model);
@@ -43,11 +43,11 @@ class LentModel {
 /// Threads: as Model.
 class LibTorchModel : public Model {
  public:
-  /// optimizer: of a training model; null for inference. line: where the program wrapped the model.
+  /// optimizer: for a training model; null for inference. line: where the program wrapped the model.
   LibTorchModel(torch::nn::Module* module, detail::StructuredForward forward, const Options& options,
                 const optim::Optimizer* optimizer, std::string line = {});
-  /// From a file: a compiled optimizer goes on with its own values. options: those that count at run time do, a warning
-  /// names the others; null: all are the file's.
+  /// Loads from a file. A compiled optimizer keeps its own values. options: those that apply at run time are used, and
+  /// a warning names the others; null: all options are the file's.
   LibTorchModel(const std::string& path, torch::nn::Module* module, const Options* options,
                 const optim::Optimizer* optimizer);
 
@@ -55,25 +55,25 @@ class LibTorchModel : public Model {
   std::map<std::string, at::Tensor> stateDict();
   void loadStateDict(const std::map<std::string, at::Tensor>& state);
 
-  /// As Model::loadWeights, into the module's tensors. Throws E0705 for a loaded model without a module.
+  /// As Model::loadWeights, for the module's tensors. Throws E0705 for a loaded model without a module.
   void loadWeights(const std::shared_ptr<const WeightFiles>& files);
-  /// The first values of the module's tensors, and to the devices; of those on the meta device when a program needs
-  /// them. Throws E0705, E0708.
+  /// Draws the first values of the module's tensors and uploads them. Tensors on the meta device are drawn when a
+  /// program needs them. Throws E0705, E0708.
   void initWeights(uint64_t seed, InitModule own);
 
   void save(const std::string& path, const SaveOptions& what);
-  /// Goes on from a file. Requires: nothing was compiled.
+  /// Resumes from a file. Requires: nothing was compiled.
   void load(const std::string& path);
 
   Checkpoint checkpoint();
-  /// Throws E0706, E0708; the model keeps what it has then.
+  /// Throws E0706, E0708, and then changes nothing.
   void goOnFrom(const Checkpoint& checkpoint);
 
   void setOptimizer(const optim::Optimizer& optimizer);
   const optim::Optimizer& optimizer() const;
   void group(const std::string& parameter, CommGroupType type, int64_t shards, VariableRetrievalMode mode);
 
-  /// verify.cc
+  /// In verify.cc.
   abele::Verification verify(const std::vector<detail::Flat>& batches);
   int64_t cycles();
   MemoryReport memoryReport();
@@ -81,14 +81,14 @@ class LibTorchModel : public Model {
   std::string graphText();
   std::string planText();
   std::string executableText();
-  /// Throws E0708 where this is no state of a random stream.
+  /// Throws E0708 for a tensor that is not the state of a random stream.
   void setRngState(const at::Tensor& state);
   /// Threads: any.
   const Options& options() const { return user_options_; }
   const torch::nn::Module* module() const;
 
  private:
-  /// A file that was read, and its program.
+  /// A file in memory and its program.
   struct Saved {
     std::string path;
     ProgramFile file;
@@ -97,27 +97,27 @@ class LibTorchModel : public Model {
 
   LibTorchModel(LibTorchModule* own, const Options& options, const optim::Optimizer* optimizer);  // takes `own`
   LibTorchModel(Saved saved, torch::nn::Module* module, const Options* options, const optim::Optimizer* optimizer);
-  /// Throws E0712, E0501; E0712 too for a program of the other kind.
+  /// Throws E0712, E0501. E0712 also stands for a program of the other kind.
   static Saved read(const std::string& path, bool training);
-  /// The options of the file; where somebody chose some, with theirs that count at run time.
+  /// The options of the file. If the user chose options, those that apply at run time replace the file's.
   static Options optionsOf(const Saved& saved, const Options* chosen);
   void load(Saved saved);
   LibTorchModule& own() const;
-  /// Newest values; tensors of other processes stay on the meta device.
+  /// The newest values. Tensors of other processes stay on the meta device.
   std::map<std::string, at::Tensor> tensorsByName();
-  /// Throws E0708 where loadStateDict() cannot take this.
+  /// Throws E0708 if loadStateDict() cannot take this state.
   void requireFits(const StoredTensors& state);
-  /// The same of a model in parts beside a file: those on the meta device are read when the program needs them. Throws
-  /// E0501, E0708, E0712.
+  /// Takes the tensors of a model in parts beside a file. Those on the meta device are read when the program needs
+  /// them. Throws E0501, E0708, E0712.
   std::vector<NamedTensor> takeParts(const Checkpoint& parts, const exe::Executable& executable);
-  /// The tensors that a file's program works with: the module's, or without a module the file's own. Throws E0712 where
-  /// the module does not fit.
+  /// The tensors for a file's program: the module's, or without a module the file's own. Throws E0712 if the module
+  /// does not fit.
   std::vector<NamedTensor> tensorsFor(const ProgramFile& file);
-  /// The file's weights into the module's tensors of the same names, and to the devices. Requires: they fit.
+  /// Copies the file's weights into the module's tensors of the same names, and uploads them. Requires: they fit.
   void takeWeights(const ProgramFile& file);
 
   Options user_options_;
-  LentModel lent_;  // the last member: it ends first
+  LentModel lent_;  // the last member, so that it ends first
 };
 
 }  // namespace abele::host

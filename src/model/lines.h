@@ -1,5 +1,5 @@
-// Lines of a C++ program, which has no frames to look at: where it wrapped the model, and the block or scope that it is
-// in. For model/ and api/.
+// Lines of a C++ program, which has no frames to inspect: the line that wrapped the model, and the line of the present
+// block or scope. For model/ and api/.
 #pragma once
 
 #include <source_location>
@@ -8,12 +8,12 @@
 
 namespace abele::host {
 
-/// What the operations that this thread captures are said to come from.
+/// The line that messages name for the operations that this thread captures.
 std::string& currentLine();
 /// "train.cpp:88".
 std::string textOf(const std::source_location& line);
 
-/// While it lives, the line is this one until a block or a scope begins.
+/// While it lives, the line is this one, until a block or a scope begins.
 class LineScope {
  public:
   explicit LineScope(std::string line) : before_(std::exchange(currentLine(), std::move(line))) {}

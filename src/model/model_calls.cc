@@ -1,4 +1,4 @@
-// Calls of a model by the rules of its policy: what stands between a caller's tensors and a step.
+// Calls of a model by the rules of its policy: converts a caller's tensors and runs a step.
 #include <algorithm>
 #include <utility>
 

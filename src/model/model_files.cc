@@ -1,4 +1,4 @@
-// Files of a model: what save() puts into one, and how a model goes on from one.
+// Files of a model: how save() writes them, and how a model resumes from them.
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kSaves = "saves a model";
 
-/// Throws E0712 in all processes where they name different files: one of them writes.
+/// Throws E0712 in all processes if they name different files, because one process writes for all.
 void requireSamePath(const Session& session, const std::string& path) {
   const uint64_t own = runtime::hashOf(path.data(), path.size());
   for (const uint64_t other : session.meet(kSaves, own))
@@ -39,14 +39,14 @@ void Model::save(const std::string& path, Saving saving) {
   const Turns::Turn turn = moduleTurn();
   const bool is_in_parts = saving.with_model && session.hasOwnWeightsAlone();
   const ProcessOptions processes = source_->options().processes;
-  // Who brings weights together also writes together.
+  // Processes that share the weights of a replica write the file together.
   const bool writes_together = saving.with_model && processes.stages > 1;
   if (writes_together) requireSamePath(session, path);
   if (saving.with_model) {
     pullFromTrainers();
     pullIfStale();
     if (!is_in_parts) optimizer_.downloadIfStale(compiledProgram());
-    optimizer_.uploadIfNew(compiledProgram());  // a state that was loaded, and not of the last run
+    optimizer_.uploadIfNew(compiledProgram());  // the state may have been loaded after the last run
   }
   ProgramFile file;
   file.version = std::move(saving.version);
@@ -58,7 +58,7 @@ void Model::save(const std::string& path, Saving saving) {
   file.has_model = saving.with_model;
   if (saving.with_random_state) file.rng_state = session.rngState();
   std::vector<NamedTensor> tensors = source_->tensors();
-  if (tensors.empty()) tensors = program_->tensors;  // the program came from a file, and there is no module
+  if (tensors.empty()) tensors = program_->tensors;  // the program came from a file without a module
   if (saving.with_model && !is_in_parts) {
     for (const NamedTensor& t : tensors) {
       ABELE_REQUIRE(!t.tensor.is_meta(), E0712,
@@ -90,7 +90,7 @@ void Model::save(const std::string& path, Saving saving) {
   std::map<std::string, at::Tensor> weights;
   for (const NamedTensor& t : tensors) weights.emplace(t.name, t.tensor);
   Checkpoint parts = checkpoint(weights);
-  parts.state.rng_state = at::Tensor();  // the program's file has it
+  parts.state.rng_state = at::Tensor();  // it is in the program's file
   writePartsBeside(path, parts, processes.index, processes.stages, together, [&](const std::string& index) {
     file.parts = index;
     write();
@@ -107,7 +107,7 @@ void Model::loadWeights(const std::shared_ptr<const WeightFiles>& files, const s
   files->require(targets);
   files->requireWhole(targets);
   pullFromTrainers();
-  pullIfStale();  // what the files need not have stays
+  pullIfStale();  // keeps the newest values of tensors that the files lack
   for (const WeightTarget& target : targets)
     if (!target.tensor.is_meta()) files->fill(target);
   std::map<std::string, WeightTarget> by_name;
@@ -172,7 +172,7 @@ void Model::requireWhole(const Checkpoint& checkpoint) {
 void Model::takeWeights(const StoredTensors& weights) {
   const Turns::Turn turn = moduleTurn();
   std::vector<NamedTensor> tensors = source_->tensors();
-  if (tensors.empty() && program_) tensors = program_->tensors;  // the program came from a file
+  if (tensors.empty() && program_) tensors = program_->tensors;  // the program came from a file without a module
   takeWeights(weights, tensors);
 }
 
@@ -207,7 +207,7 @@ void Model::takeWeights(const StoredTensors& weights, const std::vector<NamedTen
       }
     });
   ++sharing_->host_version;
-  if (program_ && attached_) uploadWeights();  // the optimizer's state is no part of it
+  if (program_ && attached_) uploadWeights();  // without the optimizer's state
 }
 
 void Model::requireComplete(const char* what, const char* instead) {
@@ -236,7 +236,7 @@ at::Tensor Model::weight(const std::string& name) {
 
 namespace {
 
-/// The newest weights of one process into its file.
+/// Writes the newest weights of one process into its file.
 void writeShard(const std::string& folder, const TensorShard& shard, TensorFile file, const std::string& mark) {
   file.metadata = {{"format", "pt"}, {kSetMark, mark}};
   writeTensorFile((std::filesystem::path(folder) / shard.fileName()).string(), file);
@@ -269,7 +269,7 @@ void Model::saveWeights(const std::string& folder, const std::vector<std::string
                            .at = folder,
                            .remedy = "see what that process says; weights that were there before may be gone"});
   const std::string mark_text = together.mark();
-  // The first replica's processes write. One that fails says so, and the others do not wait for its file.
+  // The first replica's processes write. If one fails, it tells the others, which then do not wait for its file.
   together([&] {
     if (shard.index < shard.count) writeShard(folder, shard, std::move(own), mark_text);
   });

@@ -1,4 +1,4 @@
-// The tensors of a LibTorch module. Alone in its unit: torch/nn/module.h is slow to compile.
+// The tensors of a LibTorch module. A file of its own, because torch/nn/module.h compiles slowly.
 #include <sstream>
 #include <unordered_map>
 #include <unordered_set>
@@ -48,7 +48,7 @@ std::vector<std::string> modulePaths(const torch::nn::Module& module) {
 namespace {
 
 std::string kindOf(const torch::nn::Module& module) {
-  // Only torch's own print nothing that changes from step to step.
+  // The text of torch's own modules does not change from step to step.
   if (!module.name().starts_with("torch::nn::")) return module.name();
   std::ostringstream text;
   module.pretty_print(text);

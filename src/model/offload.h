@@ -1,4 +1,4 @@
-// The user's own tensors in a file: runtime/memory/offload.h for the layers above this one.
+// Moves the user's own tensors into a file: runtime/memory/offload.h for the layers above this one.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ class Tensor;
 
 namespace abele::host {
 
-/// Throws E0605; nothing is moved then.
+/// Throws E0605, and then moves nothing.
 void offload(const std::vector<at::Tensor>& tensors, const std::string& folder);
 
 }  // namespace abele::host

@@ -32,7 +32,7 @@ void requireBeta(const char* name, double value) {
   Kind kindOf(const optim::Name&) { return Kind::kind; }
 #include "base/optimizers.def"
 
-/// Flags that are no numbers of the instruction.
+/// Visits the flags that are not numbers of the instruction.
 template <class Group, class Visit>
 void visitFlags(Group& group, Visit visit) {
   if constexpr (requires { group.centered; }) visit("centered", group.centered);
@@ -64,12 +64,12 @@ Fields groupFields(const Group& group) {
   return fields;
 }
 
-/// "encoder" takes "encoder" and all below "encoder.".
+/// "encoder" covers "encoder" and all names that begin with "encoder.".
 bool covers(const std::string& path, const std::string& name) {
   return name == path || (name.size() > path.size() && name.starts_with(path) && name[path.size()] == '.');
 }
 
-/// Group of each trainable parameter that the paths of a group name.
+/// The group of each trainable parameter that a group's paths name.
 using Groups = std::map<std::string, size_t>;
 
 void assign(Groups& groups, size_t index, const std::vector<std::string>& paths,

@@ -17,8 +17,8 @@ namespace {
 using Attributes = OptimizerAttributes;
 constexpr int kWhole = Attributes::kWhole;
 
-// Attributes that are the same for all groups and never change after compilation, with their texts where an optimizer
-// lacks them.
+// Attributes that are the same for all groups and never change after compilation, with their texts for an optimizer
+// that lacks them.
 struct WholeAttribute {
   const char* name;
   const char* text_if_absent;
@@ -46,7 +46,7 @@ const std::map<std::string, double>& constantsOfTorch() {
 }
 const std::set<std::string> kAlwaysConstant = {"alpha", "betas", "nesterov"};
 
-/// Attributes of a group that decide what is kept from step to step.
+/// Attributes of a group that decide which state is kept from step to step.
 std::vector<std::string> keepingAttributes(OptimizerKind kind) {
   switch (kind) {
     case OptimizerKind::kAdam:
@@ -60,7 +60,7 @@ bool hasNumber(OptimizerKind kind, const char* name) {
   return std::ranges::count(optimizerRow(kind).numbers, name) > 0;
 }
 
-/// builtin: the exception of Python that its callers expect beside abele.Error.
+/// builtin: Python's exception class that callers expect in addition to abele.Error.
 [[noreturn]] void refuse(Message message, const char* builtin = "") {
   throw OptionError(ErrorCode::E0706, std::move(message), builtin);
 }
@@ -77,7 +77,7 @@ double lossScalingOf(const Attributes& optimizer) {
   return optimizer.has(kWhole, "loss_scaling") ? numberOf(optimizer, kWhole, "loss_scaling") : 1;
 }
 
-/// Of the optimizer as a whole: "False", a string, is true to Python, and would say the opposite of what it says.
+/// Checks attributes of the whole optimizer. The string "False" is true in Python, so strings are refused.
 void requireWhole(const Attributes& optimizer) {
   if (optimizer.has(kWhole, "max_grad_norm")) numberOf(optimizer, kWhole, "max_grad_norm");
   for (const char* name : {"use_combined_accum", "bias_correction", "use_tf_variant"}) {
@@ -88,7 +88,7 @@ void requireWhole(const Attributes& optimizer) {
   }
 }
 
-/// foreach gives the same bits as torch's plain implementation. PopTorch ignores all of them.
+/// Refuses what the device cannot do. foreach gives the bits of torch's plain implementation. PopTorch ignores these.
 void requireCapable(const Attributes& optimizer, int group) {
   constexpr std::pair<const char*, const char*> kOthers[] = {
       {"capturable", "torch has it for accelerators only"},
@@ -127,11 +127,11 @@ Fields groupFields(const Attributes& optimizer, int group, bool follows_torch) {
   return fields;
 }
 
-/// Of gradient sums and moments; without one it is the parameter's, as in torch.
+/// Types of gradient sums and moments. Without a type it is the parameter's, as in torch.
 std::map<std::string, DType> typesOf(const Attributes& optimizer, const std::vector<NamedTensor>& tensors) {
   std::map<std::string, DType> types;
   if (!optimizer.isOurs()) {
-    // Said all the same where both agree, so that either may replace the other.
+    // Notes the type even if both agree, so that either optimizer may replace the other.
     const bool is_plain = std::ranges::all_of(
         tensors, [](const NamedTensor& t) { return !t.trains || t.tensor.scalar_type() == at::kFloat; });
     if (is_plain)
@@ -152,15 +152,15 @@ std::map<std::string, DType> typesOf(const Attributes& optimizer, const std::vec
   return types;
 }
 
-/// Does a scheduler change it at every step? Those of torch that cycle momentum, or the first beta in its place, note
-/// in the groups between which values (OneCycleLR, CyclicLR).
+/// Returns true if a scheduler changes it at every step. torch's schedulers that cycle momentum, or the first beta,
+/// note the limits in the groups (OneCycleLR, CyclicLR).
 bool isCycled(const Attributes& optimizer, int place, const std::string& name) {
   return (name == "momentum" || name == "betas") && optimizer.has(place, "base_momentum") &&
          optimizer.has(place, "max_momentum");
 }
 
 bool isConstant(const Attributes& optimizer, int place, const std::string& name, bool follows_torch) {
-  if (name == "amsgrad" || name == "centered") return true;  // they decide what is kept from step to step
+  if (name == "amsgrad" || name == "centered") return true;  // they decide which state is kept
   if (isCycled(optimizer, place, name)) return false;
   if (optimizer.isOurs()) return optimizer.isConstant(name);
   if (follows_torch) return false;
@@ -171,7 +171,7 @@ bool isConstant(const Attributes& optimizer, int place, const std::string& name,
   return it != constantsOfTorch().end() && value == it->second;
 }
 
-/// Do they differ? Numbers of different types may be the same.
+/// Returns true if the two differ. Numbers of different types may be equal.
 bool differs(const Attributes& optimizer, int group, const char* name) {
   const auto ours = optimizer.number(group, name), whole = optimizer.number(kWhole, name);
   return ours && whole ? *ours != *whole : optimizer.text(group, name) != optimizer.text(kWhole, name);
@@ -193,7 +193,7 @@ void requireAgreement(const Attributes& optimizer, int group) {
     refuseGroup(name, is_decoupled ? "True" : "False");
 }
 
-/// The same for tensors that are the same memory. Parameters may be parts of one storage.
+/// Equal for tensors with the same memory. Parameters may be parts of one storage.
 using MemoryKey = std::tuple<const void*, int64_t, std::vector<int64_t>>;
 MemoryKey memoryKey(const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided || !tensor.has_storage()) return {tensor.unsafeGetTensorImpl(), 0, {}};
@@ -251,7 +251,7 @@ OptimizerConstants constantsOf(const Attributes& optimizer, bool scaling_varies,
   if (optimizer.isTrue(kWhole, "use_combined_accum")) names.emplace_back("velocity_scaling");
   for (int group = 0; group < optimizer.numGroups(); ++group)
     for (const std::string& name : names) {
-      // A learning rate that was left at its default may change all the same: schedulers do that.
+      // A learning rate with its default value may change too, because schedulers change it.
       const bool is_constant =
           (name != "lr" && isConstant(optimizer, group, name, follows_torch)) || optimizer.isMarkedConstant(name);
       constants.note(cat("param_groups[", group, "]['", name, "']"), optimizer.text(group, name), is_constant);
@@ -276,7 +276,7 @@ std::vector<std::vector<std::string>> namesOf(const Attributes& optimizer, const
 
 std::vector<std::vector<std::string>> trainedNamesOf(const Attributes& optimizer,
                                                      const std::vector<NamedTensor>& tensors) {
-  std::set<std::string> open;  // trainable, and in no group yet
+  std::set<std::string> open;  // trainable parameters that are in no group yet
   for (const NamedTensor& t : tensors)
     if (t.trains) open.insert(t.name);
   std::vector<std::vector<std::string>> groups;

@@ -1,4 +1,4 @@
-// What a compiled program fixes of an optimizer, as texts for messages.
+// The values of an optimizer that a compiled program fixes, as texts for messages.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@ namespace abele::host {
 
 class OptimizerConstants {
  public:
-  /// Whose marks count: with kOfBoth an optimizer of now that fixes what varies here is refused too.
+  /// Whose marks apply. kOfBoth also refuses a present optimizer that fixes a value which varies here.
   enum class Marks { kOfBoth, kOfCompiled };
   explicit OptimizerConstants(Marks marks = Marks::kOfBoth) : marks_(marks) {}
 
   void note(std::string name, std::string text) { add(std::move(name), Kind::kFixed, std::move(text)); }
-  /// A value that may be one of those that change. What is constant at compile stays so, and what varies does.
+  /// Notes a value that may vary or be constant. Values that are constant at compile stay constant; others may vary.
   void note(std::string name, std::string text, bool is_constant) {
     add(std::move(name), is_constant ? Kind::kConstant : Kind::kVariable, std::move(text));
   }
-  /// Throws E0706 where the optimizer of now has another value in the place of one of these, or other marks.
+  /// Throws E0706 if the present optimizer has a different value for one of these, or other marks.
   void requireSame(const OptimizerConstants& now) const;
 
  private:

@@ -16,14 +16,14 @@ double valueOf(const Fields& fields, const char* name, double otherwise = 0) {
   return it == fields.end() ? otherwise : it->second;
 }
 
-/// What a group has decides what is kept of its parameters.
+/// The fields of a group decide which state its parameters have.
 OptimizerGroup rulesOf(const OptimizerFields& optimizer, const Fields& group, const Fields& numbers) {
   OptimizerGroup rules;
   const double momentum = valueOf(numbers, "momentum");
-  // Where PopTorch's rules hold, dampening shrinks gradients without a momentum too: a velocity makes it count.
+  // Under PopTorch's rules dampening shrinks gradients even without momentum, so a velocity is needed for it.
   rules.momentum = numbers.contains("momentum") &&
                    (momentum != 0 || valueOf(numbers, "dampening") != 0 || optimizer.momentum_varies);
-  // torch's dampening shows where a velocity is kept: in its first step. Without momentum there is none.
+  // torch's dampening has an effect only if a velocity is kept, in its first step.
   rules.torch_dampening = optimizer.follows_torch && optimizer.kind == OptimizerKind::kSgd && rules.momentum &&
                           (valueOf(group, "dampening") != 0 || momentum == 0);
   rules.centered = valueOf(group, "centered") != 0;
@@ -58,7 +58,7 @@ Fields numbersOf(const OptimizerFields& optimizer, const Fields& group) {
   if (!optimizer.follows_torch) return numbers;
   if (const auto fused = group.find("fused"); fused != group.end())
     numbers["fused"] = (row.traits & kFused) != 0 && fused->second != 0;
-  // Left out where it is off, as it is in programs of Python.
+  // Leaves the field out if it is off, as programs of Python do.
   if (valueOf(group, "libtorch") != 0) take("libtorch");
   if (optimizer.kind == OptimizerKind::kAdam || optimizer.kind == OptimizerKind::kAdamW) take("rounds_rate");
   if (optimizer.kind == OptimizerKind::kSgd && valueOf(numbers, "momentum") == 0) numbers["dampening"] = 0;
@@ -126,7 +126,7 @@ std::string firstDifference(const OptimizerFields& sent, const OptimizerFields& 
   for (size_t group = 0; group + 1 < now.groups.size(); ++group) {
     const Fields before = numbersOf(sent, sent.groups[group]), after = numbersOf(now, now.groups[group]);
     std::vector<std::string> names = optimizerRow(now.kind).numbers;
-    for (const auto& [name, value] : after) names.push_back(name);  // those that no row lists, such as maximize
+    for (const auto& [name, value] : after) names.push_back(name);  // fields in no row, such as maximize
     for (const std::string& name : names) {
       const auto old = before.find(name), young = after.find(name);
       const bool is_same =

@@ -8,7 +8,7 @@
 namespace abele::host {
 
 std::string textOfNumbers(const OptimizerSpec& spec);
-/// The spec with the numbers of the text. Throws E0706 where it is of other groups.
+/// The spec with the numbers of the text. Throws E0706 if the text has other groups.
 OptimizerSpec withNumbers(OptimizerSpec spec, const std::string& text);
 
 }  // namespace abele::host

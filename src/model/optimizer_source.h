@@ -1,4 +1,4 @@
-// What a Model needs of the user's optimizer, in whatever language it is written.
+// The interface of a Model to the user's optimizer, in either language.
 #pragma once
 
 #include <cstdint>
@@ -12,50 +12,50 @@
 
 namespace abele::host {
 
-/// What an optimizer keeps on the host of the devices' state. Threads: whoever has a turn of the model.
+/// The host's copy of the devices' optimizer state. Threads: the thread that has a turn of the model.
 class HostState {
  public:
   virtual ~HostState() = default;
-  /// Is it torch's own? Programs read it without asking, and torch's step() may change it.
+  /// Returns true for torch's own state. Programs read it directly, and torch's step() may change it.
   virtual bool isOfTorch() const = 0;
-  /// Was it put there by the program, and not by the devices?
+  /// Returns true if the program, and not the devices, set the state.
   virtual bool isNew() const = 0;
-  /// Do the devices have a newer one?
+  /// Returns true if the devices have a newer state.
   virtual bool isStale() const = 0;
-  /// Is there anything that devices could take over?
+  /// Returns true if there is a state that devices can take over.
   virtual bool isThere() const = 0;
 
   struct Taken {
     OptimizerTensors tensors;
-    int64_t updates = 0;  // that it comes from
+    int64_t updates = 0;  // number of updates that made the state
   };
-  /// What the devices take over. current: what those of all processes have, for names and shapes.
+  /// Reads the state for the devices. current: the devices' state of all processes, for names and shapes.
   virtual Taken read(const StoredTensors& current, const std::vector<NamedTensor>& tensors) = 0;
-  /// Takes over what the devices have after so many updates, one tensor after the other.
+  /// Takes over the devices' state after this many updates, one tensor after the other.
   virtual void write(const StoredTensors& state, const std::vector<NamedTensor>& tensors, int64_t updates) = 0;
 
-  /// The devices have taken it over, or begin without one.
+  /// The devices have taken over the state, or begin without one.
   virtual void noteUpload(bool is_taken) = 0;
-  /// The devices have taken over another one. is_void: what is here is not theirs.
+  /// The devices have taken over another state. is_void: the state here is not theirs.
   virtual void noteStale(bool is_void) = 0;
   virtual void noteBeginOfStep() = 0;
   virtual void noteEndOfStep() = 0;
-  /// The program that had it is gone.
+  /// The program with the state has ended.
   virtual void noteDestroyed() = 0;
 };
 
-/// Threads: whoever has a turn of the model.
+/// Threads: the thread that has a turn of the model.
 class OptimizerSource {
  public:
   virtual ~OptimizerSource() = default;
-  /// What it asks for now, of a model with these tensors. Throws E0706.
+  /// The spec for a model with these tensors, as the optimizer is now. Throws E0706.
   virtual OptimizerSpec spec(const std::vector<NamedTensor>& tensors) = 0;
-  /// The numbers that it has by now; nothing where they change with setOptimizer() only.
+  /// The present numbers; nothing if they change only with setOptimizer().
   virtual std::optional<OptimizerFields> fields() { return std::nullopt; }
-  /// What a program that is compiled with it keeps. scaling_varies: loss scaling is automatic, and its start may
+  /// The values that a program compiled with it fixes. scaling_varies: loss scaling is automatic, and its start may
   /// change.
   virtual OptimizerConstants constants(bool /*scaling_varies*/) { return OptimizerConstants(); }
-  /// Null: it keeps none.
+  /// Returns null if the optimizer keeps no state.
   virtual HostState* state() { return nullptr; }
 };
 

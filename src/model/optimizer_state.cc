@@ -13,13 +13,13 @@
 namespace abele::host {
 namespace {
 
-constexpr const char* kStep = "step";  // torch's name of the count of updates
+constexpr const char* kStep = "step";  // torch's name for the count of updates
 
 at::Tensor scalar(double value) {
   return at::scalar_tensor(value, at::dtype(c10::typeMetaToScalarType(c10::get_default_dtype())));
 }
 
-/// Kinds of optimizers that keep the same agree on its name.
+/// PopTorch's name of a kind. Kinds with the same state share a name.
 std::string kindInPopTorch(const std::string& kind) {
   for (const OptimizerRow& row : allOptimizers())
     for (const OptimizerState& state : row.states)
@@ -32,7 +32,7 @@ std::string keyInPopTorch(const std::string& name) {
   return slash == std::string::npos ? name : cat(kindInPopTorch(name.substr(0, slash)), "___", name.substr(slash + 1));
 }
 
-/// What torch keeps of a kind of optimizer; the number of steps first, as there.
+/// The state that torch keeps for a kind of optimizer. As there, the number of steps comes first.
 std::vector<OptimizerState> statesOfTorch(OptimizerKind kind) {
   std::vector<OptimizerState> states = optimizerRow(kind).states;
   std::erase_if(states, [](const OptimizerState& state) { return std::string(state.name_in_torch).empty(); });
@@ -77,7 +77,7 @@ OptimizerTensors numbersInPopTorch(const OptimizerFields& optimizer,
   for (size_t group = 0; group < names.size(); ++group) {
     const Fields& fields = optimizer.groups.at(group);
     const double lr = fields.at("lr");
-    const auto decay = fields.find("weight_decay");  // of the optimizers that have it, as SGD has
+    const auto decay = fields.find("weight_decay");  // optimizers such as SGD have it
     for (const std::string& name : names[group]) {
       if (optimizer.kind == OptimizerKind::kSgd) {
         const double scaled = lr * (1 - fields.at("dampening"));
@@ -100,7 +100,7 @@ TorchState inTorch(OptimizerKind kind, const StoredTensors& state, const std::st
     if (const StoredTensor* const value = find(state, cat(each.name, "/", parameter)))
       kept.emplace_back(each.name_in_torch, value->read());
   if (kept.empty()) return {};
-  // torch counts its updates; the device needs no count of them.
+  // torch counts its updates. The device does not need the count.
   if (kind == OptimizerKind::kRmsprop) kept.emplace_back(kStep, scalar(static_cast<double>(updates)));
   return kept;
 }

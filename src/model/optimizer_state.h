@@ -1,5 +1,5 @@
-// The devices' optimizer state under the names that programs know: PopTorch's ipu_state, and torch.optim's own. Names
-// of the devices are "exp_avg/encoder.weight".
+// The devices' optimizer state under the names that programs use: PopTorch's ipu_state, and torch.optim's own. The
+// devices' names have the form "exp_avg/encoder.weight".
 #pragma once
 
 #include <cstdint>
@@ -20,20 +20,20 @@ using OptimizerTensors = std::map<std::string, at::Tensor>;
 
 /// "Accl1___encoder.weight": PopTorch's keys. Source: spec optim.md, section 6.
 OptimizerTensors inPopTorch(const StoredTensors& state);
-/// The entries of PopTorch's state that the devices have (current). Warns of those that it lacks, which keep their
-/// value, and of those that no device has, which are left out.
+/// The entries of PopTorch's state that the devices have (current). Warns about missing entries, which keep their
+/// value, and about entries that no device has, which are left out.
 OptimizerTensors fromPopTorch(const OptimizerTensors& given, const StoredTensors& current);
-/// PopTorch's ipu_param: what the devices compute with, by parameter. names: of the parameters, by group.
+/// PopTorch's ipu_param: the numbers that the devices compute with, by parameter. names: parameters by group.
 OptimizerTensors numbersInPopTorch(const OptimizerFields& optimizer,
                                    const std::vector<std::vector<std::string>>& names);
 
-/// What torch keeps of a parameter, in torch's order. Empty: no update has reached it.
+/// torch's state of a parameter, in torch's order. Empty if no update has reached the parameter.
 using TorchState = std::vector<std::pair<std::string, at::Tensor>>;
-/// updates: how many the devices have made.
+/// updates: number of updates that the devices have made.
 TorchState inTorch(OptimizerKind kind, const StoredTensors& state, const std::string& parameter, int64_t updates);
-/// Puts what torch keeps of a parameter (nothing: it has no entry) among the devices' state; what that lacks starts
-/// anew. current: what the devices have, for names and shapes. Warns of what an optimizer of the kind does not keep: it
-/// is left out. Returns: the number of updates that it comes from.
+/// Adds torch's state of a parameter (nothing: it has no entry) to the devices' state. Values that it lacks start again
+/// from their initial value. current: the devices' state, for names and shapes. Warns about entries that this kind of
+/// optimizer does not have, and leaves them out. Returns: the number of updates that made the state.
 int64_t takeFromTorch(OptimizerKind kind, const std::optional<OptimizerTensors>& given, const std::string& parameter,
                       const StoredTensors& current, OptimizerTensors& state);
 

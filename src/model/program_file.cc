@@ -40,7 +40,7 @@ void visitFile(A& a, ProgramFile& x) {
 
 namespace {
 
-/// Is it what Session::rngState returns?
+/// Returns true if the tensor has the form of Session::rngState.
 bool isRandomState(const at::Tensor& state) {
   if (state.scalar_type() != at::kByte || state.dim() != 1) return false;
   at::Generator generator = at::detail::createCPUGenerator();
@@ -55,7 +55,7 @@ bool isRandomState(const at::Tensor& state) {
   return true;
 }
 
-/// What whoever reads the file relies on.
+/// Checks the rules that readers of the file rely on.
 void verify(const ProgramFile& file) {
   savedOptions(file.options);
   for (const std::string* form : {&file.form, &file.result_form})
@@ -113,7 +113,7 @@ void writeProgramFile(const std::string& path, const ProgramFile& file) {
 
 std::string encode(const ProgramFile& file) {
   exe::Writer payload;
-  // The fields are described once, for reading and writing, hence not const; a Writer changes nothing.
+  // One description of the fields serves reading and writing, hence the const_cast. A Writer changes nothing.
   visitFile(payload, const_cast<ProgramFile&>(file));
   return exe::seal(kProgramFileMagic, kProgramFileVersion, payload.take());
 }

@@ -1,5 +1,5 @@
-// A .poptorch file: a compiled program and the state to go on from. Written by save(), read by load(), in Python and in
-// C++. Docs: docs/executable.md.
+// A .poptorch file: a compiled program and the state to resume from. save() writes it, and load() reads it, in Python
+// and in C++. Docs: docs/executable.md.
 #pragma once
 
 #include <map>
@@ -23,25 +23,25 @@ struct SavedTensor {
 };
 
 struct ProgramFile {
-  std::string version;            // of the package that wrote it
-  std::string options;            // that it was compiled with, as JSON (options/run_time.h); empty: nobody said
-  std::string metadata;           // the front end's own, plain data; Abele does not look at it
+  std::string version;            // version of the package that wrote it
+  std::string options;            // options of the compilation, as JSON (options/run_time.h); empty: unknown
+  std::string metadata;           // the front end's own plain data, which Abele does not read
   std::string objects;            // Python: a pickle of the module, which runs code when it is read
   std::string program;            // encode(CompiledProgram)
-  std::string form, result_form;  // of the program's arguments and results (model/forms.h)
-  bool has_model = false;         // tensors and optimizer_state are there, or where parts says
-  /// The name of an index beside the file, a checkpoint's (checkpoint.h), where each of several processes wrote the
-  /// part of the model that it has; tensors and optimizer_state are empty then. Else empty.
+  std::string form, result_form;  // forms of the program's arguments and results (model/forms.h)
+  bool has_model = false;         // tensors and optimizer_state are here, or in the files that `parts` names
+  /// If several processes each wrote their part of the model: the name of an index beside the file, a checkpoint's
+  /// (checkpoint.h). tensors and optimizer_state are empty then. Otherwise empty.
   std::string parts;
   std::vector<SavedTensor> tensors;  // parameters, then buffers
   std::map<std::string, at::Tensor> optimizer_state;
-  at::Tensor rng_state;  // undefined when it was not saved
+  at::Tensor rng_state;  // undefined if it was not saved
 };
 
-/// The file that save(path) writes: in a folder it is model.poptorch.
+/// The file that save(path) writes. If path is a folder, it is model.poptorch in it.
 std::string fileToSave(const std::string& path);
 
-/// How often the program of a file runs, and on how much: what it fixes of a model's options.
+/// The options of a model that its program fixes: how often it runs, and on how much data.
 struct ProgramCounts {
   int64_t device_iterations = 1;
   int64_t gradient_accumulation = 1;
@@ -51,11 +51,11 @@ struct ProgramCounts {
 };
 ProgramCounts countsOf(const exe::Executable& executable);
 
-/// Where the index of a file's parts lies. Requires: it has some.
+/// The path of the index of a file's parts. Requires: the file has parts.
 std::string partsOf(const std::string& path, const ProgramFile& file);
-/// Makes missing folders. Throws E0712 when the file cannot be written.
+/// Makes missing folders. Throws E0712 if the file cannot be written.
 void writeProgramFile(const std::string& path, const ProgramFile& file);
-/// What fn returns. Its errors say the file, where they say no place.
+/// Returns the result of fn. Adds the file to errors that have no place.
 template <class Fn>
 auto ofFile(const std::string& path, const Fn& fn) {
   try {
@@ -67,10 +67,10 @@ auto ofFile(const std::string& path, const Fn& fn) {
     throw UserError(error.code(), std::move(message));
   }
 }
-/// Throws E0712 when the file cannot be read, E0501 when it is something else or damaged. Runs nothing of it.
+/// Throws E0712 if the file cannot be read, E0501 if it is damaged or of another format. Runs no code of the file.
 ProgramFile readProgramFile(const std::string& path);
-/// Its bytes; the same fields give the same bytes. decode throws E0501 for anything else than what encode made of
-/// fields that belong together.
+/// Bytes of the fields. Equal fields give equal bytes. decode throws E0501 for bytes that encode did not make, or made
+/// of fields that contradict each other.
 std::string encode(const ProgramFile& file);
 ProgramFile decodeProgramFile(std::string_view bytes);
 

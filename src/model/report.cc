@@ -1,4 +1,4 @@
-// The text table of a model's last step, what its memory is for, and how it is simulated.
+// The text table of a model's last step, the use of its memory, and the options of its simulation.
 #include <algorithm>
 #include <cstdio>
 
@@ -56,7 +56,7 @@ SimulationOptions simulationOf(const Session& session) {
                             .device_iterations = executable.device_iterations,
                             .gradient_accumulation = executable.accumulation,
                             .bytes_of_device = limits.of_device};
-  for (const auto& [name, each] : schedulesByName())  // of inference there is one, which has no name here
+  for (const auto& [name, each] : schedulesByName())  // the only schedule of inference has no name here
     if (name == schedule) options.schedule = each;
   if (limits.every >= 0) options.device_bytes = limits.every;
   return options;

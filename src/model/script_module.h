@@ -1,4 +1,4 @@
-// TorchScript modules as modules of torch::nn. Behind abele/script.h.
+// TorchScript modules as modules of torch::nn. Implements abele/script.h.
 #pragma once
 
 #include <memory>
@@ -8,14 +8,14 @@
 
 namespace abele::host {
 
-/// A module with the script's tensors and submodules; one for all who ask while somebody holds it. Threads: safe.
+/// A module with the script's tensors and submodules. Callers get the same one while it lives. Threads: safe.
 std::shared_ptr<torch::nn::Module> moduleOfScript(const torch::jit::Module& script);
-/// Remembered for as long as the script lives. Throws E0708.
+/// Remembers the placement while the script lives. Throws E0708.
 void placeScript(const torch::jit::Module& script, const ModulePlacement& placement);
-/// Behind a forward that may have called the script which this module stands for; others are none. Throws E0108 where
-/// forward has put other tensors in the place of parameters or buffers, and puts these back.
+/// Called after a forward that may have called the script of this module; ignores other modules. If forward replaced
+/// parameters or buffers by other tensors, puts the old ones back and throws E0108.
 void requireOwnTensors(const torch::nn::Module* module);
-/// Calls the script's forward. Throws E0708 for arguments and results that are none of a forward's.
+/// Calls the script's forward. Throws E0708 for arguments and results of types that a forward cannot have.
 detail::StructuredForward forwardOfScript(const torch::jit::Module& script);
 
 }  // namespace abele::host

@@ -15,7 +15,7 @@ std::string textOf(at::ScalarType type, const std::vector<int64_t>& sizes) {
   return contiguousType(static_cast<DType>(type), sizes).str();
 }
 
-/// Can the rows of both be rows of one tensor?
+/// Returns true if the rows of both can be rows of one tensor.
 bool fit(const StoredRows::Tensor& tensor, const TensorEntry& entry) {
   int64_t rows = 0;
   return tensor.type == entry.type && !tensor.sizes.empty() && tensor.sizes.size() == entry.sizes.size() &&
@@ -62,7 +62,7 @@ at::Tensor StoredRows::read(const std::string& name, std::span<const int64_t> ro
     const auto behind = std::ranges::upper_bound(tensor.parts, rows[i], {}, &Part::first_row);
     const Part& part = *std::prev(behind);
     const int64_t end = part.first_row + part.rows;
-    // Rows that follow one another in a file are read at once.
+    // Reads consecutive rows of a file at once.
     for (taken = 1;
          i + taken < rows.size() && rows[i + taken] == rows[i] + static_cast<int64_t>(taken) && rows[i + taken] < end;)
       ++taken;

@@ -1,5 +1,5 @@
 // Tensors by name in a file of the safetensors format: 8 bytes of length, a header in JSON, the bytes of the tensors.
-// Files that others wrote are read too; ours say a checksum of each tensor in the header's metadata.
+// Reads files of other writers too. Our own files have a checksum of each tensor in the header's metadata.
 // Source: the format's description at huggingface.co/docs/safetensors.
 #pragma once
 
@@ -20,25 +20,26 @@ struct TensorFile {
   std::map<std::string, std::string> metadata;
 };
 
-/// Streams the tensors: at most one of them is in memory twice, where it is not dense. Old file or new one, never half
-/// (writeWholeFile). Makes missing folders. Throws E0712 when the file cannot be written or a tensor has no memory.
+/// Streams the tensors: at most one of them is in memory twice, if it is not dense. After a failure the file is the old
+/// one or the new one, never a part (writeWholeFile). Makes missing folders. Throws E0712 if the file cannot be written
+/// or a tensor has no memory.
 void writeTensorFile(const std::string& path, const TensorFile& file);
-/// The same of tensors that are read one at a time, twice each.
+/// The same for tensors that are read one at a time, twice each.
 void writeTensorFile(const std::string& path, const StoredTensors& tensors,
                      const std::map<std::string, std::string>& metadata);
-/// All tensors of a file. Throws E0712 when the file cannot be read, E0501 when it is something else or damaged.
+/// Reads all tensors of a file. Throws E0712 if it cannot be read, E0501 if it is damaged or of another format.
 TensorFile readTensorFile(const std::string& path);
 
-/// What a file's header says of a tensor.
+/// A tensor's entry in the header of a file.
 struct TensorEntry {
   at::ScalarType type = at::kFloat;
   std::vector<int64_t> sizes;
-  uint64_t begin = 0, bytes = 0;  // where it is in the file
-  std::string checksummed;        // what is part of its checksum beside its bytes
-  std::string checksum;           // empty in files that others wrote
+  uint64_t begin = 0, bytes = 0;  // position and size in the file
+  std::string checksummed;        // text that its checksum covers in addition to its bytes
+  std::string checksum;           // empty in files of other writers
 };
 
-/// A file whose tensors stay there until somebody reads them, one at a time. Threads: safe.
+/// A file whose tensors stay in it until they are read, one at a time. Threads: safe.
 class TensorFileReader {
  public:
   /// Reads and checks the header. Throws as readTensorFile.
@@ -46,16 +47,16 @@ class TensorFileReader {
 
   const std::string& path() const { return file_.path(); }
   const std::map<std::string, TensorEntry>& entries() const { return entries_; }
-  /// Without what we ourselves put there.
+  /// Leaves out our own entries.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  /// Throws E0712; E0501 where the contents have another checksum.   Requires: there is such an entry.
+  /// Throws E0712; E0501 if the contents do not match the checksum.   Requires: the entry exists.
   at::Tensor read(const std::string& name) const;
-  /// The same into memory.   Requires: contiguous, on the CPU, of the entry's type and size.
+  /// Reads into this memory.   Requires: contiguous, on the CPU, of the entry's type and size.
   void readInto(const std::string& name, const at::Tensor& tensor) const;
-  /// A part of the contents, whose checksum nobody looks at. Throws E0712.   Requires: there are so many bytes behind
+  /// Reads a part of the contents without a check of the checksum. Throws E0712.   Requires: this many bytes follow
   /// `begin`.
   void readPart(const std::string& name, uint64_t begin, char* into, uint64_t bytes) const;
-  /// Reads the contents in pieces and keeps none of them. Throws as read().
+  /// Checks the contents in pieces without keeping them. Throws as read().
   void requireWhole(const std::string& name) const;
 
  private:
@@ -64,7 +65,7 @@ class TensorFileReader {
   std::map<std::string, std::string> metadata_;
 };
 
-/// Throws E0501 for a file of tensors that is damaged or something else.
+/// Throws E0501 for a file of tensors that is damaged or of another format.
 [[noreturn]] void refuseTensorFile(const std::string& path, std::string found);
 
 }  // namespace abele::host

@@ -16,8 +16,8 @@ namespace abele::host {
 /// Threads: safe.
 class TensorSet {
  public:
-  /// path: a file, an index file (*.json), or a folder that has either under the names above. Reads the headers alone.
-  /// Throws E0712 where there is none; E0501 where a file is damaged, or the index and the files do not fit.
+  /// path: a file, an index file (*.json), or a folder that has either under the names above. Reads only the headers.
+  /// Throws E0712 if the file is missing; E0501 if a file is damaged, or the index and the files do not fit.
   explicit TensorSet(std::string path);
 
   struct Place {
@@ -26,7 +26,7 @@ class TensorSet {
   };
   Place find(const std::string& name) const;
   const std::map<std::string, Place>& places() const { return places_; }
-  /// Of all its files. Requires: they say nothing different.
+  /// The metadata of all files. Requires: the files agree.
   std::map<std::string, std::string> metadata() const;
   const std::string& path() const { return path_; }
 
@@ -34,28 +34,28 @@ class TensorSet {
   void readIndex();
   void add(const std::string& name, const std::shared_ptr<TensorFileReader>& file);
 
-  std::string path_;  // of the file or the index
+  std::string path_;  // path of the file or the index
   std::vector<std::shared_ptr<TensorFileReader>> files_;
   std::map<std::string, Place> places_;
 };
 
-/// Which part of a set a process writes.
+/// The part of a set that a process writes.
 struct TensorShard {
   int64_t index = 0, count = 1;
 
   std::string fileName() const;  // "model.safetensors", "model-00001-of-00004.safetensors"
 };
 
-/// Marks files that were written together. Text of the metadata of each of them and of the index.
+/// Marks files that were written together: an entry in the metadata of each of them and of the index.
 inline constexpr char kSetMark[] = "abele.set";
 
-/// Writes an index: file_of has the name of each tensor's file, which lies beside it. Throws E0712.
+/// Writes an index: file_of has the name of each tensor's file, in the same folder. Throws E0712.
 void writeTensorIndex(const std::string& path, const std::map<std::string, std::string>& file_of, uint64_t total_bytes,
                       const std::string& mark);
 
-/// Makes the folder's shards the set that it holds: writes their index, where there are several, and removes files of
-/// other sets with names as above. Requires: they are written. Throws E0712.
-/// file_of: by tensor, the number of its shard.   total_bytes: of all tensors.
+/// Makes these shards the folder's set: writes their index if there are several, and removes files of other sets with
+/// names as above. Requires: the shards are written. Throws E0712.
+/// shard_of: number of the shard, by tensor.   total_bytes: bytes of all tensors.
 void completeTensorSet(const std::string& folder, int64_t shards, const std::map<std::string, int64_t>& shard_of,
                        uint64_t total_bytes, const std::string& mark);
 

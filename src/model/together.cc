@@ -11,7 +11,7 @@ std::vector<uint64_t> Together::meet(uint64_t word) const {
 }
 
 std::string Together::mark() const {
-  std::random_device device;  // numbers that no other process has, nor this one a second time
+  std::random_device device;  // no other process draws the same numbers, nor this one a second time
   const uint64_t own = uint64_t{device()} << 32 | device();
   uint64_t mark = 0;
   for (const uint64_t word : meet(own)) mark = mark * 31 + word;

@@ -1,4 +1,4 @@
-// What several processes write together: each its own part, and nobody goes on before all have come as far.
+// A file that several processes write together: each writes its own part, and each step waits for all.
 #pragma once
 
 #include <functional>
@@ -13,14 +13,15 @@ namespace abele::host {
 
 class Together {
  public:
-  /// session: null where there is one process. act: as runtime::Announcement has it. failed: what the others say of a
-  /// process that could not; its what goes on from "process 1 ".
+  /// session: null for a single process. act: as in runtime::Announcement. failed: the message in the other processes
+  /// if one cannot write; its `what` continues a text such as "process 1 ".
   Together(const Session* session, const char* act, Message failed)
       : session_(session), act_(act), failed_(std::move(failed)) {}
 
-  /// A text that no other call has given, the same in all processes. All call it. Throws E0713, E0606.
+  /// A text that no other call returns, the same in all processes. All call it. Throws E0713, E0606.
   std::string mark() const;
-  /// Throws what step() throws; where it threw in another process alone: E0712. All call it. Throws E0713, E0606.
+  /// Runs the step and rethrows its errors. If it failed only in another process, throws E0712. All call it. Throws
+  /// E0713, E0606.
   void operator()(const std::function<void()>& step) const;
 
  private:

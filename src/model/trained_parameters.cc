@@ -18,11 +18,11 @@ struct Trainer {
 struct Owners {
   std::mutex mu;
   std::map<const c10::TensorImpl*, std::vector<Trainer>> all;
-  std::map<const c10::TensorImpl*, uint64_t> ended;  // `changes` when a training of it last ended
+  std::map<const c10::TensorImpl*, uint64_t> ended;  // `changes` when the last training of a tensor ended
   std::atomic<uint64_t> changes = 0;
 };
 Owners& owners() {
-  static auto* const found = new Owners;  // models of static lifetime outlive it otherwise
+  static auto* const found = new Owners;  // never freed, because models of static lifetime may outlive it
   return *found;
 }
 
@@ -31,7 +31,7 @@ Owners& owners() {
 void claimParameters(const void* owner, const std::weak_ptr<Model>& model, const std::vector<NamedTensor>& tensors) {
   const std::lock_guard lock(owners().mu);
   ++owners().changes;
-  for (const NamedTensor& t : tensors) {  // frozen parameters and buffers too: a training writes running statistics
+  for (const NamedTensor& t : tensors) {  // also frozen parameters and buffers, because a training writes statistics
     std::vector<Trainer>& trainers = owners().all[t.tensor.unsafeGetTensorImpl()];
     if (std::ranges::find(trainers, owner, &Trainer::owner) == trainers.end()) trainers.push_back({owner, model});
   }

@@ -1,4 +1,4 @@
-// Which live training models of this process train which tensors: of modules that share submodules, too.
+// Which live training models of this process train which tensors, also for modules that share submodules.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ class Model;
 
 /// Notes that `owner` trains a module with these tensors. Threads: safe.
 void claimParameters(const void* owner, const std::weak_ptr<Model>& model, const std::vector<NamedTensor>& tensors);
-/// The owner trains nothing any more.
+/// The owner no longer trains anything.
 void releaseParameters(const void* owner);
 /// Models that train some of the tensors, each once. Threads: safe.
 std::vector<std::shared_ptr<Model>> trainersOf(const std::vector<NamedTensor>& tensors);
-/// Another number after each claim and each end. Threads: safe.
+/// Changes with each claim and each end. Threads: safe.
 uint64_t numChanges();
-/// numChanges() when a training of some of the tensors last ended; 0: none has. Threads: safe.
+/// numChanges() when a training of some of the tensors last ended; 0 if none has. Threads: safe.
 uint64_t lastEnd(const std::vector<NamedTensor>& tensors);
 
 }  // namespace abele::host

@@ -40,7 +40,7 @@ void setRandomState(Session& session, const at::Tensor& state) {
   };
   if (!state.defined() || state.scalar_type() != now.scalar_type()) refuse();
   try {
-    session.setRngState(state);  // with or without a part for stochastic rounding
+    session.setRngState(state);  // the state may lack the part for stochastic rounding
   } catch (const c10::Error&) {
     refuse();
   }

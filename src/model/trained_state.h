@@ -1,4 +1,4 @@
-// What the devices of a model in training have beside its weights: read from a session, given back to one.
+// The devices' state of a model in training, apart from its weights: read from a session, and set in one.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@ namespace abele::host {
 
 struct TrainedState {
   StoredTensors optimizer_state;  // Session::storedState
-  at::Tensor rng_state;           // Session::rngState; undefined: keep what there is
+  at::Tensor rng_state;           // Session::rngState; undefined: keep the present one
 };
 
 TrainedState trainedState(const Session& session);
-/// How many updates a state comes from: as often as a parameter was stepped; 1 where nothing counts.
+/// Number of updates that made a state: the largest step count of a parameter; 1 if no state counts.
 int64_t updatesOf(const TrainedState& state);
-/// Throws E0706, E0708; the session keeps what it has then.
+/// Throws E0706, E0708, and then does not change the session.
 void takeOver(Session& session, const TrainedState& state);
-/// Throws E0708 where this is no state of a random stream.
+/// Throws E0708 for a tensor that is not the state of a random stream.
 void setRandomState(Session& session, const at::Tensor& state);
 
 }  // namespace abele::host

@@ -1,4 +1,4 @@
-// A model's tensors from files: what must be there, and in which shape and type.
+// A model's tensors from files: checks that each is there, in the right shape and type.
 #pragma once
 
 #include <memory>
@@ -15,11 +15,11 @@ class Module;
 
 namespace abele::host {
 
-/// A tensor of a model, under all names that it has there: files hold tied ones once or several times.
+/// A tensor of a model under all its names, because files hold tied tensors once or several times.
 struct WeightTarget {
   std::vector<std::string> names;
   at::Tensor tensor;
-  bool may_be_missing = false;  // no part of the module's state: files need not have it
+  bool may_be_missing = false;  // not part of the module's state, so files need not have it
 };
 
 /// All parameters and buffers of a module.
@@ -32,17 +32,17 @@ class WeightFiles {
   /// Throws as TensorSet.
   WeightFiles(std::string path, bool converts) : set_(std::move(path)), converts_(converts) {}
 
-  /// Throws E0708 where the files lack a target, have it in another shape or type, or have what is no target.
+  /// Throws E0708 if the files lack a target, have it in another shape or type, or have tensors that are not targets.
   void require(const std::vector<WeightTarget>& targets) const;
-  /// Looks through the contents of the targets that have memory, so that damage is found before one is filled. Throws
-  /// E0501, E0712.   Requires: require() of them.
+  /// Checks the contents of the targets that have memory, so that damage is found before any of them is filled. Throws
+  /// E0501, E0712.   Requires: require() accepted them.
   void requireWhole(const std::vector<WeightTarget>& targets) const;
-  /// Fills the target, which keeps its memory; what is read of a file goes there at once. Reads no other tensor.
-  /// Returns: whether the files have it. Throws E0501, E0712.   Requires: require() of it.
+  /// Fills the target in its own memory. Reads no other tensor.
+  /// Returns: true if the files have it. Throws E0501, E0712.   Requires: require() accepted it.
   bool fill(const WeightTarget& target) const;
 
  private:
-  /// The name under which the files have it; null: they do not.
+  /// The target's name in the files; null if they lack it.
   const std::string* nameOf(const WeightTarget& target) const;
 
   TensorSet set_;
