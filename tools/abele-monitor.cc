@@ -1,4 +1,5 @@
-// Which processes have devices, and how busy these are. Reads what running programs write down; disturbs nobody.
+// Shows which processes have devices, and how busy they are. Reads the records of running programs without disturbing
+// them.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <set>

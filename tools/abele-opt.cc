@@ -1,5 +1,5 @@
-// Reads a graph as text, runs passes over it and prints it, its plan or its executable; reads plans and executables
-// too. For golden tests and for looking at what Abele does.
+// Reads a graph as text, runs passes over it, and prints the graph, its plan or its executable. Reads plans and
+// executables too. For golden tests and for inspection.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -118,8 +118,8 @@ passes::PipelineOptions pipelineOf(const Arguments& arguments, const ir::Graph& 
   return options;
 }
 
-// A shell command that is asked about graphs: exit status 0 is yes. It gets the graph in a file, in place of each {} or
-// as its last argument. What it prints is dropped: a search asks hundreds of times.
+// A shell command that answers questions about graphs: exit status 0 means yes. It gets the graph in a file, in place
+// of each {} or as its last argument. Its output is dropped, because a search asks hundreds of times.
 class Question {
  public:
   explicit Question(std::string command) : command_(std::move(command)) {
@@ -144,7 +144,7 @@ class Question {
     out.close();
     if (!out) refuse(cat("cannot write ", file_), "space for a graph: TMPDIR names the folder");
     const int status = std::system(line_.c_str());
-    // Ctrl-C goes to the command, while this program waits for it.
+    // Ctrl-C goes to the command while this program waits for it, so this program stops too.
     if (status < 0 || (WIFSIGNALED(status) && (WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGQUIT)))
       refuse(cat("the command was interrupted: ", command_), "an exit status");
     if (WIFEXITED(status) && (WEXITSTATUS(status) == 126 || WEXITSTATUS(status) == 127))
@@ -179,7 +179,7 @@ void bisect(const Arguments& arguments, const ir::Graph& graph) {
   std::cout << "# what it is given:\n" << ir::print(found.before);
 }
 
-// The most that a graph keeps: what is made smaller shall stay as lowered as it is.
+// The last form whose rules the graph keeps. A smaller version of the graph must keep the same form.
 ir::Form formOf(const ir::Graph& graph) {
   ir::Form form = ir::Form::kCaptured;
   for (ir::Form next : {ir::Form::kNormal, ir::Form::kStaged, ir::Form::kLowered})
@@ -221,7 +221,7 @@ void printExecutable(const ir::Graph& graph, const plan::Plan& plan) {
   std::cout << exe::print(executable);
 }
 
-// What --emit names of a graph that passes have left.
+// Prints what --emit names, from a graph after the passes.
 void emit(const Arguments& arguments, const ir::Graph& graph) {
   ir::requireValid(graph, graph.training ? ir::Form::kLowered : ir::Form::kStaged, /*from_user=*/true);
   if (graph.stages.empty()) refuse("the graph has no stages", "a graph that assign-stages has seen");

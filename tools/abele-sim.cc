@@ -42,7 +42,7 @@ struct Arguments {
 
 std::string readAll(const std::string& file) { return tools::readAll("abele-sim", file, "costs or a graph"); }
 
-// A graph without stages is cut automatically, for every line of the table.
+// Cuts a graph without stages, again for every line of the table.
 class AutoSplitter {
  public:
   explicit AutoSplitter(ir::Graph graph) : captured_(std::move(graph)), whole_(captured_) {
@@ -52,8 +52,8 @@ class AutoSplitter {
 
   bool training() const { return captured_.training; }
 
-  /// explanation: null, or where to write why.
-  /// like: its hop, machine and replicas.
+  /// explanation: null, or the stream for the reasons.
+  /// like: a chain with the hop, machine and replicas to use.
   plan::Prediction predict(const plan::PredictOptions& options, int devices, const plan::Chain& like,
                            std::ostream* explanation) {
     const plan::SplitChain chain = plan::splitChain(whole_, plan::dealsRound(options.schedule) ? 2 * devices : devices);
@@ -91,7 +91,7 @@ class AutoSplitter {
   bool knows_forward_ = false;
 };
 
-// A graph's costs are split, so that all schedules can be asked for.
+// Splits the costs of a graph, so that every schedule can be simulated.
 plan::Chain chainOfGraph(ir::Graph graph, bool& training) {
   training = graph.training;
   ir::requireValid(graph, training ? ir::Form::kLowered : ir::Form::kStaged, /*from_user=*/true);
@@ -100,7 +100,7 @@ plan::Chain chainOfGraph(ir::Graph graph, bool& training) {
   return plan::chainOf(graph, {}, plan::estimateCosts(graph));
 }
 
-// The last three are of machines with links.
+// The last three cells are for machines with links.
 std::string row(const std::vector<std::string>& cells) {
   static constexpr int kWidth[] = {7, 13, 13, 12, 8, 11, 12, 9, 8, 14};
   std::string line;

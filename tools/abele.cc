@@ -1,5 +1,5 @@
-// The one command: `abele NAME ...` is the program abele-NAME that lies beside it, so that an installation has the
-// commands that it brings, in Python or in C++, and `abele --help` lists no other.
+// The one command: `abele NAME ...` starts the program abele-NAME in the same folder. So an installation has the
+// commands of its own languages, Python or C++, and `abele --help` lists only those.
 #include <sys/auxv.h>
 #include <unistd.h>
 
@@ -37,13 +37,13 @@ constexpr struct {
     {"sim", "predict step time, waiting and memory of a schedule"},
 };
 
-// Where this was called, which may be a link to another folder: the commands are beside the link.
+// The folder of the path that this was called by, which may be a link: the commands are beside the link.
 fs::path folder() {
   const auto* called = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
   return fs::absolute(called != nullptr ? called : "/proc/self/exe").parent_path();
 }
 
-// What can be run: names without the prefix, those of the table first.
+// The commands in the folder: names without the prefix, those of the table first.
 std::vector<std::string> commandsIn(const fs::path& folder) {
   std::vector<std::string> found, listed;
   std::error_code error;
@@ -84,7 +84,7 @@ int run(int argc, char** argv) {
     std::cout << help(commands);
     return argc > 1 ? 0 : 2;
   }
-  if (first == "help") {  // of a command: its own --help
+  if (first == "help") {  // `help NAME` is `NAME --help`
     argv[1] = argv[2];
     argv[2] = const_cast<char*>("--help");
     return run(argc, argv);

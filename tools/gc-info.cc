@@ -1,4 +1,4 @@
-// gc-info: the devices that programs are told of, in the form of Graphcore's tool. Source: spec tools.md.
+// gc-info: the devices that programs see, in the form of Graphcore's tool. Source: spec tools.md.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <optional>

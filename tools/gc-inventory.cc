@@ -1,5 +1,4 @@
-// gc-inventory: attributes of all devices that programs are told of, in the form of Graphcore's tool. Source: spec
-// tools.md.
+// gc-inventory: attributes of all devices that programs see, in the form of Graphcore's tool. Source: spec tools.md.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <vector>

@@ -1,5 +1,5 @@
-// gc-monitor: the devices and who has them, in the form of Graphcore's tool. They are emulated, each some cores of this
-// machine, and nobody measures temperatures: N/A. Source: spec tools.md.
+// gc-monitor: the devices and their owners, in the form of Graphcore's tool. Devices are emulated by some cores of this
+// machine, so temperatures are N/A. Source: spec tools.md.
 #include <CLI/CLI.hpp>
 #include <set>
 #include <string>
@@ -28,13 +28,13 @@ std::string centred(const std::string& text, size_t width) {
   return std::string(blanks / 2, ' ') + text + std::string(blanks - blanks / 2, ' ');
 }
 
-// Cells of a title row stand over several columns.
+// A title row. Its cells span several columns.
 struct Title {
   std::string text;
   size_t columns;
 };
 
-// A rule line stands where a row is empty.
+// An empty row becomes a rule line.
 std::string table(const std::vector<Title>& titles, const tools::Row& head, const std::vector<tools::Row>& rows,
                   const std::string& otherwise = "") {
   std::vector<tools::Row> all = rows;
@@ -89,7 +89,7 @@ std::string devicesTable() {
       {"IPU-M", "Serial", "IPU-M SW", "Server version", "ICU FW", "Type", "ID", "IPU#", "Routing"}, rows);
 }
 
-// One row for each process and device: models of one process may share devices.
+// One row per process and device, because models of one process may share devices.
 struct Use {
   int64_t pid = 0, id = 0, attached_ns = 0, user_id = 0;
   std::string command;
@@ -114,7 +114,7 @@ std::string processesTable(const std::vector<Attached>& all) {
   const std::vector<Use> uses = usesOf(all);
   for (size_t i = 0; i < uses.size(); ++i) {
     const Use& use = uses[i];
-    // A board has two devices; its own columns are filled once.
+    // A board has two devices; its own columns are filled only once.
     const bool is_second = i > 0 && uses[i - 1].pid == use.pid && uses[i - 1].id / 2 == use.id / 2;
     const std::string board = is_second ? "" : "N/A";
     rows.push_back({cat(use.pid), use.command.substr(0, use.command.find(' ')), tools::timeText(use.attached_ns),

@@ -1,5 +1,5 @@
-// gc-reset: for scripts that reset a device after an error, in the form of Graphcore's tool. Devices are emulated:
-// nothing of them outlives the programs that have them, so there is nothing to do. Source: spec tools.md.
+// gc-reset: for scripts that reset a device after an error, in the form of Graphcore's tool. Devices are emulated and
+// end with their programs, so there is nothing to reset. Source: spec tools.md.
 #include <CLI/CLI.hpp>
 #include <iostream>
 

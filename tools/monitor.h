@@ -1,4 +1,4 @@
-// What abele-monitor and gc-monitor share: tables, times, and showing something again and again.
+// Shared by abele-monitor and gc-monitor: tables, times, and repeated output.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ inline std::vector<size_t> widthsOf(const std::vector<Row>& rows) {
   return widths;
 }
 
-/// Prints show()'s text once, or every `seconds` until the program is stopped. A terminal shows the newest one only.
+/// Prints show()'s text once, or every `seconds` until the program is stopped. A terminal shows only the newest text.
 template <class Show>
 void showAgain(bool again, double seconds, const Show& show) {
   const bool clears = again && ::isatty(STDOUT_FILENO) != 0;

@@ -1,4 +1,4 @@
-// What the command-line tools share: the text of a file, arguments that are refused, and main().
+// Shared by the command-line tools: reading a file as text, refusing arguments, and main().
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace abele::tools {
 
-/// Throws E0901. tool: its name.
+/// Throws E0901. tool: the tool's name.
 [[noreturn]] inline void refuse(const std::string& tool, std::string what, std::string expected) {
   throwUser(ErrorCode::E0901,
             {.what = std::move(what), .expected = std::move(expected), .remedy = cat(tool, " --help")});
@@ -25,7 +25,7 @@ namespace abele::tools {
 
 constexpr size_t kMostBytes = size_t{1} << 30;
 
-/// All of a file of no more bytes than that, or of standard input where it is "-". holds: what is expected in it.
+/// Reads a whole file up to a limit of size, or standard input if it is "-". holds: its expected content, for messages.
 /// Throws E0901.
 inline std::string readAll(const std::string& tool, const std::string& file, const std::string& holds) {
   if (file == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
@@ -33,7 +33,7 @@ inline std::string readAll(const std::string& tool, const std::string& file, con
   std::string text;
   std::array<char, 1 << 16> piece{};
   while (in && text.size() <= kMostBytes) {
-    in.read(piece.data(), piece.size());  // notes what it cannot read, such as a folder
+    in.read(piece.data(), piece.size());  // sets a flag if it cannot read, as for a folder
     text.append(piece.data(), static_cast<size_t>(in.gcount()));
   }
   if (!in.eof() || in.bad())
@@ -41,7 +41,7 @@ inline std::string readAll(const std::string& tool, const std::string& file, con
   return text;
 }
 
-/// Throws E0901 where what was printed could not be written, so that no result is lost without a word.
+/// Throws E0901 if the output could not be written, so that a lost result is reported.
 inline void requireWritten(const std::string& tool) {
   if (!std::cout.flush()) refuse(tool, "standard output cannot be written", "a disk with space, or an open pipe");
 }

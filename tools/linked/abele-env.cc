@@ -1,4 +1,4 @@
-// `abele env` of a C++ installation: what there is on this machine, and whether a pipeline trains here.
+// `abele env` of a C++ installation: describes this machine, and says whether a pipeline trains here.
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -19,7 +19,7 @@ struct Net : torch::nn::Module {
              second = register_parameter("second", at::ones({2, 4}));
 };
 
-// Two stages on two devices, one step.
+// Trains two stages on two devices for one step.
 void train() {
   Net net;
   const auto forward = [&](at::Tensor x, at::Tensor target) {

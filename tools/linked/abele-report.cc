@@ -1,4 +1,4 @@
-// `abele report`: a trace as a page that needs no network. Docs: docs/guide/looking_inside.md.
+// `abele report`: turns a trace into a page that needs no network. Docs: docs/guide/looking_inside.md.
 #include <CLI/CLI.hpp>
 #include <exception>
 #include <filesystem>

@@ -1,4 +1,4 @@
-// `abele run`: trains or serves a saved program on tensors of a file, without Python. Docs: docs/guide/saving.md.
+// `abele run`: trains or serves a saved program on tensors in files, without Python. Docs: docs/guide/saving.md.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -31,7 +31,7 @@ using abele::ErrorCode;
 using Tensors = std::vector<at::Tensor>;
 using Clock = std::chrono::steady_clock;
 
-// What the tool ends with; --help says the same.
+// The exit statuses of the tool; --help lists them too.
 enum ExitStatus { kDone = 0, kError = 1, kStopped = 3 };
 constexpr const char* kFooter =
     "Ends with 0 when all is done, 1 with an error, 3 when SIGTERM or SIGINT stopped it: the step that ran was "
@@ -75,11 +75,11 @@ double secondsSince(Clock::time_point begin) { return std::chrono::duration<doub
 
 struct Data {
   abele::StoredRows files;
-  std::vector<std::string> names;  // of the tensors, in the program's order
-  int64_t rows = 0;                // of each
+  std::vector<std::string> names;  // names of the tensors, in the program's order
+  int64_t rows = 0;                // rows of each tensor
   int64_t batch = 0;               // rows that one call takes
 
-  /// A thread reads the batches ahead, and drop_last leaves out the rows that do not fill one.
+  /// Reads batches ahead on a thread. drop_last leaves out the rows that do not fill a batch.
   abele::DataLoader loader(abele::DataLoaderOptions loading) const {
     loading.batch_size = batch;
     loading.mode = abele::DataLoaderMode::kAsync;
@@ -87,7 +87,7 @@ struct Data {
   }
 };
 
-/// Which tensor of the data each input is, by --inputs, or by the names: whole ones, or their last parts.
+/// The tensor of the data for each input, by --inputs or by its name: the whole name, or its last part.
 std::vector<std::string> chooseTensors(const std::vector<abele::ProgramValue>& inputs, const Arguments& arguments,
                                        const std::map<std::string, abele::ProgramValue>& data) {
   std::vector<std::string> has, takes, chosen;
@@ -109,7 +109,7 @@ std::vector<std::string> chooseTensors(const std::vector<abele::ProgramValue>& i
     return arguments.inputs;
   }
   for (const abele::ProgramValue& input : inputs) {
-    const std::string last = input.name.substr(input.name.rfind('.') + 1);  // all of it where there is no dot
+    const std::string last = input.name.substr(input.name.rfind('.') + 1);  // the whole name if it has no dot
     std::string name = data.contains(input.name) ? input.name : data.contains(last) ? last : "";
     if (name.empty() && inputs.size() == 1 && data.size() == 1) name = data.begin()->first;
     if (name.empty() || std::ranges::find(chosen, name) != chosen.end())
@@ -119,7 +119,7 @@ std::vector<std::string> chooseTensors(const std::vector<abele::ProgramValue>& i
   return chosen;
 }
 
-/// The samples of the files, as the program takes them. fills_calls: there are enough for one call. Throws E0801,
+/// Reads the samples of the files in the program's order. fills_calls: requires enough rows for one call. Throws E0801,
 /// E0501, E0712.
 Data loadData(abele::CompiledModel& model, const Arguments& arguments, bool fills_calls) {
   const std::vector<abele::ProgramValue> inputs = abele::inputsOf(model);
@@ -160,12 +160,12 @@ Data loadData(abele::CompiledModel& model, const Arguments& arguments, bool fill
 
 // --- training --------------------------------------------------------------------------------------------------------
 
-/// Results that are one number, step by step.
+/// The results that are single numbers, step by step.
 class Losses {
  public:
   explicit Losses(std::vector<std::string> names) : names_(std::move(names)) {}
 
-  /// rates: of learning, by parameter group; none: nobody asked for them.
+  /// rates: learning rates by parameter group; empty: not recorded.
   void add(int64_t step, const Tensors& results, const std::vector<double>& rates) {
     steps_.push_back(step);
     rates_.insert(rates_.end(), rates.begin(), rates.end());
@@ -176,7 +176,7 @@ class Losses {
         series.values.push_back(results[i].item());
       }
   }
-  /// "loss 0.25", or names and values where there are several.
+  /// Returns "loss 0.25", or names and values if there are several.
   std::string last() const {
     std::string all;
     for (const auto& [name, series] : of_)
@@ -199,8 +199,8 @@ class Losses {
   }
 
  private:
-  /// Numbers, not tensors: small blocks that stay between the large ones of batches would keep the heap from using
-  /// those again, so that a long run grew by about a batch at each step.
+  /// Keeps numbers instead of tensors. Small tensors between the large ones of batches would keep the heap from reusing
+  /// the large blocks, and a long run would grow by about a batch at each step.
   struct Series {
     at::ScalarType type = at::kFloat;
     std::vector<at::Scalar> values;
@@ -238,12 +238,12 @@ class Training {
     const int64_t first = step_, last = lastStep();
     const Clock::time_point started = Clock::now();
     while (step_ < last && !stop)
-      for (const auto& batch : loader_) {  // a pass; begin() goes on in the one that is under way
+      for (const auto& batch : loader_) {  // begin() continues the pass in progress
         if (schedule_) setRates(schedule_->of(step_));
         const Tensors results = model_(batch);
         ++step_;
         note(results, last);
-        if (step_ >= last || stop) break;  // before the loader takes another batch: its position is kept
+        if (step_ >= last || stop) break;  // before the loader takes another batch, so that its position is kept
       }
     end(step_ - first, secondsSince(started));
     if (step_ >= last) return kDone;
@@ -254,7 +254,7 @@ class Training {
  private:
   void begin() {
     step_ = arguments_.done;
-    const std::vector<double> saved = rates();  // of the program: those of a checkpoint may be a schedule's
+    const std::vector<double> saved = rates();  // the program's own, because a checkpoint's may come from a schedule
     if (!arguments_.checkpoint.empty())
       if (const auto resumed = abele::loadCheckpoint(arguments_.checkpoint, model_, &loader_)) {
         step_ = kept_ = resumed->step;
@@ -272,7 +272,7 @@ class Training {
                 << data_.batch << "\n";
   }
 
-  /// Of the parameter groups.
+  /// The learning rates of the parameter groups.
   std::vector<double> rates() const {
     std::vector<double> all;
     std::visit(
@@ -301,7 +301,7 @@ class Training {
   void note(const Tensors& results, int64_t last) {
     losses_.add(step_, results, schedule_ ? rates() : std::vector<double>());
     if (step_ % arguments_.print_every == 0 || step_ == last)
-      std::cout << "step " << step_ << losses_.last() << std::endl;  // whoever watches sees it at once
+      std::cout << "step " << step_ << losses_.last() << std::endl;  // flushes, so that the user sees it at once
     if (arguments_.every > 0 && step_ % arguments_.every == 0) keep();
   }
 
@@ -334,17 +334,17 @@ class Training {
   std::optional<abele::tools::Schedule> schedule_;
   Losses losses_;
   int64_t step_ = 0, kept_ = -1;
-  std::string path_;  // of the last checkpoint
+  std::string path_;  // path of the last checkpoint
 };
 
 // --- inference -------------------------------------------------------------------------------------------------------
 
-/// Results of all calls. Those with rows of the batch are joined, of the others there is one for each call.
+/// The results of all calls. Joins results that have the batch's rows. Keeps one of each call for the others.
 class Results {
  public:
   Results(std::vector<std::string> names, int64_t batch) : names_(std::move(names)), batch_(batch) {}
 
-  /// rows: of the batch that were no filling.
+  /// rows: rows of the batch without those that fill it.
   void add(const Tensors& results, int64_t rows) {
     for (size_t i = 0; i < results.size(); ++i) {
       const std::string name = i < names_.size() ? names_[i] : std::to_string(i);
@@ -373,7 +373,7 @@ class Results {
   std::map<std::string, bool> has_rows_;
 };
 
-/// A batch of as many rows: the last one stands for those that are missing.
+/// A batch with this number of rows. Copies of the last row replace missing ones.
 Tensors filled(const Tensors& rows, int64_t batch) {
   Tensors all;
   for (const at::Tensor& tensor : rows) {
@@ -426,7 +426,7 @@ int serve(const Arguments& arguments, const abele::Options& options, const abele
 // --- the command -----------------------------------------------------------------------------------------------------
 
 void declare(CLI::App& app, Arguments& a) {
-  constexpr int64_t kMost = 1'000'000'000'000;  // above it a number is a slip, and an integer may not hold it
+  constexpr int64_t kMost = 1'000'000'000'000;  // a larger number is a mistake, and may not fit an integer
   const CLI::Range one_or_more(int64_t{1}, kMost), none_or_more(int64_t{0}, kMost);
   app.add_option("program", a.program, "what save() or compileAndExport() wrote, in Python or C++")->required();
   app.add_option(
@@ -464,7 +464,7 @@ void declare(CLI::App& app, Arguments& a) {
 
 int run(const Arguments& arguments) {
   abele::Options options = abele::savedOptions(arguments.program);
-  options.outputMode(abele::OutputMode::kDefault);  // all rows of an inference, whatever its program was saved for
+  options.outputMode(abele::OutputMode::kDefault);  // all rows in inference, even if the program was saved for less
   if (!arguments.options.empty()) options.loadFromFile(arguments.options);
   if (arguments.threads > 0) options.threadsPerDevice(arguments.threads);
   const abele::StopOnSignal stop;

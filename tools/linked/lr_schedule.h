@@ -1,5 +1,5 @@
-// Learning rates by step: schedules of torch.optim.lr_scheduler, bit for bit, or a table of a file.
-// Source: the formulas of torch.optim.lr_scheduler, which go from one rate to the next.
+// Learning rates by step: schedules of torch.optim.lr_scheduler, bit for bit, or a table in a file.
+// Source: the formulas of torch.optim.lr_scheduler, which compute each rate from the one before.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class Schedule {
  public:
   using Rates = std::vector<double>;  // by parameter group
 
-  /// texts: of the command line. base: what schedules start from. Throws E0901; E0712, E0801 for files.
+  /// texts: from the command line. base: initial rates of schedules. Throws E0901; E0712, E0801 for files.
   Schedule(const std::vector<std::string>& texts, Rates base) : base_(base), rates_(std::move(base)) {
     if (texts.size() == 1 && texts[0].find('=') == std::string::npos)
       readTable(texts[0]);
@@ -41,7 +41,7 @@ class Schedule {
     if (!pieces_.empty()) advance(0);
   }
 
-  /// The rates of a step, counted from 0. Requires: no step before the one that was asked for last.
+  /// The rates of a step, counted from 0. Requires: calls pass steps in ascending order.
   const Rates& of(int64_t step) {
     if (!table_.empty()) return std::prev(table_.upper_bound(step))->second;
     while (step_ < step) advance(++step_);
@@ -52,10 +52,10 @@ class Schedule {
   using Numbers = std::map<std::string, double>;  // arguments by name
   struct Kind {
     const char* name;
-    Numbers defaults;                                                           // not a number: must be given
-    double (*next)(double rate, double base, const Numbers& of, int64_t step);  // step: from 1 on
+    Numbers defaults;                                                           // NaN: must be given
+    double (*next)(double rate, double base, const Numbers& of, int64_t step);  // step: starts at 1
     double (*first)(double base, const Numbers& of);
-    double (*restart)(double base, const Numbers& of);  // where another schedule went before
+    double (*restart)(double base, const Numbers& of);  // the first rate after another schedule
   };
   struct Piece {
     int64_t begin = 0;
@@ -137,7 +137,7 @@ class Schedule {
     }
   }
 
-  /// "5:CosineAnnealingLR:T_max=95".
+  /// Reads "5:CosineAnnealingLR:T_max=95".
   Piece pieceOf(const std::string& text) const {
     std::vector<std::string_view> parts = split(text, ':');
     Piece piece;
@@ -161,7 +161,7 @@ class Schedule {
     return piece;
   }
 
-  /// "T_max=95". Numbers as torch takes them; those of steps are 1 or more here.
+  /// Reads "T_max=95". Numbers are as torch takes them, but numbers of steps must be 1 or more.
   static void takeArgument(Piece& piece, std::string_view argument, const std::string& text) {
     const size_t equals = argument.find('=');
     const std::string name(argument.substr(0, equals));
@@ -213,7 +213,7 @@ class Schedule {
       if (line.empty()) continue;
       std::vector<std::string_view> fields = split(line, ',');
       const std::optional<int64_t> step = countOf(fields[0]);
-      if (!step && number == 1) continue;  // names of columns
+      if (!step && number == 1) continue;  // a header line
       Rates rates;
       for (size_t i = 1; i < fields.size(); ++i)
         if (const std::optional<double> rate = numberOf(fields[i])) rates.push_back(*rate);
@@ -232,8 +232,8 @@ class Schedule {
                                          .remedy = "abele run --help"});
   }
 
-  std::vector<Piece> pieces_;       // either these
-  std::map<int64_t, Rates> table_;  // or this, by the first step
+  std::vector<Piece> pieces_;       // schedules from the command line; or
+  std::map<int64_t, Rates> table_;  // rates of a file, by their first step
   Rates base_, rates_;
   int64_t step_ = 0;
 };

@@ -1,4 +1,4 @@
-// What the commands over libabele share: no result is lost without a word.
+// Shared by the commands that link to libabele: a lost output is reported.
 #pragma once
 
 #include <cstdio>
@@ -6,7 +6,7 @@
 
 #include "abele/error.h"
 
-/// The exit status of a command. status: what it has found. Prints E0901 and gives 1 where its output was not written.
+/// The exit status of a command. status: its own result. If its output was not written, prints E0901 and returns 1.
 inline int statusOfWritten(int status) {
   if (std::fflush(stdout) == 0 && !std::ferror(stdout) && std::cout.flush()) return status;
   const abele::UserError lost(abele::ErrorCode::E0901, {.what = "standard output cannot be written",

@@ -3,9 +3,9 @@
 //   poprun --num-instances=2 --num-replicas=4 python train.py
 //   poprun --num-instances=2 --num-replicas=1 --ipus-per-replica=4 build/train
 //
-// The processes find each other through torch.distributed's store, which this process holds: on a port that is free,
-// for this host alone. They see the variables of torchrun, of Open MPI and of PopDist. When one fails, the others are
-// ended; when this process is killed, they are. Docs: docs/replicas.md.
+// The processes find each other through torch.distributed's store. This process holds the store on a free port, for
+// this host only. The processes see the variables of torchrun, of Open MPI and of PopDist. If one fails, the others are
+// ended. If this process is killed, all are ended. Docs: docs/replicas.md.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -38,7 +38,7 @@
 namespace {
 
 constexpr const char* kAddress = "127.0.0.1";
-constexpr int kPatienceS = 10;  // from SIGTERM to SIGKILL
+constexpr int kPatienceS = 10;  // time between SIGTERM and SIGKILL
 constexpr int kWrongArguments = 2, kNoProgram = 127;
 using Variables = std::map<std::string, std::string>;
 
@@ -47,7 +47,7 @@ struct Arguments {
   std::optional<int> replicas, only_output_from;
   std::string cache_path, local_arguments, global_arguments, hosts;
   std::vector<std::string> exports, program;
-  Variables variables;  // of the exports
+  Variables variables;  // variables to export
 };
 
 struct WrongArguments : std::runtime_error {
@@ -63,10 +63,10 @@ template <class... Parts>
 
 void say(const std::string& text) { std::cerr << "poprun: " << text << std::endl; }
 
-// Words as a shell has them: blanks in quotes or behind a backslash belong to the word.
+// Splits a text into words as a shell does: quoted and escaped blanks belong to the word.
 std::vector<std::string> wordsOf(const std::string& text) {
   std::vector<std::string> words;
-  bool is_open = false;  // a word
+  bool is_open = false;  // inside a word
   char quote = '\0';
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -97,7 +97,7 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-// The variables of -x here and in the arguments for MPI.
+// The variables of -x, in the command's own arguments and in the arguments for MPI.
 Variables exportsOf(const Arguments& arguments) {
   std::vector<std::string> texts = arguments.exports;
   for (const std::string& text : {arguments.local_arguments, arguments.global_arguments}) {
@@ -118,7 +118,7 @@ Variables exportsOf(const Arguments& arguments) {
   return variables;
 }
 
-// A replica lies in so many instances; those have as many replicas together as they must.
+// Number of instances that a replica spans. Together they hold the smallest whole number of replicas.
 int instancesOfReplica(const Arguments& a) { return a.instances / std::gcd(a.instances, *a.replicas); }
 
 void require(const Arguments& a) {
@@ -170,14 +170,14 @@ Variables ownVariables() {
   return variables;
 }
 
-// What process `index` sees.
+// The environment variables of process `index`.
 Variables variablesOf(int index, const Arguments& a, uint16_t port) {
   Variables all = ownVariables();
   for (const auto& [name, value] : a.variables) all[name] = value;
-  all.emplace("GLOO_SOCKET_IFNAME", "lo");  // the transfers, too, stay on this host
+  all.emplace("GLOO_SOCKET_IFNAME", "lo");  // keeps the transfers on this host too
   all["MASTER_ADDR"] = kAddress;
   all["MASTER_PORT"] = std::to_string(port);
-  all["TORCHELASTIC_USE_AGENT_STORE"] = "True";  // the store is here already
+  all["TORCHELASTIC_USE_AGENT_STORE"] = "True";  // the store exists already
   all["POPDIST_NUM_TOTAL_REPLICAS"] = std::to_string(*a.replicas);
   const int share = *a.replicas / std::gcd(a.instances, *a.replicas);
   all["POPDIST_NUM_LOCAL_REPLICAS"] = std::to_string(share);
@@ -196,7 +196,7 @@ int requireSystem(int result, const char* what) {
   return result;
 }
 
-// The store of the processes, which all are on this host: nobody else can connect.
+// The store of the processes. All are on this host, so other hosts cannot connect.
 c10::intrusive_ptr<c10d::TCPStore> openStore() {
   const int listener = requireSystem(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
   sockaddr_in address{};
@@ -222,20 +222,20 @@ std::vector<char*> pointersTo(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// The processes that run. Signals reach this program in wait() alone, so that an id is that of a process of its own
-// until it is taken from the list.
+// The running processes. Signals reach this program only in wait(), so an id in the list always belongs to a process of
+// this program.
 class Processes {
  public:
   Processes() {
     sigemptyset(&signals_);
     for (const int each : {SIGTERM, SIGINT, SIGCHLD}) {
       sigaddset(&signals_, each);
-      ::signal(each, SIG_DFL);  // also where this program was started with ignored ones
+      ::signal(each, SIG_DFL);  // in case this program was started with ignored signals
     }
-    pthread_sigmask(SIG_BLOCK, &signals_, &before_);  // threads that start later inherit it
+    pthread_sigmask(SIG_BLOCK, &signals_, &before_);  // later threads inherit the mask
   }
 
-  /// Returns what went wrong: errno, or 0.
+  /// Returns errno of the failure, or 0.
   int start(int index, std::vector<std::string> program, const Variables& variables, bool is_silent) {
     std::vector<std::string> assignments;
     for (const auto& [name, value] : variables) assignments.push_back(name + "=" + value);
@@ -244,9 +244,9 @@ class Processes {
     requireSystem(::pipe2(failure, O_CLOEXEC), "pipe");
     const pid_t parent = ::getpid();
     const pid_t pid = requireSystem(::fork(), "fork");
-    if (pid == 0) {  // nothing here may allocate: other threads may have held the heap's lock
+    if (pid == 0) {  // no allocation from here on, because another thread may have held the heap's lock
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (::getppid() != parent) ::raise(SIGKILL);  // it was gone before the request
+      if (::getppid() != parent) ::raise(SIGKILL);  // the parent ended before the request above
       if (is_silent) {
         const int nowhere = ::open("/dev/null", O_WRONLY);
         ::dup2(nowhere, STDOUT_FILENO);
@@ -276,9 +276,9 @@ class Processes {
     for (const auto& [pid, index] : running_) ::kill(pid, signal);
   }
 
-  /// Returns the first failure's exit code, 0 if there is none.
+  /// Returns the exit code of the first process that failed, or 0.
   int waitForAll() {
-    std::chrono::steady_clock::time_point last = kNever;  // moment of those that were told to end
+    std::chrono::steady_clock::time_point last = kNever;  // when processes that were told to end are killed
     while (!running_.empty()) {
       siginfo_t info{};
       const int received = waitForSignal(last, info);
@@ -303,7 +303,7 @@ class Processes {
     return ::sigtimedwait(&signals_, &info, &time);
   }
 
-  /// Of all that have ended. Returns: is one the first that failed?
+  /// Removes all processes that have ended. Returns: true if one of them is the first that failed.
   bool takeEnded() {
     bool is_first = false;
     int status = 0;
@@ -312,7 +312,7 @@ class Processes {
       if (own == running_.end()) continue;
       const int index = own->second;
       running_.erase(own);
-      const int failed = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);  // as a shell has it
+      const int failed = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);  // as shells report it
       if (failed == 0 || code_ != 0) continue;
       code_ = failed;
       is_first = true;
@@ -324,7 +324,7 @@ class Processes {
   }
 
   sigset_t signals_, before_;
-  std::map<pid_t, int> running_;  // index by id
+  std::map<pid_t, int> running_;  // index of the process, by id
   int code_ = 0;
 };
 
