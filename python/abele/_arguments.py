@@ -1,4 +1,4 @@
-"""How a call's arguments become the arguments of forward, and how later calls are compared with the compiled one.
+"""Binds a call's arguments to those of forward, and compares later calls with the compiled one.
 
 Source: spec executor.md, section 2.
 """
@@ -14,7 +14,7 @@ from ._errors import refused, userError
 from ._logging import logger
 from ._native import core
 
-# What the original devices have for types that they lack: results have it, and arguments may.
+# The types that the original devices use in place of types that they lack. Results have them, and arguments may.
 NARROW = {torch.int64: torch.int32, torch.float64: torch.float32}
 
 
@@ -24,7 +24,7 @@ class Binding:
     def __init__(self, forward):
         try:
             signature = inspect.signature(forward)
-        except ValueError:  # compiled by TorchScript: the model checks its arguments itself
+        except ValueError:  # a TorchScript module checks its arguments itself
             signature = inspect.signature(lambda *args, **kwargs: None)
         self._parameters = list(signature.parameters.values())
 
@@ -102,7 +102,7 @@ def typeText(tensor):
 
 
 def _namesOf(*kinds):
-    """Names that tell two classes apart."""
+    """Names of the kinds, in a form that tells classes of the same name apart."""
     names = [kind.__name__ for kind in kinds]
     return names if names[0] != names[1] else [_objects.kindText(kind) for kind in kinds]
 
@@ -125,7 +125,7 @@ def requireSame(path, compiled, given):
     if isinstance(compiled, SequenceType):
         given = _sequence(path, given)
         while len(given) > len(compiled) and given[-1] is None:
-            given = given[:-1]  # C++ does not tell arguments that are left out from empty ones
+            given = given[:-1]  # C++ treats arguments that are left out like empty ones
     elif isinstance(compiled, ConstantForm):
         if constantForm(given) != compiled.form:
             raise _changed(path, repr(given), str(compiled), _REMEDY)
@@ -166,18 +166,18 @@ def _warnOfChange(kinds):
 
 
 class HeldObjects:
-    """Objects among the arguments of a program that takes them as they are, which makes their tensors constants."""
+    """Objects that a program takes as they are. Their tensors are constants of the program."""
 
     def __init__(self, given):
         self._texts, self._versions, self._kept = _objects.marksOf(given)
 
     def noteForward(self, given):
-        """Forward has run: what it changed of plain values stays so."""
+        """Called after forward: notes the plain values that forward changed."""
         if self._texts:
             self._texts = _objects.marksOf(given)[0]
 
     def requireSame(self, given):
-        """Raises E0704 if one has other tensors than it had; warns, once, of other changes."""
+        """Raises E0704 if an object has other tensors than before; warns once about other changes."""
         if not self._texts:
             return
         texts, versions, _ = _objects.marksOf(given)
@@ -199,9 +199,9 @@ class HeldObjects:
 
 
 def _equal(a, b):
-    """Whether forward cannot tell two values apart: -0.0 is not 0.0, and NaN is NaN.
+    """Whether forward cannot tell two values apart: -0.0 differs from 0.0, and NaN equals NaN.
 
-    Classes of the program say themselves what is equal.
+    Classes of the program define their own equality.
     """
     if type(a) is not type(b):
         return False
@@ -227,13 +227,13 @@ def _sequence(path, given):
 
 
 def constantForm(value):
-    """The text of a value that is no tensor, as forms of C++ have it; of other objects the name of their class."""
+    """The text of a value other than a tensor, in C++'s forms; for other objects the name of their class."""
     is_plain = type(value) in (bool, float, str) or (type(value) is int and -(2**63) <= value < 2**63)
     return core().constantForm(value if is_plain else type(value).__qualname__)
 
 
 class SequenceType(list):
-    """Arguments of a program that C++ saved, which knows one kind of sequence: any tuple or list fits."""
+    """Arguments of a program that C++ saved. C++ has one kind of sequence, so any tuple or list fits."""
 
 
 class ConstantForm:
@@ -268,7 +268,7 @@ class TensorType:
 
     @classmethod
     def of(cls, dtype, sizes):
-        """Without a tensor."""
+        """Makes one without a tensor."""
         result = cls.__new__(cls)
         result.shape, result.dtype, result.strides = torch.Size(sizes), dtype, None
         return result
@@ -280,7 +280,7 @@ class TensorType:
 
 
 class SetItems:
-    """A set among the arguments: its class, and its items in the order in which forward saw them."""
+    """A set among the arguments: its class, and its items in the order that forward saw."""
 
     __slots__ = ("kind", "items")
 
@@ -292,8 +292,8 @@ class SetItems:
 
 
 class ParsedType:
-    """An argument with a registered parser, which may know real tensors only: its class, the types of its tensors, and
-    the text of its plain values, which are constants of the program. None: their change was told."""
+    """An argument with a registered parser, which may expect real tensors: its class, the types of its tensors, and the
+    text of its plain values, which are constants of the program. text None: a change of the values was reported."""
 
     __slots__ = ("kind", "tensors", "values")
 
@@ -306,14 +306,14 @@ class ParsedType:
         return _parsedForm(self.kind, map(repr, self.tensors), self.values)
 
     def warnOfOthers(self, given):
-        """Once, where the plain values of a later call's argument differ. PopTorch asks for the tensors only."""
+        """Warns once if the plain values of a later call's argument differ. PopTorch compares only the tensors."""
         if self.values is not None and _objects.plainText(given) != self.values:
             self.values = None
             _warnOfChange(self.kind.__name__)
 
 
 def _copyOf(value):
-    """A deep copy, but for objects of the program in a deque: copies may be equal to nothing but themselves."""
+    """A deep copy, except for the program's objects in a deque: a copy of such an object may equal nothing."""
     kept = {}
     if isinstance(value, collections.deque):
         kept = {id(item): item for item in value if _objects.isObject(item)}
@@ -321,9 +321,9 @@ def _copyOf(value):
 
 
 def signatureOf(structure):
-    """The structure as later calls are compared with it.
+    """The structure in the form that later calls are compared with.
 
-    It has TensorType in place of tensors, ParsedType in place of what has a registered parser, and copies of values
+    It has TensorType in place of tensors, ParsedType in place of values with a registered parser, and copies of values
     that the program may change in place.
     """
 
@@ -342,16 +342,16 @@ def signatureOf(structure):
 
 @structures.typedNesting
 def formOf(structure):
-    """A text that tells arguments of this kind, or of this signature, from those of others.
+    """A text that identifies arguments of this kind, or of this signature.
 
-    Classes of the program, and numpy's, may leave out in their own texts what forward reads.
+    It does not rely on the texts of the program's classes and of numpy, which may leave out values that forward reads.
     """
     return _form(structure, lambda tensor: repr(TensorType(tensor)))
 
 
 @structures.typedNesting
 def formOfKinds(structure):
-    """The same, but of tensors only where they are."""
+    """The same, with only the kinds of values other than tensors."""
     return _form(structure, lambda tensor: "t")
 
 
@@ -381,7 +381,7 @@ def _parsedForm(kind, tensors, values):
 
 
 def _attributesText(container):
-    """The plain values of what a container of the program's class has besides its items."""
+    """The plain attributes of a container of the program's class, apart from its items."""
     held = getattr(container, "__dict__", None)
     if not held or held is container:  # its attributes are its items
         return ""

@@ -1,4 +1,4 @@
-"""AsynchronousDataAccessor: elements of a data set, loaded ahead by a process of its own.
+"""AsynchronousDataAccessor: another process loads the elements of a data set ahead.
 
 Source: spec data.md, section 4. The other side of its messages is _async_worker.py.
 """
@@ -36,12 +36,12 @@ _REMEDY = (
     "define the data set, its collate_fn and worker_init_fn at the top level of a module and guard the program with "
     "if __name__ == '__main__', or use SharingStrategy.Fork"
 )
-_connections = weakref.WeakSet()  # of all accessors of this process
+_connections = weakref.WeakSet()  # connections of all accessors of this process
 
 
 @contextlib.contextmanager
 def _withoutInterrupts():
-    """Ctrl-C waits; a process started inside starts with Ctrl-C blocked, so that it can prepare for it."""
+    """Delays Ctrl-C. A process started inside starts with Ctrl-C blocked, so that it can prepare for it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -56,9 +56,9 @@ def _startForkServer():
     from multiprocessing import forkserver
 
     if forkserver._forkserver._preload_modules == ["__main__"]:
-        # Its children have what they need when they are born; they would import it otherwise, each anew.
+        # The server imports what its children need, so that each child need not import it again.
         multiprocessing.get_context("forkserver").set_forkserver_preload(["__main__", "abele._async_worker"])
-    destination = os.environ.pop("POPTORCH_LOG_DEST", None)  # the server must not empty this process's log
+    destination = os.environ.pop("POPTORCH_LOG_DEST", None)  # so that the server does not empty this process's log
     try:
         forkserver.ensure_running()
     finally:
@@ -73,7 +73,7 @@ def _stopProcess(process, connection):
     connection.close()
     process.join(_JOIN_SECONDS)
     if process.is_alive():
-        process.terminate()  # not SIGINT, which it ignores where the program was started to ignore it
+        process.terminate()  # instead of SIGINT, which the process may ignore
         process.join(1)
     if process.is_alive():
         process.kill()
@@ -90,7 +90,7 @@ class _Worker:
         self.connection, theirs = context.Pipe()
         others += [self.connection] if method == "fork" else []
         shipment = Shipment(cargo(dataset), through_file=sharing_strategy == SharingStrategy.FileSystem)
-        # It may have children of its own, the loaders of a DataLoader, so it is no daemon.
+        # Not a daemon, because it may have children of its own: the loaders of a DataLoader.
         self.process = context.Process(target=main, args=(shipment, theirs, settings, others), daemon=False)
         if method == "forkserver":
             _startForkServer()
@@ -112,11 +112,11 @@ class _Worker:
         self.stop = util.Finalize(self, _stopProcess, (self.process, self.connection), exitpriority=100)
 
     def send(self, *message):
-        with contextlib.suppress(OSError):  # that it died is seen, and told, when the next element is waited for
+        with contextlib.suppress(OSError):  # the wait for the next element reports a process that died
             self.connection.send(message)
 
     def receive(self):
-        """The next message; None when the process is dead and said all it had to say."""
+        """The next message; None if the process is dead and has no more messages."""
         try:
             while not self.connection.poll(_ALIVE_CHECK_SECONDS):
                 if not self.process.is_alive() and not self.connection.poll(0):
@@ -126,7 +126,7 @@ class _Worker:
             return None
 
     def receiveSlots(self, layout, count):
-        """The slots whose memory follows a message."""
+        """The slots, whose memory follows a message."""
         fd = reduction.recv_handle(self.connection)
         try:
             return Slots(layout, count, fd)
@@ -134,28 +134,28 @@ class _Worker:
             os.close(fd)
 
     def removeFile(self):
-        """Removes what a process that died left of the temporary file."""
+        """Removes the temporary file of a process that died."""
         if self._path is not None:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
 
 
 class AsynchronousDataAccessor:
-    """Iterates a data set in a process of its own, ahead of the consumer.
+    """Iterates a data set in another process, ahead of the consumer.
 
-    The tensors of an element are memory that both processes share: they are valid until the next element is asked for,
-    so clone what is to be kept. Tuples are delivered as lists.
+    Both processes share the memory of an element's tensors. The tensors are valid until the next element is requested,
+    so clone those that you keep. Tuples are delivered as lists.
 
     Args:
-        dataset: anything that can be iterated again and again, such as a DataLoader. Elements are tensors, lists,
-            tuples or dicts of tensors, or types with a registered parser, all of the same form and shapes. Tensors of
-            other types than the first element's are converted to those.
+        dataset: an object that can be iterated again and again, such as a DataLoader. Elements are tensors, lists,
+            tuples or dicts of tensors, or types with a registered parser, all of the same form and shapes. Tensors are
+            converted to the types of the first element's.
         buffer_size: elements that may be loaded ahead.
-        miss_sleep_time_in_ms: 0 makes the process poll while the buffer is full; it waits for a message otherwise.
-        load_indefinitely: begin the next epoch at the end of the data set, before it is asked for.
+        miss_sleep_time_in_ms: 0 makes the process poll while the buffer is full; otherwise it waits for a message.
+        load_indefinitely: begin the next epoch at the end of the data set, before it is requested.
         early_preload: fill the buffer at once, not only when the first iterator is made.
         sharing_strategy: how the data set reaches the process.
-        rebatched_size: concatenate elements along their first dimension into batches of so many rows.
+        rebatched_size: concatenate elements along their first dimension into batches of this many rows.
     Raises:
         poptorch.Error: the process could not load a first element.
     Threads: one caller at a time.
@@ -198,13 +198,13 @@ class AsynchronousDataAccessor:
         self._generation = 0
         self._held = None  # the slot of the last element, which the consumer may still read
         self._taken = 0  # elements of this epoch that the consumer has seen
-        self._states = None  # random ones of the process: that this epoch began with; behind the end, those after it
-        self._is_sought = False  # the process is where the next element is to come from
+        self._states = None  # random states of the process at the start of this epoch; after its end those at the end
+        self._is_sought = False  # the process is at the position of the next element
         self._ended = False  # the consumer has seen the end of this epoch
-        self._worker_waits = False  # the process does not begin an epoch by itself
+        self._worker_waits = False  # the process waits for a request before it begins an epoch
         self._is_going = early_preload
         self._death = None  # how the process ended
-        self._first = None  # the message of the first element, until it is asked for
+        self._first = None  # the message of the first element, until the element is requested
         settings = Settings(
             buffer_size,
             miss_sleep_time_in_ms == 0,
@@ -213,7 +213,7 @@ class AsynchronousDataAccessor:
             rebatched_size,
             keep_rest,
             short_last,
-            # That of this process: a process that was not forked would start its own ones as it was started.
+            # The start method of this process. The new process would otherwise use the one that it was started with.
             multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0],
         )
         self._worker = _Worker(dataset, SharingStrategy(sharing_strategy), settings)
@@ -224,7 +224,7 @@ class AsynchronousDataAccessor:
             raise
 
     def _receive(self):
-        """The next message of an element, an end or an error; None: the process is dead. What comes before is noted."""
+        """The next element, end or error; None if the process is dead. Notes the messages before it."""
         while True:
             message = self._worker.receive()
             kind = None if message is None else message[0]
@@ -237,7 +237,7 @@ class AsynchronousDataAccessor:
                 self._states = pickle.loads(message[2])
 
     def _receiveFirst(self, may_be_empty):
-        """Waits until the process has delivered its first element, and so has told what elements look like."""
+        """Waits for the first element, which defines the form of all elements."""
         message = self._receive()
         is_empty = message is not None and message[0] == "end"
         if (message is not None and message[0] == "data") or (is_empty and may_be_empty):
@@ -253,7 +253,7 @@ class AsynchronousDataAccessor:
         )
 
     def _tell(self, message):
-        """Writes how the process ended to stderr. Returns: the same for an exception."""
+        """Writes how the process ended to stderr. Returns: the text for an exception."""
         if message is not None:
             self._worker.process.join(_JOIN_SECONDS)
             print(message[1], file=sys.stderr, flush=True)
@@ -262,7 +262,7 @@ class AsynchronousDataAccessor:
         return f"its process ended with exit code {self._worker.process.exitcode}"
 
     def terminate(self) -> None:
-        """Stops the process. The accessor cannot be iterated any more; tensors that it returned stay valid."""
+        """Stops the process. The accessor cannot be iterated any more. Tensors that it returned stay valid."""
         if self._worker is not None:
             self._worker.stop()
             self._worker = None
@@ -297,22 +297,22 @@ class AsynchronousDataAccessor:
         self._worker.send("restart", self._generation, elements, packed)
         self._worker_waits = False
 
-    # Positions, for checkpoints: as those of a DataLoader.
+    # Positions for checkpoints, in the form of a DataLoader's.
     def _position(self):
-        """(elements taken of the epoch that is under way; None: it is between two, the process's random numbers that
-        the epoch began with)."""
+        """(number of elements taken from the current epoch, or None between two epochs; the process's random states at
+        the start of the epoch)."""
         self._requireRunning()
         return (None if self._ended or not self._taken else self._taken), self._states
 
     def _seek(self, elements, states):
-        """The next epoch is the one that _position() told of, behind the elements that were taken of it."""
+        """Makes the next epoch the one of _position(), after the elements that were taken from it."""
         self._requireRunning()
         self._restart(elements or 0, states)
         self._taken, self._ended, self._is_sought = elements or 0, False, True
         self._states = states
 
     def _isInOrder(self):
-        """Does C++ know what its elements are? See DataLoader."""
+        """False: a position of it means nothing to C++. See DataLoader."""
         return False
 
     def _letGo(self):
@@ -321,7 +321,7 @@ class AsynchronousDataAccessor:
             self._worker.send("go")
 
     def __next__(self) -> Any:
-        """The next element. The tensors of the previous one are overwritten from now on."""
+        """The next element. It may overwrite the tensors of the previous one."""
         self._requireRunning()
         self._is_sought = False
         if self._held is not None:

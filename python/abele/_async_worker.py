@@ -1,11 +1,11 @@
 """The process of an AsynchronousDataAccessor: iterates a data set and copies every element into shared slots.
 
 Messages, one tuple each. To the accessor: ("memory", layout, slots, element with empty tensors) followed by the file
-descriptor of the slots, ("epoch", generation, random states that it begins with), ("data", generation, slot, rows),
-("end", generation, waits, random states behind it), ("error", text). From it: ("go",): load more than the first
-element; ("free", slot); ("restart", generation, elements, random states): forget what was loaded and begin an epoch
-with these states, or with those that there are where they are None, behind this many elements; ("stop",). Random states
-are bytes. A generation is what is loaded between two restarts, so late messages can be told.
+descriptor of the slots, ("epoch", generation, random states at its start), ("data", generation, slot, rows),
+("end", generation, waits, random states at the end), ("error", text). From the accessor: ("go",): load more than the
+first element; ("free", slot); ("restart", generation, elements, random states): drop what was loaded and begin an epoch
+with these states (None: the present ones), after this many elements; ("stop",). Random states are bytes. A generation
+is the time between two restarts; it identifies messages that are late.
 """
 
 import collections
@@ -28,11 +28,11 @@ _ALIVE_CHECK_SECONDS = 1.0
 
 
 class _Stop(Exception):
-    """The accessor wants no more."""
+    """The accessor needs no more elements."""
 
 
 class _Restart(Exception):
-    """The accessor wants a new epoch."""
+    """The accessor needs a new epoch."""
 
 
 class BadElement(Exception):
@@ -40,10 +40,10 @@ class BadElement(Exception):
 
 
 def plain(value):
-    """The element with lists for tuples and dicts for other mappings, which is the form it is delivered in.
+    """The element in its form for delivery: lists for tuples, and dicts for other mappings.
 
     Raises:
-        BadElement: something in it is no tensor.
+        BadElement: it holds something other than tensors.
     """
     if isinstance(value, torch.Tensor) or structures.parserFor(value) is not None:
         return value
@@ -58,13 +58,13 @@ def plain(value):
 
 
 def _importNumpy(states):
-    """So that its states are set, where the data set imports it later."""
+    """Imports numpy if `states` has its states, because the data set may import it later."""
     if "numpy" in states:
         import numpy  # noqa: F401
 
 
 class Settings:
-    """How an accessor wants its data set to be loaded. Travels to the worker."""
+    """The accessor's settings for loading its data set. They travel to the worker."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Settings:
         self.rebatched_size = rebatched_size  # None: deliver elements as they come
         self.keep_rest = keep_rest  # deliver an incomplete last batch when rebatching
         self.short_last = short_last  # an element may have fewer rows than the first one
-        self.start_method = start_method  # of the processes that the data set starts
+        self.start_method = start_method  # for processes that the data set starts
 
 
 class _Loader:
@@ -97,14 +97,14 @@ class _Loader:
         self._parent = os.getppid()
         self._free = collections.deque()
         self._slots = None
-        self._element = None  # the first element with empty tensors: the form that all have
+        self._element = None  # the first element with empty tensors, which defines the form of all
         self._layout = None
         self._generation = 0
         self._may_go_on = settings.early_preload
         self._delivered = 0
-        self._skipped = 0  # batches of this epoch that are not delivered: a checkpoint is behind them
+        self._skipped = 0  # batches of this epoch before the checkpoint, which are not delivered
         self._partial = None  # slot of a batch that is not full yet
-        self._filled = 0  # its rows
+        self._filled = 0  # number of its rows
         self.children = set()  # process numbers of the data set's own workers
 
     def run(self):
@@ -113,7 +113,7 @@ class _Loader:
                 before = self._delivered
                 self._epoch()
                 self._skipped = 0
-                # An epoch that delivers nothing would be repeated for ever.
+                # Waits after an epoch that delivers nothing, because it would repeat for ever.
                 waits = not self._settings.load_indefinitely or self._delivered == before
                 self._connection.send(("end", self._generation, waits, self._states()))
                 while waits:
@@ -121,8 +121,8 @@ class _Loader:
             except _Restart:
                 pass
 
-    # What a DataLoader begins a pass with; of any other data set, the streams of this process. As bytes: a tensor of a
-    # message would be memory that the other side asks this process for, which may have ended by then.
+    # The states at the start of a DataLoader's pass; for other data sets those of this process. They are bytes: for a
+    # tensor in a message the other side would request memory from this process, which may have ended by then.
     def _states(self):
         of_loader = getattr(self._dataset, "_randomState", None)
         return pickle.dumps(randomStates() if of_loader is None else of_loader())
@@ -135,7 +135,7 @@ class _Loader:
 
     # Messages --------------------------------------------------------------------------------------------------------
     def _listen(self, block):
-        """Takes messages; waits for one if `block`."""
+        """Handles messages. With `block` waits for one."""
         timeout = 0 if not block or self._settings.busy_wait else _ALIVE_CHECK_SECONDS
         if not self._connection.poll(timeout) and os.getppid() != self._parent:
             raise _Stop
@@ -204,7 +204,7 @@ class _Loader:
         return type(element) is type(self._element)
 
     def _begin(self, element, tensors):
-        """Makes the slots, now that the form of an element is known."""
+        """Makes the slots after the first element has shown the form."""
         size = self._settings.rebatched_size
         if size is not None:
             self._requireRows(tensors)
@@ -249,7 +249,7 @@ class _Loader:
                     f"{list(shape)}; all elements must have the same shapes"
                 )
 
-    # Copying into a slot converts to the first element's types.
+    # The copy into a slot converts to the first element's types.
     def _deliverElement(self, tensors):
         self._requireAccepted(tensors)
         slot = self._freeSlot()
@@ -263,7 +263,7 @@ class _Loader:
         self._deliver(slot, rows)
 
     def _deliverRows(self, tensors):
-        """Fills batches of rebatched_size rows; delivers those that are full."""
+        """Fills batches of rebatched_size rows, and delivers the full ones."""
         self._requireRows(tensors)
         self._requireAccepted(tensors)
         size, begin, rows = self._settings.rebatched_size, 0, tensors[0].shape[0]
@@ -290,25 +290,25 @@ class _Loader:
 
 
 def _parsersThatTravel():
-    """The registered parsers that can be pickled: a new process has none."""
+    """The registered parsers that can be pickled, because a new process has none."""
     found = {}
     for cls, parser in structures.registeredParsers().items():
         try:
             pickle.dumps((cls, parser))
-        except Exception:  # whatever pickling user code raises: the worker will name the type it lacks a parser for
+        except Exception:  # any error of user code: the worker names the type without a parser later
             continue
         found[cls] = parser
     return found
 
 
 def cargo(dataset):
-    """What a new process needs to load the data set as this one would."""
+    """The data that a new process needs to load the data set as this process would."""
     return dataset, _parsersThatTravel(), randomStates()
 
 
 def _endChildren(seen):
-    """Ends the processes that the data set started, and removes the shared memory of those and of the ones seen before:
-    a process of torch's DataLoader that ends while it hands on a batch leaves that behind."""
+    """Ends the processes that the data set started, and removes the shared memory of those and of earlier ones. A
+    process of torch's DataLoader leaves its memory behind if it ends while it passes on a batch."""
     children = multiprocessing.active_children()
     for child in children:
         child.terminate()
@@ -325,9 +325,10 @@ def _raiseStop(signum, frame):
 
 
 def _interrupt(signum, frame):
-    """Ctrl-C. The processes of a DataLoader end first: one that hands on a batch would report the broken connection."""
-    # torch's handler raises where such a process ends by a signal. SIG_DFL in its place would have Python report the
-    # signal that comes at this moment.
+    """Handles Ctrl-C. Ends the processes of a DataLoader first, because one that passes on a batch would report the
+    broken connection."""
+    # torch's handler raises if such a process ends by a signal. SIG_DFL instead would let Python report a signal that
+    # arrives at this moment.
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     for child in multiprocessing.active_children():
         child.kill()
@@ -335,18 +336,18 @@ def _interrupt(signum, frame):
 
 
 def main(shipment, connection, settings, others):
-    """The worker's process, from begin to end.
+    """The worker's process, from start to end.
 
     Args:
         shipment: of cargo(dataset).
         connection: to the accessor.
-        others: connections of this process's parent that a forked process must not keep open.
+        others: connections of the parent process that a forked process must close.
     """
     loader = None
     try:
         for other in others:
             other.close()
-        signal.signal(signal.SIGTERM, _raiseStop)  # what the accessor sends where an element does not come
+        signal.signal(signal.SIGTERM, _raiseStop)  # the accessor sends it if an element does not arrive
         signal.signal(signal.SIGINT, _interrupt)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         torch.set_num_threads(1)  # OpenMP's threads do not survive a fork
@@ -359,7 +360,7 @@ def main(shipment, connection, settings, others):
         loader = _Loader(dataset, connection, settings)
         loader.run()
     except (_Stop, KeyboardInterrupt, EOFError, BrokenPipeError, ConnectionResetError):
-        pass  # Ctrl-C reaches the whole process group: the program itself reports it
+        pass  # Ctrl-C reaches the whole process group, and the program itself reports it
     except BaseException as error:
         _report(connection, error)
     finally:

@@ -1,4 +1,4 @@
-"""Answers to questions about devices. There is no such hardware: CPU devices stand for it (src/model/devices.h).
+"""Answers questions about devices. The original hardware is absent; CPU devices replace it (src/model/devices.h).
 
 Source: spec environment.md, section 7.
 """
@@ -10,12 +10,12 @@ from ._native import core
 
 
 def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:
-    """True if so many devices exist. False when a simulator variable is set."""
+    """True if this many devices exist. False if a simulator variable is set."""
     return core().ipuHardwareIsAvailable(num_ipus)
 
 
 def ipuHardwareVersion() -> int:
-    """2: programs written for this generation run."""
+    """2, so that programs written for this generation run."""
     if core().numDevices() <= 0:
         raise refused(AssertionError, "no devices: ABELE_EMULATED_DEVICES is 0")
     return core().ipuHardwareVersion()

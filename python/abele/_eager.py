@@ -17,12 +17,12 @@ _numbers = itertools.count()
 
 
 def _boundTo(module, function):
-    """A method of another module as one of this module."""
+    """The method of another module, bound to this module."""
     return function.__func__.__get__(module) if isinstance(function, types.MethodType) else function
 
 
 def _bare(module):
-    """The same modules with the same attributes, whose tensors can be exchanged for others."""
+    """A copy of the modules with the same attributes, whose tensors can be exchanged."""
     other = object.__new__(type(module))
     for name, value in vars(module).items():
         is_own = isinstance(value, types.MethodType) and value.__self__ is module
@@ -47,37 +47,37 @@ def _places(module):
 class _Region:
     """One call of a module in a program: its forward and its gradient as functions on the host.
 
-    Shapes inside may depend on values, because both run as Python code in every micro-batch. The gradient runs forward
-    again. Threads: one at a time.
+    Shapes inside may depend on values, because both functions run as Python code in every micro-batch. The gradient
+    runs forward again. Threads: one at a time.
     """
 
     def __init__(self, module, forward, structure, name):
         self._module = _bare(module)
         vars(self._module)["forward"] = _boundTo(self._module, forward)
-        for hooks in _HOOKS:  # they stand around the whole
+        for hooks in _HOOKS:  # the hooks run around the whole call
             vars(self._module)[hooks] = type(vars(module)[hooks])()
         self._structure, self._name = structure, name
         self._lock = threading.Lock()
-        self._results = None  # their structure
-        # Tied tensors are one.
+        self._results = None  # structure of the results
+        # Tied tensors count once.
         tensors = {}
         self._places = [
             (*place, tensors.setdefault(id(place[0][place[1]]), len(tensors))) for place in _places(self._module)
         ]
         number = next(_numbers)
         self._forward = core().HostCall(self._run, f"{name} {number}", True)
-        self._gradients = {}  # by which tensors ask for a gradient
+        self._gradients = {}  # keyed by the tensors that need a gradient
 
     def tensors(self):
-        """Those of the module."""
+        """The tensors of the module."""
         return list({index: held[name] for held, name, index in self._places}.values())
 
     def forward(self, tensors):
-        """Results, flat."""
+        """The results as a flat list."""
         return self._forward(list(tensors))
 
     def gradients(self, tensors, given, asked):
-        """Of the tensors that ask for one, with the gradients of all results."""
+        """Gradients of the tensors that need one, from the gradients of all results."""
         if asked not in self._gradients:
             self._gradients[asked] = core().HostCall(
                 lambda values: self._differentiate(values, asked), f"gradient of {self._name} {next(_numbers)}", True
@@ -85,7 +85,7 @@ class _Region:
         return self._gradients[asked]([*tensors, *given])
 
     def unflatten(self, results):
-        """As the module returns them."""
+        """The results in the structure that the module returns."""
         return tree_unflatten(list(results), self._results)
 
     def _run(self, tensors):
@@ -163,14 +163,14 @@ def _asView(leaf):
 
 
 class _Forward:
-    """Stands for forward of a module."""
+    """Replaces the forward of a module."""
 
     def __init__(self, module, forward):
         self._module, self._original = module, forward
 
     def __call__(self, *args, **kwargs):
         leaves, spec = tree_flatten((args, kwargs))
-        # Gradients of a tensor are added up inside before others of it join them, in eager as in a program.
+        # Adds up the gradients of a tensor inside before others join them, in eager as in a program.
         leaves = [_asView(leaf) for leaf in leaves]
         if not isCapturing():
             args, kwargs = tree_unflatten(leaves, spec)
@@ -194,26 +194,26 @@ class _Forward:
                 entries[name] = tensor
 
     def boundTo(self, module):
-        """The same of another module."""
+        """The same for another module."""
         return _Forward(module, _boundTo(module, self._original))
 
 
 def runEagerly(module: torch.nn.Module) -> torch.nn.Module:
     """Lets a module of a compiled program run eagerly, in Python, in every micro-batch.
 
-    Shapes inside of it may depend on values, and it may read values: to choose the tokens of each expert, say. What it
-    is given and what it returns has the same shapes in every call. In training its gradient runs forward again. It sees
-    its own parameters and buffers; other tensors come as arguments. It draws no random numbers and writes into nothing
-    that it is given. A parameter that a call does not use has a gradient of zeros.
+    Shapes inside the module may depend on values, and it may read values, for example to choose the tokens of each
+    expert. Its inputs and results must have the same shapes in every call. In training its gradient runs forward again.
+    It sees its own parameters and buffers; pass other tensors as arguments. It must not draw random numbers, and must
+    not write into its inputs. A parameter that a call does not use has a gradient of zeros.
 
-    The bits are those of eager PyTorch with the same module, which adds up the gradients of each tensor inside first. A
-    step waits for Python and copies the module's weights; a program with such a module cannot be saved.
+    The bits are those of eager PyTorch with the same module, which first adds up the gradients of each tensor inside. A
+    step waits for Python and copies the module's weights. A program with such a module cannot be saved.
 
     Args:
         module: of the model; it is changed in place.
     Returns: the module.
     Raises:
-        abele.Error: E0708 in a step that finds other shapes than at compile time, or what is said above not to be so.
+        abele.Error: E0708 in a step with other shapes than at compile time, or with a module that breaks these rules.
     """
     if not isinstance(module, torch.nn.Module):
         raise wrongType("runEagerly", "module", module, "a torch.nn.Module")

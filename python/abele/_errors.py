@@ -1,4 +1,4 @@
-"""Exceptions of the public API and the one place that builds them.
+"""Exceptions of the public API, and the one place that makes them.
 
 Source: spec executor.md, section 10.
 """
@@ -16,9 +16,9 @@ class Error(Exception):
 
     Attributes:
         message: what happened, without context.
-        type: "poptorch_py_error" when raised by Python code, else the kind of native error.
+        type: "poptorch_py_error" if Python code raised it, otherwise the kind of native error.
         location: context of the failing call; may be empty.
-        code: "E0703" for errors that docs/errors.md lists, else empty.
+        code: "E0703" for errors that docs/errors.md lists, otherwise empty.
     """
 
     type = "poptorch_py_error"
@@ -34,14 +34,14 @@ class RecoverableError(Error):
 
 
 class UnrecoverableError(Error):
-    """A device failed for good."""
+    """A device failed and cannot be used again."""
 
 
 class ConfigFileError(Exception):
     """A file for Options.loadFromFile that does not parse."""
 
 
-# Errors that are one of Python's own too, which the callers of PopTorch expect.
+# Errors that are also one of Python's own, because callers of PopTorch expect that one.
 _BOTH = {
     AssertionError: "_AssertionFailed",
     ValueError: "_WrongValue",
@@ -55,8 +55,8 @@ _BOTH = {
 }
 _MEMBERS = {"__module__": __name__, "__str__": Exception.__str__}  # KeyError shows its text as a literal
 _AND = {builtin: type(name, (Error, builtin), dict(_MEMBERS)) for builtin, name in _BOTH.items()}
-globals().update((each.__name__, each) for each in _AND.values())  # where pickles look for them
-# What options raise, by the exception of Python that refuses it.
+globals().update((each.__name__, each) for each in _AND.values())  # pickles look for the classes here
+# The errors of options, by the Python exception that refuses the value.
 OF_OPTIONS = {**{builtin.__name__: each for builtin, each in _AND.items()}, "ConfigFileError": ConfigFileError}
 
 
@@ -69,7 +69,7 @@ _NATIVE = {
 }
 
 
-# Codes of errors that PopTorch asserts when it compiles -> the class of Python's own that its callers expect.
+# Codes of errors that PopTorch asserts when it compiles -> Python's exception class that callers expect.
 AT_COMPILE = dict.fromkeys(("E0304", "E0305", "E0703", "E0712"), AssertionError)
 
 
@@ -87,13 +87,13 @@ def _shorten(text):
 
 
 def _field(label, text):
-    """The lines of one part of a message; none for an empty one."""
+    """The lines of one part of a message; no line for an empty part."""
     first, *others = text.splitlines() or [""]
     return [f"  {label:<10}{first}", *(" " * 12 + line for line in others)] if text else []
 
 
 def makeError(cls, text, kind, location="", code="", recovery_action=""):
-    """An exception whose text is the message, the context, the type and the recovery action, as far as there are any.
+    """An exception whose text has the message, the context, the type and the recovery action, if they are given.
 
     Args:
         kind: the type that programs compare with.
@@ -120,18 +120,18 @@ def createPoptorchError(msg):
 
 
 def refused(builtin, text):
-    """An Error that is one of Python's own errors too, for callers that expect that one. The caller raises it.
+    """An Error that is also one of Python's own errors, for callers that expect that one. The caller raises it.
 
     Args:
         builtin: AssertionError, ValueError, RuntimeError, TypeError or AttributeError.
-        text: the message; its code, if it begins with one, becomes the error's.
+        text: the message. If it begins with a code, the code becomes the error's.
     """
     code = text[:5] if _CODE.match(text) else ""
     return makeError(_AND[builtin], text, Error.type, code=code)
 
 
 def located(error, place):
-    """The error of a program's text, with the place in it: the same one, or one that is Python's own error too."""
+    """The error of a program's text, with the place in it. Stays an error of the same class."""
     builtin = next((each for each in _AND if type(error) is each), None)
     if builtin is not None:
         code = "E0701" if builtin in (AttributeError, NameError) else "E0702"
@@ -146,7 +146,7 @@ def located(error, place):
 
 
 def wrongType(function, argument, value, expected):
-    """The error for an argument of a wrong type: E0708, and a TypeError too. The caller raises it."""
+    """The error for an argument of a wrong type: E0708, which is also a TypeError. The caller raises it."""
     return refused(
         TypeError, formatMessage("E0708", f"{function}: {argument} is a {type(value).__name__}", expected=expected)
     )
@@ -158,22 +158,22 @@ def requireType(function, argument, value, kinds, expected):
         raise wrongType(function, argument, value, expected)
 
 
-# What PopTorch finds out in Python, and Abele in C++.
+# Codes of errors that PopTorch raises in Python, and Abele in C++.
 _OF_PYTHON_LAYER = {"E0705"}
 
 
 def createNativeError(kind, code, text, context, recovery_action):
-    """An exception for a native error: the factory that the native module's exception translator calls.
+    """An exception for a native error. The native module's exception translator calls this factory.
 
     Args:
-        kind: a key of _NATIVE, or "option" and the name of an exception of Python.
+        kind: a key of _NATIVE, or "option" and the name of a Python exception.
         code: "E0214".
         text: the whole message without context.
         context: lines that say where in the step it happened; may be empty.
         recovery_action: for kind "recoverable".
     """
     layer, _, builtin = kind.partition(" ")
-    if layer == "option":  # with the exception of Python that refuses it, or none
+    if layer == "option":  # also a Python exception, if a name is given
         cls, type_name = OF_OPTIONS.get(builtin, Error), Error.type
     else:
         cls, type_name = _NATIVE[kind]

@@ -1,4 +1,4 @@
-"""What checkpoints take from an executor and give back. Public: checkpoint.py."""
+"""Saves and restores an executor's part of a checkpoint. Public: checkpoint.py."""
 
 from . import wrapping
 from ._errors import userError
@@ -12,7 +12,7 @@ class Checkpoints:
 
     @oneAtATime
     def _saveCheckpoint(self, write):
-        """write(checkpoint): adds the rest and writes it, in all processes."""
+        """write(checkpoint): adds the other parts and writes it, in all processes."""
         self._requireTraining("save_checkpoint")
         self._native.compiled("save_checkpoint")
         self.copyWeightsToHostIfNeeded()
@@ -20,7 +20,7 @@ class Checkpoints:
 
     @oneAtATime
     def _loadCheckpoint(self, checkpoint, numbers, front):
-        """Nothing is changed where the checkpoint is of another model or optimizer."""
+        """Changes nothing if the checkpoint is of another model or optimizer."""
         self._requireTraining("load_checkpoint")
         self._requireFits(checkpoint)
         core().withNumbers(self._native.optimizerSpec(), checkpoint.texts["optimizer"])
@@ -47,7 +47,7 @@ class Checkpoints:
                 )
 
     def _weights(self):
-        """Parameters and buffers, each once under its first name: those of C++'s checkpoints."""
+        """Parameters and buffers, each once under its first name, as in C++'s checkpoints."""
         with wrapping.withoutPull():
             return {**dict(self._model.named_parameters()), **dict(self._model.named_buffers())}
 

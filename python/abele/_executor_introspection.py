@@ -1,4 +1,4 @@
-"""What an executor tells about its program and its last run.
+"""Information about an executor's program and its last run.
 
 Source: spec executor.md, section 8.
 """
@@ -24,13 +24,13 @@ class Introspection:
 
     @oneAtATime
     def getAnchoredTensor(self, short_name):
-        """Value, in the last call, of the tensor that opts.anchorTensor(short_name, ...) named."""
+        """The value of the tensor of opts.anchorTensor(short_name, ...) in the last call."""
         if not self.isCompiled():
             raise refused(AssertionError, "getAnchoredTensor: the model has not run yet")
         try:
             return self._native.anchor(short_name)
         except Error as error:
-            if error.code == "E0609":  # its value, not its name
+            if error.code == "E0609":  # the value is refused, not the name
                 raise
             raise refused(AssertionError, error.message) from error
 
@@ -40,8 +40,9 @@ class Introspection:
         """When the tensors of the last call moved, in seconds since its begin.
 
         Returns: {"input", "input_complete", "output", "output_complete"}, each a list per tensor of a list per
-            micro-batch: the host begins to make the call's inputs ready, the devices can read them; the micro-batch's
-            last stage has ended, the call's results are complete on the host.
+            micro-batch. input: the host begins to prepare the inputs. input_complete: the devices can read them.
+            output: the micro-batch's last stage has ended. output_complete: the call's results are complete on the
+            host.
         """
         if not self.isCompiled():
             return {name: [[]] for name in _NO_COUNTERS}
@@ -70,7 +71,7 @@ class Introspection:
 
     @oneAtATime
     def cycleCount(self):
-        """Cycles of the last call, at the clock of the original devices (1.33 GHz): its time, in other units."""
+        """Time of the last call in cycles of the original devices' clock (1.33 GHz)."""
         if not self._options._Popart.options.get("instrumentWithHardwareCycleCounter"):
             raise createPoptorchError("cycles are not counted\n  try       opts.logCycleCount(True) before compiling")
         cycles = self._native.compiled("cycleCount").cycles()
@@ -84,21 +85,21 @@ class Introspection:
 
         Returns: {"capture_s", "compile_s", "phases" (of compilation: pairs of name and seconds), "from_cache",
             "step_ns", "bubble" (share of worker time without work),
-            "sent_bytes" (by this process to others in the last call: activations, gradients and their sums, results),
-            "heap_allocations" (of tensor memory in the step), "workspace_bytes" (of kernels, on the heap),
-            "shared_weight_bytes" (of the model's own memory that the devices work in),
-            "off_chip_bytes" (of all devices), "off_chip_file_bytes" (how much of it is in a file), "schedule",
-            "schedule_reason" (why it was taken; empty where it was asked for), "stages": a list of
+            "sent_bytes" (sent by this process in the last call: activations, gradients and their sums, results),
+            "heap_allocations" (of tensor memory in the step), "workspace_bytes" (heap memory of kernels),
+            "shared_weight_bytes" (the model's own memory that the devices use),
+            "off_chip_bytes" (over all devices), "off_chip_file_bytes" (the part of it in a file), "schedule",
+            "schedule_reason" (why it was chosen; empty if the user chose it), "stages": a list of
             {"name", "device", "busy_ns", "waiting_ns", "peak_bytes" (planned), "mapped_bytes" (of its device),
-            "resident_bytes" (of these, what is in memory by now; on an accelerator also what its captured graphs hold
-            and what off-chip tensors take there)}}.
+            "resident_bytes" (the part of mapped_bytes that is in memory by now; on an accelerator also the memory of
+            its captured graphs and of off-chip tensors there)}}.
         Source: ours.
         """
         return self._native.compiled("report").report()
 
     @oneAtATime
     def compilationTime(self):
-        """How long capture and compilation took."""
+        """The time of capture and compilation."""
         session = self._native.compiled("compilationTime")
         if not self._options.show_compilation_progress_bar:
             raise createPoptorchError("compilationTime() needs opts.showCompilationProgressBar(True)")

@@ -27,30 +27,30 @@ class LifeCycle:
 
     @oneAtATime
     def attachToDevice(self):
-        """Attaches to the devices and uploads weights and optimizer state. A call does it by itself where needed."""
+        """Attaches to the devices and uploads weights and optimizer state. A call does this itself if needed."""
         self._native.attach()
 
     @oneAtATime
     def detachFromDevice(self):
         """Reads random state, weights and optimizer state back and releases the devices."""
         if self._native.isAttached():
-            self.rng_state  # noqa: B018  (kept for as long as the executor is detached)
+            self.rng_state  # noqa: B018  (reads the state, which is kept while the executor is detached)
             self.copyWeightsToHostIfNeeded()
         self._native.detach()
 
     def _isOfParent(self):
-        """Was the program compiled before this process was forked off? The devices are the parent's then."""
+        """True if the program was compiled before this process was forked off. Then the devices are the parent's."""
         return self.isCompiled() and self._native.session().isOfParent()
 
     @oneAtATime
     def destroy(self):
-        """Reads weights and optimizer state back and releases the program; a training model gets its class back.
+        """Reads weights and optimizer state back and releases the program. A training model gets its class back.
 
-        In a forked child nothing is read back: the devices are its parent's.
+        In a forked child it reads nothing back, because the devices are its parent's.
         """
         self._has_model = False
         if not self.isCompiled():
-            return  # the class stays wrapped, as in PopTorch, until somebody wraps the model again
+            return  # as in PopTorch, the class stays wrapped until the model is wrapped again
         if self._isOfParent():
             self._native.forget()
         else:
@@ -58,18 +58,18 @@ class LifeCycle:
         self._native.destroy()
 
     def __del__(self):
-        # The device holds the only copy of weights that were not read since the last step.
+        # The device has the only copy of weights that were not read since the last step.
         native = self.__dict__.get("_native")
         if native is not None and native.isStale() and not sys.is_finalizing() and not self._isOfParent():
             try:
                 self.copyWeightsToHostIfNeeded()
-            except Error as error:  # as where a process is gone that has a part of them
+            except Error as error:  # for example, a process that has a part of them has ended
                 logger.warning("weights of the last step are lost with their model: %s", error)
 
     @property
     @oneAtATime
     def rng_state(self):
-        """Seed and state of the device's random numbers, a list of ints. Assigning a saved list repeats the stream."""
+        """Seed and state of the device's random numbers, a list of ints. Assigning a saved list repeats the numbers."""
         session = self._native.compiled("rng_state")
         if self._rng_cache is None:
             seed = self._options.random_seed if self._options.exists("random_seed") else 0

@@ -15,7 +15,7 @@ class OptimizerSync:
 
     @oneAtATime
     def setOptimizer(self, optimizer):
-        """Makes new values of the optimizer (learning rate, ...) count from the next step on."""
+        """Applies new values of the optimizer (learning rate, ...) from the next step on."""
         if not self._training:
             raise refused(AssertionError, "E0706 optimizer: setOptimizer needs a model wrapped for training")
         self._useOptimizer(optimizer)
@@ -40,9 +40,9 @@ class OptimizerSync:
         native = _optimizer_spec.nativeOf(optimizer, self._policy)
         self._chooseMeanStrategy(optimizer)
         if optimizer is self._optimizer:
-            self._native.setOptimizer(self._native_optimizer)  # which knows what the devices have of its state
+            self._native.setOptimizer(self._native_optimizer)  # it knows which state the devices have
             return
-        # First: an optimizer that the program cannot take leaves the one before in place.
+        # First, so that an optimizer that the program cannot take leaves the previous one in place.
         self._native.setOptimizer(native)
         self._native_optimizer = native
         if isinstance(self._optimizer, optim.Optimizer):
@@ -58,15 +58,15 @@ class OptimizerSync:
             _optimizer_spec.askBeforeStateDict(optimizer, self)
 
     def _updateOnHost(self):
-        """The optimizer's own step(), with the gradients of the call that has ended."""
-        self.copyWeightsToHostIfNeeded()  # what forward wrote of buffers
+        """Runs the optimizer's own step() with the gradients of the call that has ended."""
+        self.copyWeightsToHostIfNeeded()  # for buffers that forward wrote
         sums = self._native.session().gradientSums()
         with wrapping.withoutPull():
             self._host_updates.run(dict(self._model.named_parameters()), sums)
         self.copyWeightsToDevice()
 
     def _chooseMeanStrategy(self, optimizer):
-        """float16 gradient sums need the running mean, which has to be known at compile."""
+        """float16 gradient sums need the running mean, and the compiler must know it."""
         running = MeanReductionStrategy.Running
         key = "meanAccumulationAndReplicationReductionStrategy"
         if not _optimizer_spec.needsRunningMean(optimizer) or self._options.Training(key) == running:
@@ -80,11 +80,11 @@ class OptimizerSync:
         self._options.Training.set(**{key: running})
 
     def _requireWholeState(self, what):
-        """Refuses a state that would lack what other processes have of it."""
+        """Raises if the state would lack the part of other processes."""
         if self.isCompiled():
             self._requireComplete(what, "abele.optimizer_state(model)")
 
     @oneAtATime
     def _pullOptimizerState(self):
-        """Brings the device's optimizer state into the optimizer."""
+        """Copies the device's optimizer state into the optimizer."""
         self._native.downloadOptimizerState()

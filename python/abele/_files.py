@@ -1,7 +1,7 @@
-"""What the Python front end keeps in a .poptorch file beside the native program: options, structures, model, optimizer.
+"""The Python front end's part of a .poptorch file, beside the native program: options, structures, model, optimizer.
 
-The native file holds the weights once. Options and structures are read without running anything (plain_pickle); the
-module and the optimizer are a pickle of their own, which names the weights and which only load() reads.
+The native file holds the weights once. Reading options and structures runs no code (plain_pickle). The module and the
+optimizer are a separate pickle, which refers to the weights by name and which only load() reads.
 Source: spec executor.md, section 7.1.
 """
 
@@ -17,7 +17,7 @@ from ._whole_files import nativePath
 
 
 class _WeightPickler(pickle.Pickler):
-    """Writes the name instead of the memory where a weight of the file has the same memory."""
+    """Writes a name instead of the memory of tensors that share it with a weight of the file."""
 
     def __init__(self, out, tensors):
         super().__init__(out, protocol=pickle.HIGHEST_PROTOCOL)
@@ -44,7 +44,7 @@ class _WeightUnpickler(pickle.Unpickler):
 
 
 def pickled(value, tensors):
-    """Bytes of the value, which name the tensors of the file instead of holding their memory.
+    """Bytes of the value. They refer to the tensors of the file by name instead of holding their memory.
 
     Args:
         tensors: (name, tensor, is a parameter) of the file.
@@ -55,16 +55,16 @@ def pickled(value, tensors):
 
 
 def read(path):
-    """The native ProgramFile. Nothing of it runs."""
+    """The native ProgramFile. Runs none of its code."""
     return core().ProgramFile.read(nativePath(path))
 
 
 def requireVersion(file, path, expected, of_what, remedy="compile and export again"):
-    """Raises E0712 for a file that another version wrote.
+    """Raises E0712 for a file of another version.
 
     Args:
         expected: the version that may read it.
-        of_what: "version", and of what.
+        of_what: "version" and what has this version.
     """
     if file.version != expected:
         raise userError(
@@ -78,12 +78,12 @@ def requireVersion(file, path, expected, of_what, remedy="compile and export aga
 
 
 def metadataOf(file, values, path):
-    """Options and structures of a file. Nothing of it runs. Requires: it was written by this version.
+    """Options and structures of a file. Runs none of its code. Requires: this version wrote the file.
 
     Args:
-        values: native ones of its options.
+        values: the native values of its options.
     Raises:
-        poptorch.Error: E0712 for contents that are no options and structures.
+        poptorch.Error: E0712 for contents that are not options and structures.
     """
     try:
         return plain_pickle.loads(file.metadata, values)
@@ -100,10 +100,10 @@ def metadataOf(file, values, path):
 
 
 def objectsOf(file, tensors):
-    """The pickled (module, optimizer) of a file. Whoever wrote the file chooses what runs.
+    """The pickled (module, optimizer) of a file. This runs code that the file's author chose.
 
     Args:
-        tensors: (name, tensor, is a parameter) that the pickle names.
+        tensors: (name, tensor, is a parameter) of the tensors that the pickle names.
     """
     objects = _WeightUnpickler(file.objects, tensors).load()
     return objects["model"], objects["optimizer"]

@@ -30,17 +30,17 @@ def _counted(text):
 
 
 def formOfCall(positional, named):
-    """The form of a call: named arguments are a dict behind the others."""
+    """The form of a call: named arguments are a dict after the others."""
     return ("".join(map(_formOf, positional)) + (_formOf(named) if named else "")).rstrip("-")
 
 
 def formOfResult(result):
-    """The form of what forward returned."""
+    """The form of forward's results."""
     return _formOf(result)
 
 
 def _constant(text):
-    """A value from its text in a form."""
+    """The value of a constant's text in a form."""
     if text in ("true", "false"):
         return text == "true"
     if text.startswith('"'):
@@ -73,5 +73,5 @@ def argumentsOf(form, types):
 
 
 def resultOf(form):
-    """What forward of C++ returned, with empty tensors."""
+    """The results of a C++ forward, with empty tensors."""
     return core().formValues(form, tensor=_empty, constant=_constant, sequence=tuple)[0]

@@ -23,22 +23,22 @@ def _register(hooks, hook):
 
 
 def registerPreCompileHook(hook: Callable[[], Any]) -> RemovableHandle:
-    """Calls `hook()` whenever a model is about to be traced. Returns: a handle with remove()."""
+    """Calls `hook()` before each trace of a model. Returns: a handle with remove()."""
     return _register(_pre, hook)
 
 
 def registerPostCompileHook(hook: Callable[[], Any]) -> RemovableHandle:
-    """Calls `hook()` whenever tracing ended, also when it failed. Returns: a handle with remove()."""
+    """Calls `hook()` after each trace, also if it failed. Returns: a handle with remove()."""
     return _register(_post, hook)
 
 
 def callPreCompileHooks():
-    """In the order of registration."""
+    """Calls them in the order of registration."""
     for hook in list(_pre.values()):
         hook()
 
 
 def callPostCompileHooks():
-    """In the order of registration."""
+    """Calls them in the order of registration."""
     for hook in list(_post.values()):
         hook()

@@ -1,6 +1,6 @@
-"""Updates by optimizers that no device implements: their own step(), on the host, with the devices' gradients.
+"""Updates by optimizers that the devices do not implement: their own step() on the host, with the devices' gradients.
 
-Source: ours; eager PyTorch, whose step() it is.
+Source: ours; step() is eager PyTorch's.
 """
 
 import inspect
@@ -12,7 +12,7 @@ from ._errors import userError
 
 
 def isOnHost(optimizer):
-    """Is it one of torch, or of the program, that no device implements?"""
+    """True for an optimizer of torch, or of the program, that the devices do not implement."""
     if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, optim.Optimizer):
         return False
     return _optimizer_spec.isForeign(optimizer) or any(group.get("amsgrad") for group in optimizer.param_groups)
@@ -24,14 +24,14 @@ def _refuse(optimizer, what, remedy):
 
 
 class HostUpdates:
-    """Of one executor.
+    """The host updates of one executor.
 
     Raises:
-        abele.Error: E0706 for what such an optimizer or these options cannot do.
+        abele.Error: E0706 for features that such an optimizer or these options do not support.
     """
 
     def __init__(self, optimizer, options):
-        step = inspect.unwrap(type(optimizer).step)  # torch wraps it where an optimizer is made
+        step = inspect.unwrap(type(optimizer).step)  # torch wraps step when an optimizer is made
         if step is inspect.unwrap(torch.optim.Optimizer.step):
             _refuse(optimizer, "and has no step()", "write its step(), or take an optimizer of torch.optim")
         closure = inspect.signature(step).parameters.get("closure")
@@ -46,11 +46,11 @@ class HostUpdates:
         self.optimizer = optimizer
 
     def run(self, parameters, sums):
-        """One update.
+        """Runs one update.
 
         Args:
             parameters: by name.
-            sums: of the gradients, by name; parameters that the loss does not reach have none, as in eager.
+            sums: sums of the gradients, by name. As in eager, parameters that the loss does not reach have none.
         """
         held = [(tensor, tensor.grad) for tensor in parameters.values()]
         try:
@@ -62,15 +62,15 @@ class HostUpdates:
                 tensor.grad = before
 
     def requireStateOfDevices(self):
-        """Refuses, as there is none."""
+        """Raises, because the devices have no state."""
         _refuse(self.optimizer, "where its state is, too", "optimizer.state_dict()")
 
     def state(self):
-        """The optimizer's, for checkpoints."""
+        """The optimizer's state, for checkpoints."""
         return {"of": type(self.optimizer).__name__, "state": self.optimizer.state_dict()}
 
     def goOnFrom(self, given):
-        """Takes over what state() returned. Raises: E0706 where it is another optimizer's; nothing is changed then."""
+        """Takes over a state() of before. Raises, without any change: E0706 if it is another optimizer's."""
         name = type(self.optimizer).__name__
         try:
             fits = given["of"] == name

@@ -1,4 +1,4 @@
-"""Logging: the Python logger, its level and that of the native log.
+"""Logging: the Python logger, its level and the level of the native log.
 
 Source: spec environment.md, section 2.
 """
@@ -48,7 +48,7 @@ class _Formatter(logging.Formatter):
 
 
 class _Handler(logging.StreamHandler):
-    """Writes to the sys.stderr of the moment, so that redirections are honoured."""
+    """Writes to the present sys.stderr, so that redirections take effect."""
 
     def __init__(self):
         logging.Handler.__init__(self)
@@ -63,7 +63,7 @@ def _nameOf(level):
     """The name of a level.
 
     Raises:
-        ValueError: it is none; the text lists the public names.
+        ValueError: the level is unknown; the text lists the public names.
     """
     if isinstance(level, str):
         if level in _LEVELS or level in _INTERNAL:
@@ -76,7 +76,7 @@ def _nameOf(level):
 
 
 def setLogLevel(level: str | int) -> None:
-    """How much is logged: TRACE, DEBUG, INFO, WARN, ERR or OFF, or the numbers 0, 1, 2, 3, 4, 6.
+    """Sets how much is logged: TRACE, DEBUG, INFO, WARN, ERR or OFF, or the numbers 0, 1, 2, 3, 4, 6.
 
     Raises:
         ValueError: unknown level.
@@ -87,7 +87,7 @@ def setLogLevel(level: str | int) -> None:
 
 
 def setPopartLogLevel(level):
-    """How much the native part logs; the Python logger stays as it is.
+    """Sets how much the native part logs. The Python logger does not change.
 
     Raises:
         ValueError: not the name of a level.
@@ -106,7 +106,7 @@ def _setNative(name):
 
 
 def connectNative(module):
-    """To be called when the native module was loaded: gives it the level."""
+    """Gives the native module the level. Called when the module was loaded."""
     global _native
     _native = module
     module.setNoteReceiver(logger.log)

@@ -35,14 +35,14 @@ class Report(dict[str, Any]):
 
 
 class CompiledModel(Executor):
-    """A wrapped model: calling it runs one step. Every shape of the inputs gets a compiled program of its own; weights,
-    optimizer state and random numbers move between them.
+    """A wrapped model. A call runs one step. Every shape of the inputs gets its own compiled program, and the programs
+    share weights, optimizer state and random numbers.
 
     Threads: safe; calls of several threads run one after another.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._front_ns = collections.deque(maxlen=32)  # what recent calls took outside the native session
+        self._front_ns = collections.deque(maxlen=32)  # time of recent calls outside the native session
         super().__init__(*args, policy=core().Policy(), **kwargs)
 
     @oneAtATime
@@ -62,9 +62,9 @@ class CompiledModel(Executor):
 
     @oneAtATime
     def memoryReport(self) -> dict[str, Any]:
-        """What the devices' memory is for: by lifetime class and by layer, and the largest tensors.
+        """The use of the devices' memory: by lifetime class and by layer, and the largest tensors.
 
-        The bytes of each device are those of report() and of a run. docs/memory.md has the keys.
+        The bytes of each device equal those of report() and of a run. docs/memory.md lists the keys.
 
         Returns:
             {"devices": [{"device", "peak_bytes", "off_chip_bytes", "by_class": {...}, "layers": [...],
@@ -90,15 +90,15 @@ class CompiledModel(Executor):
 
     @oneAtATime
     def report(self, path: str | os.PathLike[str] | None = None) -> Report:
-        """Figures of the compiled program and of its last step; with a path also as a page.
+        """Figures of the compiled program and of its last step. With a path it also writes them as a page.
 
-        The page is one HTML file that needs no network: a timeline of the last call, device by device, with what the
-        simulator predicts beside it; memory by class, layer and tensor; stages, options; and in words where the time
-        goes and what is predicted to help. Of a program that was loaded or found in the cache, costs and memory by
-        class are not known and left out.
+        The page is one HTML file that needs no network: a timeline of the last call, device by device, beside the
+        simulator's prediction; memory by class, layer and tensor; stages and options; and a text that says where the
+        time goes and which changes are predicted to help. For a program that was loaded or found in the cache, costs
+        and memory by class are unknown and left out.
 
         Args:
-            path: of the page, "report.html"; missing folders are made.
+            path: path of the page, such as "report.html". Missing folders are made.
         Returns: see poptorch's report().
         Raises:
             abele.Error: E0705 before compilation; E0712, the file cannot be written.
@@ -118,16 +118,16 @@ class CompiledModel(Executor):
 
     @oneAtATime
     def lossScale(self) -> float:
-        """What the next step's loss is multiplied by: the optimizer's loss_scaling times the factor that automatic
-        loss scaling (opts.Training.setAutomaticLossScaling) has found."""
+        """The factor of the next step's loss: the optimizer's loss_scaling times the factor of automatic loss scaling
+        (opts.Training.setAutomaticLossScaling)."""
         return self._native.compiled("lossScale").lossScale()
 
     @oneAtATime
     def costs(self) -> dict[str, Any]:
         """Times and memory of the stages, for simulate() and PipelinedExecution.costs().
 
-        Times are medians over the last 32 calls, or of capture before the first. "machine" has the links between
-        processes or accelerators, as they were measured. Keys: docs/simulator.md.
+        Times are medians over the last 32 calls, or come from capture before the first call. "machine" has the measured
+        links between processes or accelerators. Keys: docs/simulator.md.
 
         Returns: {"hop_ns": 0, "stages": [{"forward_ns": ..., "stash_bytes": ..., ...}, ...], ...}.
         """
@@ -143,24 +143,25 @@ class CompiledModel(Executor):
 
     @oneAtATime
     def trace(self, path: str | os.PathLike[str], steps: int = 3) -> None:
-        """Records the next calls, action by action: what each device did and what it waited for, by micro-batch, the
-        host's part and profiling's channels, and beside them what the simulator predicts. docs/tracing.md.
+        """Records the next calls, action by action: the work and the waiting of each device by micro-batch, the host's
+        part, profiling's channels, and the simulator's prediction. docs/tracing.md.
 
-        The file is Chrome's trace format: ui.perfetto.dev opens it. It is complete after these calls, or at destroy().
+        The file is in Chrome's trace format, which ui.perfetto.dev opens. It is complete after these calls, or at
+        destroy().
 
         Args:
-            path: of the file; missing folders are made.
-            steps: calls, 1 or more.
+            path: path of the file. Missing folders are made.
+            steps: number of calls, 1 or more.
         Raises:
-            abele.Error: E0712, the file cannot be made; E0708, no calls.
+            abele.Error: E0712 if the file cannot be made; E0708 if steps is less than 1.
         """
-        importlib.import_module("._trace_file", __package__)  # from now on channels ask whether somebody records
+        importlib.import_module("._trace_file", __package__)  # from now on channels check whether a file records
         self._native.trace(os.fspath(path), steps)
 
     @oneAtATime
     def simulate(self) -> Simulation:
-        """The simulated step of this program under its own options, from costs(): also where it cannot run, as with
-        Options.useOfflineIpuTarget.
+        """The simulated step of this program under its own options, from costs(). Works even if the program cannot run,
+        as with Options.useOfflineIpuTarget.
 
         Returns: a Simulation.
         """
@@ -168,7 +169,7 @@ class CompiledModel(Executor):
 
     @oneAtATime
     def _repr_html_(self) -> str:
-        """For notebooks: the stages of the last step, and in words where its time goes."""
+        """For notebooks: the stages of the last step, and a text that says where its time goes."""
         title = f"{wrapping.userClass(self.model).__name__}, {self._kind()}"
         html: str
         if self.isCompiled():
@@ -200,8 +201,8 @@ def load(
         filename: the file.
         edit_opts_fn: see poptorch.load.
         trust: True says that you trust the file's author. The file holds the module as a pickle, and reading a pickle
-            runs what its author put there. `loadExecutable(filename)` of a model of yours runs nothing of a file. Files
-            that C++ wrote hold no pickle.
+            runs code that its author chose. `loadExecutable(filename)` of your own model runs no code of a file. Files
+            of C++ programs hold no pickle.
     Returns: a CompiledModel.
     Raises:
         abele.Error: E0712 for a file that holds a module, without trust=True.
@@ -210,16 +211,16 @@ def load(
 
 
 def explain(model: CompiledModel) -> str:
-    """Why a compiled model is placed as it is, as text: its stages with the lines of the program that they run, their
-    predicted times and their memory, and what was predicted of other cuts, numbers of devices and schedules.
+    """The reasons for a compiled model's placement, as text: its stages with their lines of the program, predicted
+    times and memory, and the predictions for other cuts, numbers of devices and schedules.
 
     Args:
-        model: what trainingModel or inferenceModel returned, of this package or of poptorch, or a module that one
-            trains; compiled.
-    Returns: lines of text; docs/placement.md says how to read them.
+        model: a compiled model of trainingModel or inferenceModel, in this package or poptorch, or a module that such a
+            model trains.
+    Returns: lines of text, which docs/placement.md explains.
     Raises:
-        abele.Error: E0705 for programs that were not compiled by this process (loaded, or found in the cache); E0708
-            for anything else.
+        abele.Error: E0705 for programs that this process did not compile (loaded, or found in the cache); E0708 for
+            other objects.
     """
     executor = model if isinstance(model, Executor) else None
     if isinstance(model, torch.nn.Module):

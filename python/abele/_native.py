@@ -21,7 +21,7 @@ def core():
     """The native module, loaded at the first call."""
     module = sys.modules.get(_NAME)
     if module is None:
-        import torch  # its libraries must be loaded first
+        import torch  # first, because the native module needs its libraries
 
         try:
             module = importlib.import_module(_NAME)
@@ -43,25 +43,25 @@ def core():
 
 
 def _lendDeviceGraphs(module, torch):
-    """Torch's C++ classes have graphs for all kinds of devices since 2.13; before, those of Python's serve."""
+    """torch's C++ classes have graphs for all kinds of devices since 2.13. Before that, those of Python are used."""
     if not hasattr(torch.accelerator, "Graph"):
         module.lendDeviceGraphs("cuda", torch.cuda.CUDAGraph)
 
 
 def _release(version):
-    """Major and minor number: torch's C++ interfaces change with them."""
+    """Major and minor number, because torch's C++ interfaces change with them."""
     return version.split("+")[0].split(".")[:2]
 
 
 def typedArguments(function: _Function) -> _Function:
-    """Makes an argument that a native function of `function` does not take E0708, which is a TypeError too."""
+    """Refuses arguments that a native function of `function` does not take with E0708, which is also a TypeError."""
 
     @functools.wraps(function)
     def call(*args, **kwargs):
         try:
             return function(*args, **kwargs)
         except TypeError as error:
-            frame = error.__traceback__.tb_next  # of `function`, whose callees may raise a TypeError of their own
+            frame = error.__traceback__.tb_next  # the frame of `function`; a function below may raise its own TypeError
             if frame is None or frame.tb_next is not None or "incompatible function arguments" not in str(error):
                 raise
         signature = inspect.signature(function)
@@ -85,12 +85,12 @@ def isCapturing() -> bool:
     return module is not None and module.isCapturing()
 
 
-# Code below these is not the user's: messages name the first line outside of them.
+# Code in these folders is not the user's: messages name the first line outside of them.
 PACKAGE_FOLDERS = []
 
 
 def addPackageFolder(file):
-    """Says that the package of this __init__.py is part of the product."""
+    """Marks the package of this __init__.py as part of the product."""
     PACKAGE_FOLDERS.append(os.path.dirname(os.path.abspath(file)) + os.sep)
 
 

@@ -1,8 +1,8 @@
-"""Objects of a program's own classes among arguments and results, as the caches of keys and values of language models.
+"""Objects of a program's own classes among arguments and results, such as caches of keys and values of language models.
 
-Such an object is opened: the tensors that it reaches become inputs, and forward gets an object like it that holds those
-of its micro-batch. What forward then puts into it, every call puts into the object that it was given. Objects that
-forward returns are made anew by every call.
+Such an object is opened: the tensors that it reaches become inputs, and forward gets a similar object with the tensors
+of its micro-batch. Every call applies forward's changes to the object that it was given. Every call makes the objects
+that forward returns again.
 
 Source: ours; eager PyTorch, where forward changes the caller's objects.
 """
@@ -21,23 +21,23 @@ from . import structures
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size, enum.Enum)
 _CLOSED = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, torch.nn.Module)
-CHANGEABLE = (set, bytearray, array.array, collections.deque)  # in place, beside arrays of numpy
+CHANGEABLE = (set, bytearray, array.array, collections.deque)  # changed in place, as are arrays of numpy
 _OTHERS = (*_PLAIN, *_CLOSED, torch.Tensor, list, tuple, dict, weakref.ref)
 _MAX_ENTRIES = 10_000
 
-# Modules whose values say in their texts all that they are. Classes of others may leave out what forward reads.
+# Modules whose values have complete texts. The texts of other classes may leave out values that forward reads.
 _SAY_ALL = frozenset({"builtins", "array", "datetime", "decimal", "fractions", "pathlib", "torch"})
 _ITEMS = (list, tuple, set, frozenset, collections.deque)
-_kinds = weakref.WeakKeyDictionary()  # class: its slots; None: objects of it are left as they are
+_kinds = weakref.WeakKeyDictionary()  # class: its slots; None: its objects are not opened
 _LEFT = frozenset({torch.Tensor, torch.nn.Parameter, bool, int, float, str, type(None), torch.dtype, torch.device})
 
 
 def _slotsOf(kind):
-    """The slots of a class whose objects can be made of nothing but their attributes; None: they cannot."""
+    """The slots of a class whose objects can be made from their attributes alone; None for other classes."""
     if kind not in _kinds:
         made = None
         if not hasattr(kind, "__del__"):
-            with contextlib.suppress(TypeError):  # an abstract class, or one that needs more
+            with contextlib.suppress(TypeError):  # an abstract class, or one whose __new__ needs arguments
                 made = _emptyOf(kind)
         members = [one for base in kind.__mro__ if "__slots__" in vars(base) for one in vars(base).values()]
         slots = [one for one in members if isinstance(one, types.MemberDescriptorType)]
@@ -51,10 +51,10 @@ def _emptyOf(kind):
 
 
 def _attributesOf(value):
-    """Name, or slot: value of all that it has."""
+    """All attributes and slots by name."""
     held = dict(getattr(value, "__dict__", ()))
     for slot in _slotsOf(type(value)) or ():
-        with contextlib.suppress(AttributeError):  # it is empty
+        with contextlib.suppress(AttributeError):  # the slot is empty
             held[slot] = slot.__get__(value)
     return held
 
@@ -72,14 +72,14 @@ def _setAttributes(value, held):
 
 
 def isObject(value):
-    """Is it of a class of the program, with attributes that may hold tensors?"""
+    """True for an object of a class of the program, with attributes that may hold tensors."""
     if isinstance(value, _OTHERS):
         return False
     return structures.parserFor(value) is None and _slotsOf(type(value)) is not None
 
 
 def _hasObject(structure):
-    """Is there an object in it? Calls with tensors in tuples ask too: it takes them a part of a microsecond each."""
+    """True if it holds such an object. Must be fast: every call with tensors in tuples asks, at a part of 1 us each."""
     kind = type(structure)
     if kind in _LEFT:
         return False
@@ -91,17 +91,17 @@ def _hasObject(structure):
 
 
 def isArray(value):
-    """Is it an array or a number of numpy?"""
+    """True for an array or a number of numpy."""
     return type(value).__module__ == "numpy" and hasattr(value, "tobytes")
 
 
 def textOfArray(value):
-    """Tells one with other contents from it; numpy's own text leaves out digits and elements."""
+    """A text that identifies the contents. numpy's own text leaves out digits and elements."""
     return f"{value.dtype}{list(value.shape)}{hashlib.sha256(value.tobytes()).hexdigest()}"
 
 
 def _textOfTensor(tensor):
-    """Identifies a tensor that is a constant of the program by its elements."""
+    """A text that identifies a constant tensor of the program by its elements."""
     if tensor.layout != torch.strided or tensor.is_meta:
         return f"Tensor@{id(tensor):x}"
     with torch.no_grad():
@@ -110,22 +110,22 @@ def _textOfTensor(tensor):
 
 
 def kindText(kind):
-    """A text that tells a class from others, which live as long as the text is used; some have the same name."""
+    """A text that identifies a class while the class lives, because several classes may have the same name."""
     return f"{kind.__qualname__}@{id(kind):x}"
 
 
 def saysAll(value):
-    """Whether the text of the value tells it from every other. Items of containers may not have such a text."""
+    """Whether the text of the value identifies it. This may not hold for items of containers."""
     return type(value).__module__ in _SAY_ALL and not isinstance(value, (*_ITEMS, dict, type, torch.Tensor))
 
 
 def textOfItems(kind, items):
-    """Tells a container by its class and its items, in their order."""
+    """A text that identifies a container by its class and its items, in their order."""
     return f"{kind.__name__}({', '.join(map(textOf, items))})"
 
 
 def textOf(value):
-    """Tells a constant of a program from other values, which live as long as the text is used."""
+    """A text that identifies a constant of a program while the values live."""
     kind = type(value)
     if isArray(value):
         return textOfArray(value)
@@ -142,7 +142,7 @@ def textOf(value):
 
 @structures.typedNesting
 def plainText(value):
-    """A text of the plain values that an object reaches by attributes and items: what its parser hands on unseen."""
+    """A text of the plain values that an object reaches by attributes and items, which its parser does not show."""
     if structures.hasOwnParser(value):
         return ""
     seen, found = {}, []
@@ -169,7 +169,7 @@ def _partsOf(value):
 
 
 class _TooMuch(Exception):
-    """An object reaches so much that it is left as it is."""
+    """An object reaches too much and is not opened."""
 
 
 class _Entry:
@@ -180,13 +180,13 @@ class _Entry:
 
     def __init__(self, value):
         self.is_tuple = isinstance(value, tuple)
-        self.shell = _shellOf(value)  # makes one without contents, or, of tuples, one of its items
-        self.keys, self.leaves = None, []  # keys: of attributes or of a dictionary; None: of a list or tuple
-        self.original = None  # where it reaches no tensor: the value itself stands in the graph
+        self.shell = _shellOf(value)  # makes one without contents; for a tuple, from its items
+        self.keys, self.leaves = None, []  # keys of attributes or of a dictionary; None for a list or tuple
+        self.original = None  # the value itself, if it reaches no tensor
 
 
 class SlotOf:
-    """Stands in a structure for the object of this number."""
+    """Replaces the object of this number in a structure."""
 
     __slots__ = ("number",)
 
@@ -206,8 +206,8 @@ class Opened:
     """Objects and all that they reach.
 
     Args:
-        built: the objects that forward was given and has used since. None: there are none.
-        isOutput: which tensors a call makes anew; others are values.
+        built: the objects that forward was given and has used since. None: no objects.
+        isOutput: tells which tensors each call makes again; other tensors are values.
     """
 
     def __init__(self, built=None, isOutput=lambda tensor: True):
@@ -227,12 +227,12 @@ class Opened:
 
     @structures.typedNesting
     def add(self, value):
-        """Opens one. Returns: what stands for it in a structure."""
+        """Opens an object. Returns: its replacement in a structure."""
         self.roots.append(self._leafOf(value))
         return SlotOf(len(self.roots) - 1)
 
     def knows(self, value):
-        """Was it opened before?"""
+        """True if the object was opened before."""
         return id(value) in self._leaves
 
     def _leafOf(self, value):
@@ -293,7 +293,7 @@ class Opened:
 
     # Calls ------------------------------------------------------------------------------------------------------------
     def settle(self):
-        """Notes which objects reach no tensor: those are used as they are. Call it when all are added."""
+        """Notes which objects reach no tensor, because those are used as they are. Call it after all add()."""
         reaching = {number for number, entry in enumerate(self.entries) if any(k == "tensor" for k, _ in entry.leaves)}
         users = {}
         for number, entry in enumerate(self.entries):
@@ -311,20 +311,20 @@ class Opened:
         self.text = " ".join(map(self._textOf, range(len(self.entries)))) + f" {self.roots}"
 
     def _textOf(self, number):
-        """What tells the program for this object from others."""
+        """A text that identifies this object for the program."""
         entry = self.entries[number]
         keys = None if entry.keys is None else list(map(textOf, entry.keys))
         leaves = [(kind, textOf(what)) for kind, what in entry.leaves]
         return f"{kindText(type(self.values[number]))}{keys}{leaves}"
 
     def copyWith(self, tensors):
-        """The same with these tensors."""
+        """A copy with these tensors."""
         copy = Opened()
         copy.entries, copy.roots, copy.tensors, copy.text = self.entries, self.roots, list(tensors), self.text
         return copy
 
     def release(self):
-        """Keeps no tensor of what it was made of."""
+        """Drops the tensors that it was made from."""
         self.values, self._leaves, self.tensors = [], {}, [None] * len(self.tensors)
 
     def build(self):
@@ -332,10 +332,10 @@ class Opened:
         self.values = _Building(self, [], [], self.tensors).values
 
     def finish(self, given, outputs):
-        """Changes the call's objects as forward did.
+        """Applies forward's changes to the call's objects.
 
         Args:
-            given: of the call; None: it had none.
+            given: the call's objects; None: it has none.
             outputs: the tensors of this call's results, in the order of `tensors`.
         Returns: the object of each slot.
         """
@@ -365,7 +365,7 @@ def _sameLeaf(a, b):
 
 
 def _shellOf(value):
-    """A function that makes a value of the same class without its contents; of a tuple one of its items."""
+    """A function that makes a value of the same class without its contents; for a tuple, from its items."""
     kind = type(value)
     if isinstance(value, tuple):
         return kind._make if hasattr(kind, "_fields") else kind
@@ -391,7 +391,7 @@ def _shellOf(value):
 
 
 def _fill(value, keys, items):
-    """Gives an object or container its contents."""
+    """Fills an object or container with its contents."""
     if isinstance(value, tuple):
         return
     if keys is None:
@@ -442,7 +442,7 @@ class _Building:
 
 
 class _OpenedParser(structures.ICustomArgParser):
-    """Its tensors are those of an argument."""
+    """The parser of an opened object, whose tensors are those of an argument."""
 
     def yieldTensors(self, struct):
         yield from struct.tensors
@@ -459,7 +459,7 @@ def openCall(given):
 
     Args:
         given: (positional, named) arguments.
-    Returns: (arguments as the program has them, the Opened; None: there are no objects).
+    Returns: (arguments of the program, the Opened or None if there are no objects).
     """
     if not _hasObject(given):
         return given, None
@@ -473,9 +473,9 @@ def openCall(given):
 
 
 def closeCall(positional, named):
-    """The arguments of forward from those of the program.
+    """The arguments of forward, from those of the program.
 
-    Returns: (positional, named, the Opened that holds what forward gets)
+    Returns: (positional, named, the Opened with forward's objects)
     """
     if not positional or not isinstance(positional[-1], Opened):
         return positional, named, None
@@ -489,12 +489,12 @@ def _filled(structure, objects):
 
 
 def openResult(result, built, isOutput):
-    """Opens the objects that forward returned, or changed.
+    """Opens the objects that forward returned or changed.
 
     Args:
-        built: what closeCall() gave.
-        isOutput: which tensors a call makes anew.
-    Returns: (the result as the program has it, the Opened; None: there are none).
+        built: the Opened of closeCall().
+        isOutput: tells which tensors each call makes again.
+    Returns: (result of the program, the Opened or None if there are no objects).
     """
     after = Opened(built, isOutput)
 
@@ -507,12 +507,12 @@ def openResult(result, built, isOutput):
 
 
 def closeResult(result, after, given, outputs):
-    """What forward would have returned, once the call's objects are as forward leaves them."""
+    """The result of forward. Also changes the call's objects as forward did."""
     return _filled(result, after.finish(given, outputs))
 
 
 def tensorsIn(value, isOutput=lambda tensor: True):
-    """The tensors that an object reaches, where it can be opened."""
+    """The tensors that an object reaches, if it can be opened."""
     opened = Opened(isOutput=isOutput)
     with contextlib.suppress(_TooMuch):
         if isObject(value):
@@ -521,7 +521,7 @@ def tensorsIn(value, isOutput=lambda tensor: True):
 
 
 def closedIn(structure):
-    """What cannot be opened of a structure and the objects in it."""
+    """The parts of a structure, and of the objects in it, that cannot be opened."""
     opened = Opened()
     try:
         opened.add([structure])
@@ -531,9 +531,9 @@ def closedIn(structure):
 
 
 def marksOf(given):
-    """What the objects in the arguments of a call hold, for programs that take them as they are.
+    """The contents of objects in the arguments of a call, for programs that take the objects as they are.
 
-    Returns: (of each a text, of each its tensors with their versions, what both need alive)
+    Returns: (a text of each object, the tensors of each with their versions, the objects that must stay alive for both)
     """
     texts, versions, kept = [], [], []
     for leaf in filter(isObject, structures.otherLeaves(given)):

@@ -1,4 +1,4 @@
-"""Operators that the original's backend has by itself, for custom_op: those of ONNX that torch has, and its own.
+"""The operators of the original's backend for custom_op: those of ONNX that torch has, and PopART's own.
 
 Each row is a function of the inputs and, by keyword, of the attributes with ONNX's defaults. `version` is the domain's.
 Results share no memory with inputs.
@@ -203,7 +203,7 @@ _GRAPHCORE |= {
 }
 _RESHAPED = ("ReplicatedAllGather", "ReplicatedReduceScatter")  # to the shape of the example
 DOMAINS = {"ai.onnx": _ONNX, "ai.graphcore": _GRAPHCORE}
-_INTEGERS = (torch.int32, torch.int64)  # which of them a result has, the example says
+_INTEGERS = (torch.int32, torch.int64)  # the example decides which of them a result has
 
 
 def run(inputs, name, domain, version, examples, attributes):
@@ -227,7 +227,7 @@ def run(inputs, name, domain, version, examples, attributes):
 
 
 def _fitting(what, result, examples):
-    """The result as the example says."""
+    """The result in the type of the example."""
     if len(examples) == 1 and result.dtype in _INTEGERS and examples[0].dtype in _INTEGERS:
         result = result.to(examples[0].dtype)
     found, expected = ([f"{tensor.dtype}{list(tensor.shape)}" for tensor in each] for each in ([result], examples))

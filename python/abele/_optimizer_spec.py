@@ -1,4 +1,4 @@
-"""Which native optimizer a Python optimizer is; src/model/optimizer_attributes.h has what is made of its attributes.
+"""The native optimizer for a Python optimizer. src/model/optimizer_attributes.h interprets its attributes.
 
 Source: spec optim.md, sections 1, 2, 3 and 5.
 """
@@ -29,12 +29,12 @@ def _supported():
 
 
 def _implementationOf(optimizer):
-    """The class that the device implements; None if there is none."""
+    """The class that the device implements, or None."""
     return next((base for base in type(optimizer).__mro__ if base in _supported()), None)
 
 
 def warnOfSubclass(optimizer):
-    """To be called once for an optimizer: what a subclass overrides is not executed."""
+    """Warns that methods which a subclass overrides do not run. Called once per optimizer."""
     known = _implementationOf(optimizer)
     if type(optimizer) is not known:
         logger.warning(
@@ -45,7 +45,7 @@ def warnOfSubclass(optimizer):
 
 
 def warnOfStepHooks(optimizer):
-    """To be called once for an optimizer: functions around its step() do not run."""
+    """Warns that functions around an optimizer's step() do not run. Called once per optimizer."""
     found = [name for name in ("pre", "post") if getattr(optimizer, f"_optimizer_step_{name}_hooks", None)]
     if found:
         logger.warning(
@@ -57,7 +57,7 @@ def warnOfStepHooks(optimizer):
 
 
 def isForeign(optimizer):
-    """Does the device not implement it?"""
+    """True if the device does not implement it."""
     cls, known = type(optimizer), _implementationOf(optimizer)
     return known is None or (
         cls is not known and (torch.optim.Optimizer in cls.__bases__ or optim.Optimizer in cls.__bases__)
@@ -89,7 +89,7 @@ _BOOKKEEPING = frozenset(("defaults", "state", "param_groups", "variable_attrs",
 
 
 class AttributeWatch:
-    """Warns about attributes that an optimizer did not have at its first use: the device does not know them."""
+    """Warns about attributes that an optimizer did not have at its first use, because the device ignores them."""
 
     def __init__(self, optimizer, *, relaxed):
         self._known = self._namesOf(optimizer)
@@ -107,14 +107,14 @@ class AttributeWatch:
         }
 
     def check(self, optimizer):
-        """Says each new name once."""
+        """Warns once about each new name."""
         for place, name in sorted(self._namesOf(optimizer) - self._known):
             self._known.add((place, name))
             if name not in _OWN_FIELDS:
                 self._say("ignoring unexpected optimizer %s %r", place, name)
 
 
-# Fields that optimizers and schedulers of torch and of this package keep for themselves.
+# Fields for internal use by optimizers and schedulers of torch and of this package.
 _OWN_FIELDS = frozenset(
     ("ipu_state_is_dirty", "host_state_is_dirty", "differentiable", "step")
     + ("initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum")
@@ -122,14 +122,14 @@ _OWN_FIELDS = frozenset(
 
 
 def needsRunningMean(optimizer):
-    """Whether the gradient mean has to be taken while summing: float16 sums would overflow."""
+    """Whether the mean must be computed while gradients are summed, because float16 sums would overflow."""
     return getattr(optimizer, "accum_type", None) == torch.float16 and not getattr(
         optimizer, "use_combined_accum", False
     )
 
 
 def withoutState(optimizer):
-    """A copy that shares groups and parameters, and has nothing of what the devices keep."""
+    """A copy that shares groups and parameters, without the devices' state."""
     bare = type(optimizer).__new__(type(optimizer))
     bare.__dict__.update(optimizer.__dict__)
     bare.state = collections.defaultdict(dict)
@@ -141,7 +141,7 @@ def withoutState(optimizer):
 
 
 def askBeforeStateDict(optimizer, executor):
-    """An optimizer of torch.optim gives the device's state in its state_dict(), and none that the executor refuses."""
+    """Makes state_dict() of a torch.optim optimizer return the device's state, or raise if the executor refuses."""
     held = weakref.ref(executor)
 
     def ask(asked):
@@ -170,13 +170,13 @@ def _itemsOf(value):
 
 
 def nativeOf(optimizer, policy):
-    """The native Optimizer that reads this one. Keeps no reference to it.
+    """The native Optimizer that reads this one. It keeps no reference to the Python optimizer.
 
     Args:
         policy: the native Policy.
     Raises:
-        AssertionError: not an optimizer that the device implements, a value that is no number, or groups of RMSprop
-            that do not agree on centered.
+        AssertionError: an optimizer that the device does not implement, a value that is not a number, or groups of
+            RMSprop with different values of centered.
         ValueError: amsgrad, or an element type that no state can have.
     """
     kind = kindOf(optimizer)
