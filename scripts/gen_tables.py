@@ -123,7 +123,7 @@ def version_module(source: Path) -> str:
     return f'''"""Versions. Written by scripts/gen_tables.py from include/abele/version.h."""
 
 __version__ = "{".".join(numbers)}"
-# What poptorch says: the interface that it has, and who made it. Files hold it, and it is compared exactly.
+# The version that poptorch reports: the interface and its implementation. Files hold it, and it is compared exactly.
 POPTORCH_VERSION = "3.4.0-abele{".".join(numbers[:2])}"
 '''
 

@@ -1,4 +1,4 @@
-"""The safe dictionary behind every option object: a view of one group of the native values.
+"""The safe dictionary of every option object: a view of one group of the native values.
 
 Source: spec options.md, section 1.
 """
@@ -11,12 +11,12 @@ from . import enums
 from ._errors import refused
 from ._native import core
 
-# Key -> enumeration of the values that are shown as its members.
+# Key -> the enumeration whose members its values are shown as.
 _MEMBERS = {key: getattr(enums, kind) for key, kind in core().optionKeys().items() if kind in enums.__all__}
 
 
 def restored(state):
-    """Native values of their state: how pickles hold them, which nothing but plain containers are made of."""
+    """Native values from their state, which pickles hold and which consists of plain containers only."""
     return core().optionValuesOf(state)
 
 
@@ -24,7 +24,7 @@ copyreg.pickle(core().OptionValues, lambda values: (restored, (values.state(),))
 
 
 class _Built(type):
-    """Marks an object as built once its outermost __init__ has returned."""
+    """Marks an object as built after its outermost __init__ has returned."""
 
     def __call__(cls, *args, **kwargs):
         self = super().__call__(*args, **kwargs)
@@ -32,19 +32,19 @@ class _Built(type):
         return self
 
 
-# Attributes of the machinery: never printed.
+# Internal attributes, which are never printed.
 _MACHINERY = ("_native", "_values", "_built")
 
 
 class OptionsDict(metaclass=_Built):
     """A fixed set of named, typed values that can be frozen.
 
-    Values are read as attributes and written by set() or by assignment; a new value must be an instance of the type of
-    the current one. A list or dict that is read is a copy. Attributes that start with "_" must be declared while the
+    Values are read as attributes and written by set() or by assignment. A new value must be an instance of the present
+    value's type. Reading a list or dict returns a copy. Attributes that start with "_" must be declared while the
     object is constructed.
 
     Args:
-        values: native values that objects of several groups share; None: of its own.
+        values: native values that objects of several groups share; None: a new set of values.
     """
 
     _group = "Options"
@@ -54,7 +54,7 @@ class OptionsDict(metaclass=_Built):
 
     # Reading ---------------------------------------------------------------------------------------------------------
     def _find(self, name):
-        """The value of an option; None where it has none."""
+        """The value of an option, or None."""
         values = self.__dict__.get("_native")
         value = None if values is None else values.get(self._group, name)
         return _MEMBERS[name](value) if name in _MEMBERS and value is not None else value
@@ -73,7 +73,7 @@ class OptionsDict(metaclass=_Built):
         return value
 
     def _meant(self, name, setters=True):
-        """Which option was meant, or all that have a value."""
+        """A text that names the option that was probably meant, or all options that have a value."""
         names = sorted(self._asDict()) if "_native" in self.__dict__ else []
         otherwise = f"known: {', '.join(names)}"
         if name.startswith("_"):
@@ -82,7 +82,7 @@ class OptionsDict(metaclass=_Built):
 
     @classmethod
     def _setters(cls):
-        """Names of what can be called or read besides values."""
+        """Names of methods and properties, apart from values."""
         return [name for name in dir(cls) if not name.startswith("_")]
 
     def __call__(self, option):
@@ -104,7 +104,7 @@ class OptionsDict(metaclass=_Built):
         self.set(**{name: value})
 
     def set(self, **options):
-        """Gives options that exist new values of the same type. Returns self."""
+        """Gives existing options new values of the same type. Returns self."""
         for name, value in options.items():
             self.checkIsFrozen(name)
             current = self._find(name)
@@ -138,7 +138,7 @@ class OptionsDict(metaclass=_Built):
             self._native.erase(name)
 
     def update(self, other):
-        """Adds the values to `other` and returns it; a key that is there already is an error."""
+        """Adds the values to `other` and returns it. A key that `other` has already is an error."""
         values = self._asDict()
         common = values.keys() & other.keys()
         if common:
@@ -148,7 +148,7 @@ class OptionsDict(metaclass=_Built):
 
     @property
     def _values(self):
-        """The options that have a value, by name: what libraries read of PopTorch's options."""
+        """The options that have a value, by name. Libraries read this of PopTorch's options."""
         return types.MappingProxyType(self._asDict())
 
     def toDict(self):

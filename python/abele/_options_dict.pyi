@@ -1,5 +1,5 @@
-"""What option objects share, for editors and type checkers: without the attributes that only exist by their values, so
-that a name that no option has is found. The table's are in _option_setters.pyi."""
+"""The common part of option objects, for editors and type checkers. It leaves out attributes that exist only through
+their values, so that a checker finds unknown names. The table's attributes are in _option_setters.pyi."""
 
 from typing import Any, Self
 

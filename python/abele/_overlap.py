@@ -11,7 +11,7 @@ from .enums import OutputMode, OverlapMode
 from .strategies import PipelinedExecution
 from .structures import flattenTensorStructure, reconstructTensorStructure
 
-_marks = []  # of the capture that is running: (is an input, tensor)
+_marks = []  # marks of the running capture: (is an input, tensor)
 
 
 def _mark(structure, mode, is_input):
@@ -34,12 +34,12 @@ def _mark(structure, mode, is_input):
 
 
 def set_overlap_for_input(input_tensors, mode):
-    """The same structure of tensors, whose transfer from the host may overlap with computation."""
+    """Returns the same tensors. Their transfer from the host may overlap with computation."""
     return _mark(input_tensors, mode, is_input=True)
 
 
 def set_overlap_for_output(output_tensors, mode):
-    """The same structure of tensors, whose transfer to the host may overlap with computation."""
+    """Returns the same tensors. Their transfer to the host may overlap with computation."""
     return _mark(output_tensors, mode, is_input=False)
 
 
@@ -56,7 +56,7 @@ def _requireOptions(options):
 
 @contextlib.contextmanager
 def checkedOverlaps(options):
-    """Around a forward that is captured. Yields a function that is called with what forward returned."""
+    """Surrounds a forward that is captured. Yields a function to call with the results of forward."""
 
     def check(result):
         if not _marks:

@@ -14,10 +14,10 @@ class Partition(torch.utils.data.Dataset):
 
     Args:
         dataset: map style, the same in all processes.
-        num_processes, process_id: who shares it, and who this is.
+        num_processes, process_id: the number of processes that share it, and the index of this one.
         step: samples that one process takes at a time.
         drop_last: all processes get the same number of full steps; otherwise the samples are spread evenly.
-        seed: permute the indices, anew at each pass, by this seed; None: keep their order.
+        seed: permute the indices with this seed, differently in each pass; None: keep their order.
     """
 
     def __init__(self, dataset, num_processes, process_id, step, drop_last, seed):
@@ -25,7 +25,7 @@ class Partition(torch.utils.data.Dataset):
         count = len(dataset)
         block = core().sampleBlockOf(count, num_processes, process_id, step, drop_last)
         self._offset, self._length, self._leftovers = block
-        # Shared memory: the processes that load samples must see what nextPass() changes.
+        # Shared memory, because the processes that load samples must see the changes of nextPass().
         self._start = _shared([self._offset])
         self._generator = self._permutation = None
         if seed is not None:
@@ -41,7 +41,7 @@ class Partition(torch.utils.data.Dataset):
         self._start.fill_(self._offset + (self._leftovers if at_offset else 0))
 
     def state(self):
-        """What the next pass begins with: for a checkpoint."""
+        """The state at the start of the next pass, for a checkpoint."""
         if self._generator is None:
             return {}
         return {"partition": self._generator.get_state(), "partition_start": self._start.clone()}

@@ -1,8 +1,8 @@
-"""Pickles that hold data only: reading one imports nothing and calls nothing but constructors of plain containers.
+"""Pickles that hold data only. Reading one imports nothing, and calls only constructors of plain containers.
 
-Tensors are structure here: their element type and shape are kept, and not their contents. Of options there are the
-classes, and what a program's own class adds; their values are a text of the file. As with
-torch.load(weights_only=True), whose list of classes that users allow counts here too.
+Tensors are structure here: the pickle keeps their element type and shape, but not their contents. For options it keeps
+the classes and the attributes that a program's own class adds. The values of options are a text of the file. The list
+of classes that users allow for torch.load(weights_only=True) applies here too.
 """
 
 import enum
@@ -16,8 +16,8 @@ import torch
 from . import structures
 from ._native import core
 
-# Modules whose classes describe a program. The compatibility package shows some of them under a name of its own, and
-# files hold whichever name a class had when they were written.
+# Modules whose classes describe a program. The compatibility package shows some of them under another name, and files
+# hold the name that a class had when they were written.
 _OURS = frozenset(f"{__package__}.{name}" for name in ("_arguments", "enums", "options"))
 _PACKAGES = frozenset((__package__, "poptorch"))
 _PLAIN = frozenset((set, frozenset, complex, slice, torch.device, torch.Size))
@@ -25,18 +25,18 @@ _CONTAINERS = (tuple, list, dict, enum.Enum)
 
 
 class UnknownClass(pickle.UnpicklingError):
-    """A name that is no class of plain data."""
+    """A name that is not a class of plain data."""
 
 
 def dumps(value):
-    """The value as bytes. Raises what pickle raises."""
+    """The value as bytes. Raises the errors of pickle."""
     out = io.BytesIO()
     _Pickler(out, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
     return out.getvalue()
 
 
 def loads(data, options):
-    """The value that dumps() wrote. Raises UnknownClass, and other errors for bytes that are no such value.
+    """The value that dumps() wrote. Raises UnknownClass, and other errors for bytes that dumps() did not write.
 
     Args:
         options: the native values of the options in it.
@@ -61,7 +61,7 @@ def _dtype(name):
 
 
 def _homeOf(module):
-    """The module of this package behind a name that files have for it; other names as they are."""
+    """The module of this package for a module's name in files. Other names are returned unchanged."""
     package, _, name = module.partition(".")
     home = f"{__package__}.{name}"
     return home if package in _PACKAGES and home in _OURS else module
@@ -75,7 +75,7 @@ def _isPlain(found, module):
     if module in _OURS:
         return _homeOf(found.__module__) == module
     if any(_homeOf(base.__module__) in _OURS for base in found.__mro__):
-        return True  # a class of the program that is derived from ours, such as popdist's options
+        return True  # a class of the program that derives from ours, such as popdist's options
     parsers = structures.registeredParsers()
     return issubclass(found, _CONTAINERS) or any(issubclass(found, cls) for cls in parsers)
 
@@ -86,7 +86,7 @@ class _Unpickler(pickle.Unpickler):
         self._options = options
 
     def find_class(self, module, name):
-        """A class that is there already: looking for one must not import a module, which would run."""
+        """A class that is loaded already. A search must not import a module, because that would run code."""
         home = _homeOf(module)
         try:
             found = functools.reduce(getattr, name.split("."), sys.modules[home])
@@ -104,5 +104,5 @@ class _Unpickler(pickle.Unpickler):
             return _dtype(*rest)
         dtype, shape = rest
         if not all(isinstance(size, int) and size >= 0 for size in shape) or (shape and min(shape) > 0):
-            shape = (0,)  # a structure holds no memory
+            shape = (0,)  # because a structure holds no memory
         return torch.empty(shape, dtype=_dtype(dtype))

@@ -1,8 +1,8 @@
 """The process group that connects the processes of a training. Docs: docs/replicas.md.
 
-The native session makes it from the launcher's variables, or takes the one that is registered here: over the store of
-the program's own torch.distributed group, where it has made one. Nothing here holds it, so that leaving it closes its
-connections.
+The native session makes the group from the launcher's variables, or takes the one registered here. That one uses the
+store of the program's own torch.distributed group, if the program has made one. This module does not hold the group, so
+that leaving it closes its connections.
 """
 
 import atexit
@@ -16,20 +16,20 @@ _joined = {}  # by name in c10d's registry: (process, processes)
 
 
 def join(process, processes, name="abele"):
-    """Connects the native sessions of this process with those of the others, at its first call. All processes call it.
+    """Connects the native sessions of this process with those of the others at the first call. All processes call it.
 
     Args:
         process: index of this one.
-        processes: how many there are.
-        name: of the group; that of the sessions is "abele".
+        processes: number of all.
+        name: of the group; "abele" is the sessions' group.
     Raises:
-        abele.Error: E0714, nothing says where the others are, or they do not come.
+        abele.Error: E0714 if nothing says where the others are, or if they do not connect.
     """
     if name in _joined:
         return
     import torch.distributed as dist
 
-    # Alive until the native side holds it: the registry does not.
+    # Keeps the group alive until the native side holds it, because the registry does not.
     group = _registerOverStoreOf(dist, name, process, processes) if dist.is_initialized() else None
     make = (lambda own, *ends: _deviceGroup(own, processes, *ends)) if name == "abele" else None
     _interruptibly(lambda: core().joinProcesses(process, processes, name, make))
@@ -40,8 +40,8 @@ def join(process, processes, name="abele"):
 
 
 def anyOf(value, name="abele"):
-    """Has any process a value that is true? All of them ask, at the same place; a process that has joined no others is
-    alone."""
+    """True if the value of any process is true. All processes call it at the same place. A process that has not joined
+    others is alone."""
     if name not in _joined:
         return bool(value)
     process, processes = _joined[name]
@@ -49,14 +49,14 @@ def anyOf(value, name="abele"):
 
 
 def _deviceGroup(process, processes, kind, first, second):
-    """A group of two processes with the backend that the program's own group has for devices of a kind. All processes
-    call it for each, in one order, as new_group asks for.
+    """A group of two processes with the backend of the program's own group for devices of a kind. As new_group
+    requires, all processes call it for each pair in the same order.
 
     Args:
-        process, processes: this one, and how many there are.
-        kind: of devices, as "cuda".
+        process, processes: index of this one, and number of all.
+        kind: of devices, such as "cuda".
         first, second: processes of the group.
-    Returns: (name in c10d's registry, ""), or ("", why there is none). A process outside of the group gets ("", "").
+    Returns: (name in c10d's registry, ""), or ("", reason for no group). A process outside of the group gets ("", "").
     """
     import torch.distributed as dist
 
@@ -67,7 +67,7 @@ def _deviceGroup(process, processes, kind, first, second):
         return "", f"its group of torch.distributed calls process {process} of {processes} {found}"
     names = dist.distributed_c10d.get_backend_config()
     backends = dist.distributed_c10d.BackendConfig(names).get_device_backend_map()
-    # What serves the CPU as well moves messages through the host's memory.
+    # A backend that also serves the CPU moves messages through the host's memory.
     if backends.get(kind) in (None, backends.get("cpu")):
         return "", f"its group of torch.distributed has no backend of {kind} alone: {names}"
     timeout = datetime.timedelta(seconds=core().environmentInteger("ABELE_PROCESS_TIMEOUT", 1800))
@@ -100,7 +100,7 @@ def _registerOverStoreOf(dist, name, process, processes):
 
 
 def _interruptibly(wait):
-    """What wait() returns. Ctrl-C ends this call; the wait goes on, on a thread of its own, until its timeout."""
+    """Returns the result of wait(). Ctrl-C ends this call; wait() then runs on another thread until its timeout."""
     done = []
 
     def work():

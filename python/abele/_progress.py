@@ -1,4 +1,4 @@
-"""The bar that shows how far a compilation is. Source: spec environment.md, section 10."""
+"""The bar that shows the progress of a compilation. Source: spec environment.md, section 10."""
 
 import sys
 import time
@@ -25,7 +25,7 @@ class ProgressBar:
         self.elapsed = 0.0
 
     def __call__(self, progress, total):
-        """Shows that `progress` of `total` is done; the bar is complete when they are equal."""
+        """Shows that `progress` of `total` is done. The bar is complete when they are equal."""
         now = time.perf_counter()
         if self._begin is None:
             self._begin, self._is_open = now, sys.stderr is not None

@@ -1,4 +1,4 @@
-"""Parameters of which groups of replicas have values of their own.
+"""Parameters with a separate value for each group of replicas.
 
 Source: spec executor.md, section 9.
 """
@@ -9,13 +9,13 @@ from ._support import commGroup
 
 
 class Groupings:
-    """The groupings of one executor, by the parameter's name, as C++ takes them."""
+    """The groupings of one executor, by the parameter's name, in C++'s form."""
 
     def __init__(self):
         self._by_name = {}
 
     def add(self, executor, name, comm_group_type, shards, variable_retrieval_mode):
-        """See ParameterProxy.replicaGrouping. name: of a parameter of the top module."""
+        """See ParameterProxy.replicaGrouping. name: a parameter of the top module."""
         if not isinstance(comm_group_type, enums.CommGroupType):
             raise refused(AssertionError, f"expected a CommGroupType, got {comm_group_type!r}")
         if not isinstance(shards, int):
@@ -35,7 +35,7 @@ class Groupings:
         self._by_name[name] = (name, commGroup(comm_group_type), shards, one_each)
 
     def adopt(self, native):
-        """Takes over what native() gave, of a saved program."""
+        """Takes over the native() groupings of a saved program."""
         self._by_name = {grouping[0]: grouping for grouping in native}
 
     def native(self):
@@ -44,7 +44,7 @@ class Groupings:
 
 
 def groupWrapped(executor, tensor, comm_group_type, shards, variable_retrieval_mode):
-    """replicaGrouping of a parameter that a training executor wraps."""
+    """replicaGrouping for a parameter that a training executor wraps."""
     for name, parameter in executor._model._parameters.items():
         if parameter is tensor:
             executor._groupings.add(executor, name, comm_group_type, shards, variable_retrieval_mode)
@@ -59,7 +59,7 @@ def _given(value):
 
 
 class ParameterProxy:
-    """A parameter of an executor's model, as an attribute of the executor: all that the parameter is, and
+    """A parameter of an executor's model, as an attribute of the executor. It behaves like the parameter and adds
     replicaGrouping."""
 
     def __init__(self, executor, name, parameter):
@@ -68,11 +68,11 @@ class ParameterProxy:
         object.__setattr__(self, "_parameter", parameter)
 
     def replicaGrouping(self, comm_group_type, shards, variable_retrieval_mode):
-        """Gives groups of replicas values of their own of this parameter.
+        """Gives each group of replicas its own value of this parameter.
 
         Args:
             comm_group_type: CommGroupType; All: no effect.
-            shards: replicas in a group; of no account for NoGrouping.
+            shards: replicas in a group; ignored for NoGrouping.
             variable_retrieval_mode: VariableRetrievalMode: whether the host's parameter has a value for every group or
                 for every replica, along a first dimension that forward does not see.
         Raises:

@@ -1,7 +1,7 @@
-"""How an object with many tensors reaches another process: its pickle and its storages in one file or piece of memory.
+"""Sends an object with many tensors to another process: its pickle and its storages in one file or piece of memory.
 
-One file descriptor for everything, because a process may be given few of them; tensors that share a storage share it
-over there as well, and storages that are shared between processes already stay shared.
+It uses one file descriptor for everything, because a process may have few of them. Tensors that share a storage share
+it in the other process too. Storages that processes share already stay shared.
 """
 
 import io
@@ -17,7 +17,7 @@ from ._slots import aligned, newMemory
 
 
 class _Pickler(reduction.ForkingPickler):
-    """Puts storages aside instead of into the pickle."""
+    """Collects storages apart from the pickle."""
 
     def __init__(self, file):
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
@@ -55,18 +55,18 @@ class _Unpickler(pickle.Unpickler):
 
 
 class Shipment:
-    """An object on its way to a process that is being started. Pickled once, by the start of that process.
+    """An object for a process that is being started. The start of that process pickles it once.
 
     Args:
-        value: what travels.
-        through_file: through a temporary file instead of memory.
+        value: the object.
+        through_file: use a temporary file instead of memory.
     """
 
     def __init__(self, value, through_file):
         self._value = value
         self._through_file = through_file
         self._fd = None
-        self.path = None  # of the temporary file; its reader removes it
+        self.path = None  # path of the temporary file, which its reader removes
 
     def __reduce__(self):
         text = io.BytesIO()
@@ -94,13 +94,13 @@ class Shipment:
         return fd
 
     def close(self):
-        """To be called once the process was started: what it was given is its own now."""
+        """Called after the process was started, when it has its own copy of the descriptor."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
     def unpack(self):
-        """What travels: a forked process has it already."""
+        """The object. A forked process has it already."""
         return self._value
 
 
@@ -114,7 +114,7 @@ class Arrival:
         self._places = places
 
     def unpack(self):
-        """The object. Its tensors are this process's own: what is written into them reaches nobody else."""
+        """The object. Its tensors belong to this process: other processes do not see writes to them."""
         if isinstance(self._source, str):
             fd = os.open(self._source, os.O_RDONLY)
             os.unlink(self._source)

@@ -1,4 +1,4 @@
-"""What a pipeline would take, before it runs."""
+"""Predicts a pipeline before it runs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["Simulation", "simulate"]
 
 
 class Simulation(dict):
-    """The figures of a simulated step, as in docs/simulator.md: "step_ns", "bubble", "peak_bytes", "held" (micro-
-    batches that each stage keeps at most) and "workers" (one dict a device)."""
+    """The figures of a simulated step, as in docs/simulator.md: "step_ns", "bubble", "peak_bytes", "held" (the largest
+    number of micro-batches that each stage keeps) and "workers" (one dict per device)."""
 
     def __init__(self, costs, options):
         self._costs, self._options = costs, options
         super().__init__(json.loads(self._run().json))
 
     def chart(self) -> str:
-        """The schedule as text: a line for each device, every action one slot long."""
+        """The schedule as text: a line per device, and one slot per action."""
         return self._run(chart=True).chart
 
     def writeTrace(self, path: str | os.PathLike[str]) -> None:
@@ -30,12 +30,12 @@ class Simulation(dict):
         writeText(path, self.traceText())
 
     def traceText(self) -> str:
-        """What writeTrace() writes."""
+        """The text that writeTrace() writes."""
         text: str = self._run(trace=True).trace
         return text
 
     def _repr_html_(self) -> str:
-        """For notebooks: the step as a drawing, and a row for each device."""
+        """For notebooks: a drawing of the step, and a row per device."""
         html: str = core().notebookOfSimulation(json.dumps(self), self.traceText())
         return html
 
@@ -61,25 +61,25 @@ def simulate(
     """Times a schedule on described stages.
 
     Args:
-        costs: what CompiledModel.costs() returns, or a list with a dict for each stage: "forward_ns", "backward_ns"
-            (without what "weight_grad_ns" holds), "weight_grad_ns", "update_ns", "persistent_bytes", "stash_bytes",
-            "transient_bytes", "forward_bytes", "backward_bytes", "gradient_bytes", "device", "repeat"; all optional.
-        schedule: a word that PipelinedExecution.schedule takes, such as "1f1b", or "sharded". Inference has one.
+        costs: result of CompiledModel.costs(), or a list with a dict per stage: "forward_ns", "backward_ns" (without
+            "weight_grad_ns"), "weight_grad_ns", "update_ns", "persistent_bytes", "stash_bytes", "transient_bytes",
+            "forward_bytes", "backward_bytes", "gradient_bytes", "device", "repeat"; all optional.
+        schedule: a word that PipelinedExecution.schedule takes, such as "1f1b", or "sharded". Inference has only one.
         micro_batches: of an update; in inference, of a call.
         device_iterations: updates of a step.
         training: False times forwards only.
-        devices: shares the stages among so many devices, in pieces as equal as can be; 0: as the costs say.
+        devices: number of devices that share the stages as evenly as possible; 0: as the costs say.
         chunks: stages of each device, with `devices`.
         hop_ns: time of a value from device to device; None: as the costs say.
         device_bytes: memory of a device, or a dict of device number -> bytes. The result and each of its workers then
-            have "fits" and, where there is a limit, "spare_bytes" (negative: so many are missing).
-        machine: a dict that describes memories and links (docs/simulator.md, "Machines"), on which handovers and the
-            sums of replicas take time; None: as the costs say.
-        replicas: copies of the whole pipeline, each on devices of its own; None: as the costs say. Only where a
-            machine has links do they take time.
+            have "fits" and, if there is a limit, "spare_bytes" (negative: this many are missing).
+        machine: a dict that describes memories and links (docs/simulator.md, "Machines"). Handovers and the sums of
+            replicas then take time. None: as the costs say.
+        replicas: copies of the whole pipeline, each on its own devices; None: as the costs say. They take time only if
+            a machine has links.
     Returns: a Simulation.
     Raises:
-        abele.Error: E0404 for costs that cannot be read or do not fit.
+        abele.Error: E0404 for costs that cannot be read or contradict each other.
     """
     known = (*core().Schedule.__members__, "sharded")
     if schedule not in known:

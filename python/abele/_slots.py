@@ -1,6 +1,6 @@
 """A ring of slots in memory that two processes share: each slot holds the tensors of one element.
 
-The memory has no name in any file system, so nothing stays behind however a process ends.
+The memory has no name in any file system, so it leaves nothing behind when a process ends.
 """
 
 import math
@@ -10,11 +10,11 @@ import tempfile
 
 import torch
 
-_ALIGNMENT = 64  # of every tensor, as torch's own
+_ALIGNMENT = 64  # alignment of every tensor, the same as torch's
 
 
 def newMemory(num_bytes):
-    """A file descriptor of so much new memory, all zero. The caller closes it."""
+    """A file descriptor of new memory of this size, filled with zeros. The caller closes it."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("abele")
     else:
@@ -25,7 +25,7 @@ def newMemory(num_bytes):
 
 
 def aligned(num_bytes):
-    """num_bytes rounded up to where the next tensor may begin."""
+    """num_bytes rounded up to the next place where a tensor may begin."""
     return (num_bytes + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
 
 
@@ -57,7 +57,7 @@ class Slots:
 
     @staticmethod
     def numBytes(layout, count):
-        """Memory that so many slots take."""
+        """Bytes of memory for this number of slots."""
         return max(1, layout.slot_bytes * count)
 
     def __init__(self, layout, count, fd):

@@ -1,4 +1,4 @@
-"""Options of a pipeline from the two numbers that other libraries' programs give: devices and micro-batches."""
+"""Options of a pipeline from two numbers, which programs of other libraries give: devices and micro-batches."""
 
 from .enums import AutoStage
 from .options import Options
@@ -6,11 +6,11 @@ from .strategies import PipelinedExecution
 
 
 def stagedOptions(options, devices, micro_batches):
-    """A copy of the options with that many stages, and micro-batches for an update.
+    """A copy of the options with this number of stages, and of micro-batches for an update.
 
     Args:
         options: None: the defaults.
-        devices: stages that Abele cuts; None: the model's blocks, or the strategy of the options.
+        devices: number of stages to cut; None: use the model's blocks, or the strategy of the options.
     """
     result = Options() if options is None else options.clone()
     if devices is not None:

@@ -1,4 +1,4 @@
-"""Ending a run at a step of its own choice when the system asks it to end."""
+"""Ends a run after a step when the system asks the process to end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._process_group import anyOf
 
 
 class Stop:
-    """Whether the process was asked to stop: true where it was."""
+    """Whether the process was asked to stop. Its truth value is requested()."""
 
     def __init__(self) -> None:
         self._signal = 0
@@ -24,25 +24,25 @@ class Stop:
 
     @property
     def requested(self) -> bool:
-        """Was the process asked to stop?"""
+        """True if the process was asked to stop."""
         return bool(self)
 
     @property
     def signal(self) -> Signals | None:
-        """The signal that came first; None: none came."""
+        """The first signal that came, or None."""
         return Signals(self._signal) if self._signal else None
 
     def agreed(self) -> bool:
-        """Was any of the processes asked to stop? All of them ask, at the same step, and get the same answer.
+        """True if any of the processes was asked to stop. All call it at the same step and get the same answer.
 
-        The first step of a training of several processes connects them; before it, each is alone.
+        The first step of a training with several processes connects them. Before that, each answers for itself.
         """
         return anyOf(self.requested)
 
 
 @contextlib.contextmanager
 def stop_on_signal(*signals: signal.Signals) -> Iterator[Stop]:
-    """While the block runs, the signals do not end the program: they are noted, and the program looks for them::
+    """While the block runs, the signals do not end the program. They are noted, and the program checks for them::
 
         with abele.stop_on_signal() as stop:
             for batch in loader:
@@ -52,14 +52,14 @@ def stop_on_signal(*signals: signal.Signals) -> Iterator[Stop]:
                     abele.save_checkpoint(folder, model, loader, step=step)
                     break
 
-    The step that runs when a signal comes is finished. Whoever asks a second time gets what the signal does without
-    this: SIGINT a KeyboardInterrupt, SIGTERM the end of the process. Behind the block all is as before.
+    The step that runs when a signal comes is finished. A second signal acts as it would without this block: SIGINT
+    raises a KeyboardInterrupt, SIGTERM ends the process. After the block the previous handlers are back.
 
     Args:
-        signals: SIGTERM and SIGINT where none is given.
+        signals: default: SIGTERM and SIGINT.
     Yields: an object that is true once a signal has come.
-    Raises: E0708 in another thread than the main one, which alone may handle signals, and for a signal that no program
-        can handle.
+    Raises: E0708 outside of the main thread, because only that one may handle signals, and for a signal that a program
+        cannot handle.
     """
     stop, formers = Stop(), {}
 
@@ -72,7 +72,7 @@ def stop_on_signal(*signals: signal.Signals) -> Iterator[Stop]:
 
     with contextlib.ExitStack() as stack:
         for each in _known(signals or (signal.SIGTERM, signal.SIGINT)):
-            formers[each] = signal.getsignal(each) or signal.SIG_DFL  # None: a handler of C, which Python cannot set
+            formers[each] = signal.getsignal(each) or signal.SIG_DFL  # None: a handler in C, which cannot be restored
             try:
                 signal.signal(each, note)
             except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""From Options to the native options of a program; src/compile/from_options.cc says what they mean."""
+"""From Options to the native options of a program. src/compile/from_options.cc interprets them."""
 
 import itertools
 
@@ -24,7 +24,7 @@ def toProgramOptions(options, *, training, policy):
 
 
 def requireShapes(model):
-    """Raises poptorch.Error for parameters and buffers of lazy modules that no call has given a shape yet."""
+    """Raises poptorch.Error for parameters and buffers of lazy modules that have no shape yet."""
     lazy = [
         name
         for name, value in itertools.chain(model.named_parameters(), model.named_buffers())
@@ -45,9 +45,9 @@ def extentOf(tensor):
 
 
 def requireOwnGaps(model):
-    """Raises poptorch.Error for trained parameters with gaps whose memory other tensors have too.
+    """Raises poptorch.Error for trained parameters with gaps if other tensors share the memory.
 
-    The devices have the elements of such a parameter and nothing of what lies between them.
+    The devices have the elements of such a parameter, but not the bytes between them.
     """
     for name, value in model.named_parameters():
         if not value.requires_grad or value.layout != torch.strided or value.is_nested or value.numel() == 0:

@@ -1,8 +1,8 @@
-"""How a program calls a tensor that is neither parameter nor buffer of its model."""
+"""Finds a program's name for a tensor that is neither a parameter nor a buffer of its model."""
 
 import torch
 
-_DEPTH = 4  # containers and objects below an attribute that are looked into
+_DEPTH = 4  # levels of containers and objects below an attribute that are searched
 
 
 def _inside(value, path, depth, seen):
@@ -28,7 +28,7 @@ def _inside(value, path, depth, seen):
 
 
 def pathOf(model, storage):
-    """ "encoder.cache": the attribute of the model or one of its modules that holds a tensor of this memory; else "".
+    """ "encoder.cache": the attribute of the model or of a module in it that holds a tensor of this memory; or "".
 
     Args:
         storage: number of torch's storage.

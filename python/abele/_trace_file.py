@@ -1,7 +1,7 @@
-"""What tracing channels record: the native module writes the file of this process (docs/tracing.md).
+"""The record of tracing channels: the native module writes this process's file (docs/tracing.md).
 
 The environment variable PVTI_OPTIONS, a JSON object, switches it on: {"enable": "true", "directory": "."}. So does
-trace() of a model, for as long as that records.
+trace() of a model while it records.
 Source: spec environment.md, section 5; tools.md, PopVision.
 """
 
@@ -12,7 +12,7 @@ from multiprocessing import util
 
 from ._native import core
 
-_pids = set()  # of the processes that close their file at their end
+_pids = set()  # ids of the processes that close their file at their end
 
 
 def isRecording():
@@ -21,19 +21,20 @@ def isRecording():
     is_traced = core().tracesProcess(program)
     if is_traced and os.getpid() not in _pids:
         _pids.add(os.getpid())
-        # At the end of the interpreter, and of a process that multiprocessing started, which runs no exit handlers.
+        # Runs at the end of the interpreter, and of multiprocessing's processes, which do not run exit handlers.
         util.Finalize(None, core().closeTraceOfProcess, exitpriority=-100)
     return is_traced or core().isTracing(program)
 
 
 def add(name, channel, phase, **fields):
-    """One event of now: name, category, kind and the fields that its kind has. Nothing if tracing is off."""
+    """Adds one event at the present time: name, category, kind and the fields of its kind. No effect if tracing is
+    off."""
     if isRecording():
         core().traceEvent(name, channel, phase, core().traceClock(), json.dumps(fields))
 
 
 class Span:
-    """Context manager: what runs inside is one event. Threads: of one thread."""
+    """Context manager: one event for the code inside. Threads: enter and leave it on one thread."""
 
     def __init__(self, name, channel):
         self._name = name

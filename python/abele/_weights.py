@@ -22,19 +22,19 @@ _RESETS = ("reset_parameters", "_reset_parameters")  # the second one of torch.n
 
 
 def load_weights(path: str | os.PathLike[str], model: torch.nn.Module | Executor, *, convert: bool = False) -> None:
-    """Fills a model's parameters and buffers from safetensors files, and sends them to the devices.
+    """Fills a model's parameters and buffers from safetensors files, and uploads them to the devices.
 
-    Only what is needed is read, straight into the tensors. Of a wrapped model on the meta device nothing is read before
-    it is compiled, and then in each process what its devices have; tensors of other stages stay on the meta device.
+    Reads only what is needed, straight into the tensors. A wrapped model on the meta device reads when it is compiled,
+    and each process then reads only the tensors of its own devices. Tensors of other stages stay on the meta device.
 
     Args:
-        path: a file, an index of several (model.safetensors.index.json), or a folder that has model.safetensors or
-            such an index.
-        model: a module, or what trainingModel or inferenceModel returned.
-        convert: True: tensors of another element type are converted; else they are refused.
+        path: a file, an index of several files (model.safetensors.index.json), or a folder that has model.safetensors
+            or such an index.
+        model: a module, or the result of trainingModel or inferenceModel.
+        convert: True: convert tensors of another element type; False: refuse them.
     Raises:
-        abele.Error: E0708 for files that lack a tensor of the model, have one that it has not, or have one in another
-            shape or type, E0501 for damaged files, E0712 for those that cannot be read: then nothing has changed.
+        abele.Error: without any change: E0708 for files that lack a tensor of the model, have an unknown tensor, or
+            have a tensor in another shape or type; E0501 for damaged files; E0712 for files that cannot be read.
     """
     files = core().WeightFiles(nativePath(path), convert)
     executor, module = _partsOf(model)
@@ -55,21 +55,21 @@ def load_weights(path: str | os.PathLike[str], model: torch.nn.Module | Executor
 
 
 def save_weights(folder: str | os.PathLike[str], model: torch.nn.Module | Executor) -> None:
-    """Writes a model's newest parameters and buffers into the folder, as load_weights takes them.
+    """Writes a model's newest parameters and buffers into the folder, in the form that load_weights reads.
 
-    One process writes model.safetensors. Where several hold the stages of the model all call this: each writes a file
-    of what its devices have, model-00001-of-00004.safetensors and so on, and the first one the index. Tied tensors are
-    written once, buffers that are no part of state_dict() are not.
+    A single process writes model.safetensors. If several processes hold the stages of the model, all call this: each
+    writes the tensors of its devices (model-00001-of-00004.safetensors and so on), and the first one also the index.
+    Tied tensors are written once. Buffers outside of state_dict() are left out.
 
     Args:
-        folder: is made where it is missing; files of such names in it are replaced.
+        folder: is made if it is missing; files of such names in it are replaced.
         model: as for load_weights.
     Raises:
-        abele.Error: E0712, in all processes where one cannot write.
+        abele.Error: E0712, in all processes if one of them cannot write.
     """
     executor, module = _partsOf(model)
     targets = _targetsOf(module)
-    executor = inferenceModel(module) if executor is None else executor  # which is never compiled
+    executor = inferenceModel(module) if executor is None else executor  # a wrapper only; it is never compiled
     with executor._lock:
         left_out = [target.names[0] for target in targets if target.may_be_missing]
         executor._native.saveWeights(nativePath(folder), left_out)
@@ -78,14 +78,14 @@ def save_weights(folder: str | os.PathLike[str], model: torch.nn.Module | Execut
 def weights(model: torch.nn.Module | Executor) -> Iterator[tuple[str, torch.Tensor]]:
     """The newest parameters and buffers of a model, one after the other: names of its state_dict(), and copies.
 
-    Where several processes hold the stages all go through it, and each has them all: one tensor at a time, so that a
-    process which keeps none needs memory for one. `dict(abele.weights(model))` is a complete state_dict.
+    If several processes hold the stages, all iterate over it, and each gets all tensors, one at a time. So a process
+    that keeps none of them needs memory for one. `dict(abele.weights(model))` is a complete state_dict.
 
     Args:
         model: as for load_weights.
     Yields: (name, tensor); tied tensors under each of their names.
     Raises:
-        abele.Error: E0713 where the processes do different things, E0606 where one has ended.
+        abele.Error: E0713 if the processes do different things, E0606 if one has ended.
     """
     executor, module = _partsOf(model)
     for target in _targetsOf(module):
@@ -101,16 +101,16 @@ def weights(model: torch.nn.Module | Executor) -> Iterator[tuple[str, torch.Tens
 
 
 def optimizer_state(model: torch.nn.Module | Executor) -> Iterator[tuple[str, torch.Tensor]]:
-    """The devices' optimizer state, one tensor after the other: names as "exp_avg/encoder.weight", and copies.
+    """The devices' optimizer state, one tensor after the other: names such as "exp_avg/encoder.weight", and copies.
 
-    Where several processes hold the stages all go through it, and each has them all, as with weights(). A model that
-    trains nothing, or was not called or compiled, has none.
+    If several processes hold the stages, all iterate over it, and each gets all tensors, as with weights(). Nothing is
+    yielded for a model that does not train, or that was not called or compiled.
 
     Args:
-        model: what trainingModel returned, or its module.
+        model: the result of trainingModel, or its module.
     Yields: (name, tensor).
     Raises:
-        abele.Error: E0713 where the processes do different things, E0606 where one has ended.
+        abele.Error: E0713 if the processes do different things, E0606 if one has ended.
     """
     executor, _ = _partsOf(model)
     if executor is None:
@@ -126,18 +126,18 @@ def optimizer_state(model: torch.nn.Module | Executor) -> Iterator[tuple[str, to
 
 
 def init_weights(model: torch.nn.Module | Executor, seed: int) -> None:
-    """Draws a model's parameters by its modules' own reset_parameters(), with this seed.
+    """Initialises a model's parameters by its modules' own reset_parameters(), with this seed.
 
-    The modules come children first and in the order in which they were registered, as constructors draw. The numbers
-    are the same for a module on the host, and for one on the meta device in however many processes: each draws all
-    tensors, a module at a time, and keeps what its devices have. A wrapped model on the meta device is drawn when it is
-    compiled. The program's own random numbers stay where they are.
+    The order is that of constructors: children first, as they were registered. The numbers are the same for a module on
+    the host and for one on the meta device with any number of processes: each process draws all tensors, one module at
+    a time, and keeps those of its devices. A wrapped model on the meta device is initialised when it is compiled. The
+    program's own random state does not change.
 
     Args:
         model: as for load_weights.
         seed: of torch's generator.
     Raises:
-        abele.Error: E0708 for a module that has parameters or buffers and no reset_parameters().
+        abele.Error: E0708 for a module with parameters or buffers and without reset_parameters().
     """
     executor, module = _partsOf(model)
     with wrapping.withoutPull():
@@ -170,7 +170,7 @@ def _partsOf(model):
 
 
 def _targetsOf(module):
-    """A native WeightTarget of each parameter and buffer, tied ones with all their names."""
+    """A native WeightTarget per parameter and buffer; tied ones have all their names."""
     with wrapping.withoutPull():
         names, tensors = {}, {}
         for name, tensor in [
@@ -192,7 +192,7 @@ def _resetOf(module):
 
 
 def _childrenFirst(module, path="", seen=None):
-    """(path, module) of each module once."""
+    """(path, module) of each module, once, children first."""
     seen = set() if seen is None else seen
     if id(module) in seen:
         return
@@ -216,10 +216,10 @@ def _requireResets(module):
 
 
 def _draw(module, seed, needed):
-    """Calls reset_parameters() of all modules, in whose tensors there is memory meanwhile.
+    """Calls reset_parameters() of all modules. Their tensors have memory meanwhile.
 
     Args:
-        needed: names of tensors that keep the memory they are given; None: all.
+        needed: names of tensors that keep this memory; None: all.
     """
     with wrapping.withoutPull(), torch.random.fork_rng(devices=[]), torch.no_grad():
         kept = {id(target.tensor) for target in _targetsOf(module) if needed is None or target.names[0] in needed}
@@ -228,7 +228,7 @@ def _draw(module, seed, needed):
             reset = _resetOf(each)
             if reset is None:
                 continue
-            tensors = [*each.parameters(), *each.buffers()]  # a module may change those of its children too
+            tensors = [*each.parameters(), *each.buffers()]  # also of children, because a module may change theirs
             core().giveMemory([tensor for tensor in tensors if id(tensor) in kept])
             given = core().giveMemory([tensor for tensor in tensors if id(tensor) not in kept])
             try:

@@ -1,4 +1,4 @@
-"""Files of ours, by the native writer and reader: old or new, never half (docs/executable.md, Writing)."""
+"""Our files, by the native writer and reader: a file is old or new, never partial (docs/executable.md, Writing)."""
 
 import os
 
@@ -7,19 +7,19 @@ from ._native import core
 
 
 def nativePath(path):
-    """A path as the native module takes it: its bytes, which need be no text."""
+    """A path in the native module's form: bytes, which need not be valid text."""
     if not isinstance(path, (str, bytes, os.PathLike)):
         what = f"the path of a file is a {type(path).__name__}"
         raise refused(TypeError, formatMessage("E0708", what, expected="a str, bytes or an os.PathLike"))
     path = os.fsdecode(path)
     try:
         return os.fsencode(os.path.abspath(path))
-    except FileNotFoundError:  # where the process is was removed; the native module says so
+    except FileNotFoundError:  # the current folder was removed; the native module reports that
         return os.fsencode(path)
 
 
 def writeText(path, text):
-    """Replaces the file by this text, at once."""
+    """Replaces the file by this text in one step."""
     core().writeWholeFile(nativePath(path), text.encode("utf-8", "surrogateescape"))
 
 
@@ -28,9 +28,9 @@ def readText(path):
     name = nativePath(path)
     try:
         os.stat(name)
-    except (FileNotFoundError, PermissionError):  # what Python's callers know
+    except (FileNotFoundError, PermissionError):  # callers expect these
         raise
-    except OSError:  # the native reader says what is wrong
+    except OSError:  # the native reader explains the failure
         pass
     content = core().readWholeFile(name, b"", core().MOST_TEXT_BYTES)
     try:

@@ -1,7 +1,7 @@
-"""Parts of a model on the meta device refuse a state_dict() that would lack what other processes have.
+"""Parts of a model on the meta device refuse a state_dict() that would lack the tensors of other processes.
 
-The wrapped model asks itself; its submodules, and the module of an inferenceModel, are torch's own and ask through a
-hook.
+The wrapped model checks this itself. Its submodules, and the module of an inferenceModel, are torch's own and check it
+through a hook.
 """
 
 import functools
@@ -11,7 +11,7 @@ from . import wrapping
 
 
 class _Asks:
-    """Before a module's state_dict(), and before it is pickled: is all of it here?"""
+    """Runs before a module's state_dict(), and before it is pickled: checks that the module is complete here."""
 
     def __init__(self, executor):
         self._executor = weakref.ref(executor)
@@ -29,13 +29,13 @@ class _Asks:
 
     def __reduce_ex__(self, protocol):
         self._require("a pickle")
-        # A hook that does nothing, of the standard library: the file loads where this package is absent.
+        # A hook of the standard library that does nothing, so that the file loads without this package.
         return functools.partial, (slice,)
 
 
 def guard(module, executor):
-    """From now on the module and its submodules refuse, as the executor does, while the executor lives. Modules whose
-    tensors all have memory are left alone. Returns: a function that ends it."""
+    """From now on the module and its submodules refuse, as the executor does, while the executor lives. Ignores modules
+    whose tensors all have memory. Returns: a function that ends it."""
     with wrapping.withoutPull():
         is_whole = not any(tensor.is_meta for tensor in [*module.parameters(), *module.buffers()])
     if is_whole:

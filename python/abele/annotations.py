@@ -1,4 +1,4 @@
-"""Blocks and scopes: what the user marks in a model. Outside a capture all of it does nothing.
+"""Blocks and scopes: marks of the user in a model. Outside a capture they do nothing.
 
 Source: spec annotations.md, section 1.
 """
@@ -29,7 +29,7 @@ def _begin(user_id, ipu_id):
 
 
 def _deviceNumber(ipu_id):
-    """As the core takes it. Numbers may be texts ("1"): programs make both ids of one pattern."""
+    """The number for the core. Numbers may be texts ("1"), because programs make both ids from one pattern."""
     if ipu_id is None:
         return -1
     is_number = ipu_id.isdecimal() if isinstance(ipu_id, str) else hasattr(ipu_id, "__index__")
@@ -39,7 +39,7 @@ def _deviceNumber(ipu_id):
 
 
 class Block(torch.nn.Module):
-    """Context manager: what runs inside belongs to the block. Leaving it leaves every block; there is no stack.
+    """Context manager: code inside belongs to the block. Leaving it ends every block, because blocks form no stack.
 
     Args:
         user_id: name of the block; None numbers it. Re-using a name enters the same block again.
@@ -67,7 +67,7 @@ class Block(torch.nn.Module):
 
     @staticmethod
     def start(user_id: str | None = None, ipu_id: int | None = None) -> None:
-        """Makes a block active until the next one begins."""
+        """Starts a block, which is active until the next one starts."""
         if isCapturing():
             _begin(user_id, ipu_id)
 
@@ -81,14 +81,14 @@ class _BlockHook:
 
     def __call__(self, module, inputs):
         if isCapturing():
-            self._user_id = _begin(self._user_id, self._ipu_id)  # a number once taken is kept
+            self._user_id = _begin(self._user_id, self._ipu_id)  # keeps an automatic number
 
     def __repr__(self):
         return f"BeginBlock(user_id={self._user_id}, ipu_id={self._ipu_id})"
 
 
 class LegacyBeginBlockFn(torch.nn.Module):
-    """Begins a block, then calls a function. Made by BeginBlock for callables that are no modules."""
+    """Begins a block, then calls a function. BeginBlock makes it for callables other than modules."""
 
     def __init__(
         self, layer_to_call: Callable[..., Any], user_id: str | None = None, ipu_id: int | None = None
@@ -105,11 +105,11 @@ class LegacyBeginBlockFn(torch.nn.Module):
 
 
 def BeginBlock(layer_to_call: _Layer, user_id: str | None = None, ipu_id: int | None = None) -> _Layer:
-    """Begins a block when the module is called; everything after it belongs to the block until another one begins.
+    """Begins a block when the module is called. Later operations belong to the block until another one begins.
 
     Returns: the same module; for another callable, a module that calls it.
     Raises:
-        poptorch.Error: the module begins a block already, or the argument cannot be called.
+        poptorch.Error: the module begins a block already, or the argument is not callable.
     """
     if not isinstance(layer_to_call, torch.nn.Module):
         if not callable(layer_to_call):
@@ -178,7 +178,7 @@ def print(m: Any, *args: Any, **kwargs: Any) -> None:
 
 
 class NameScope:
-    """Context manager: operations made inside have `name/` in front of their names. Nests."""
+    """Context manager: names of operations made inside start with `name/`. Scopes nest."""
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str):
@@ -203,7 +203,7 @@ _current_attributes = {}
 
 
 def accessAttributes(attributes_id_str):
-    """The attributes behind an id ("attr:3"), or those of a JSON object."""
+    """The attributes of an id ("attr:3"), or of a JSON object."""
     if not isinstance(attributes_id_str, (str, bytes)):
         raise refused(ValueError, f"an attribute id is a str or bytes, got {type(attributes_id_str).__name__}")
     text = attributes_id_str.decode("ascii") if isinstance(attributes_id_str, bytes) else attributes_id_str
@@ -217,7 +217,7 @@ def accessAttributes(attributes_id_str):
 
 
 class Attribute:
-    """Context manager: string keys and values for the operations made inside; a hint. Nested ones merge."""
+    """Context manager: string keys and values for the operations made inside; a hint. Nested attributes merge."""
 
     def __init__(self, **attributes: Any) -> None:
         self._attributes = attributes

@@ -1,6 +1,7 @@
-"""Checkpoints: stop a training run at any moment and go on later, with the numbers of one that never stopped.
+"""Checkpoints: stop a training run at any moment, resume it later, and get the numbers of a run that never stopped.
 
-The same files as C++'s abele::saveCheckpoint (include/abele/checkpoint.h); either language goes on from the other's.
+The files are those of C++'s abele::saveCheckpoint (include/abele/checkpoint.h). Either language resumes from the
+other's.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from ._random_states import checkRandomStates, randomStates, setRandomStates
 if TYPE_CHECKING:
     from .executor import Executor
 
-_FRONT = "python"  # of the checkpoint's texts: what this module wants back
+_FRONT = "python"  # name of the checkpoint's text for this module's values
 _NUMBERS = "optimizer"
 _NOTE = "note/"
-# Where C++ is in its data; of Python, where samples come in order.
+# C++'s position in its data; also Python's, if samples come in order.
 _PASS, _BATCHES, _IN_ORDER = "loader.pass", "loader.batches", "loader.in_order"
-# Of the checkpoint's tensors.
+# Prefix of the checkpoint's tensors for random states.
 _RANDOM = "random/"
 _LOADER = "loader/"
 _EXTRA = "extra/"
@@ -46,26 +47,26 @@ def save_checkpoint(
     scheduler: Any = None,
     notes: dict[str, Any] | None = None,
 ) -> Any:
-    """Writes all that the run needs to go on into one file of the folder.
+    """Writes all that the run needs to resume into one file of the folder.
 
-    Weights, what modules give by get_extra_state(), the optimizer's state and numbers, the loss scale, the random
-    numbers of the devices and of the host (torch's, numpy's and Python's), and where the loader and the scheduler are.
-    The file is in the safetensors format, with a checksum of each tensor. After a crash of the process or the machine
-    it is there whole or not at all. Of several processes all call this, and the first one writes; where each has the
-    weights of its own stages alone (a model that was made on the meta device), each writes a file of what it has, and
-    the first one an index of them.
+    It holds the weights, the modules' get_extra_state(), the optimizer's state and numbers, the loss scale, the random
+    states of the devices and of the host (torch's, numpy's and Python's), and the positions of the loader and the
+    scheduler. The file is in the safetensors format, with a checksum of each tensor. After a crash of the process or
+    the machine it is complete or missing. If there are several processes, all call this, and the first one writes. If
+    each process holds only the weights of its own stages (a model that was made on the meta device), each writes a file
+    of its tensors, and the first one also an index.
 
     Args:
         folder: made if it is missing.
         model: a training model that was called or compiled.
-        loader: the DataLoader that is being iterated, or the AsynchronousDataAccessor.
+        loader: the DataLoader in use, or the AsynchronousDataAccessor.
         step: the caller's count; a checkpoint of the same step is replaced.
-        keep: how many of the last steps stay; 0 or None: all.
-        scheduler: of torch.optim.lr_scheduler, or whatever has state_dict() of plain values and load_state_dict().
-        notes: a dict of plain values, which load_checkpoint gives back.
+        keep: number of checkpoints to keep; 0 or None: all.
+        scheduler: of torch.optim.lr_scheduler, or any object with state_dict() of plain values and load_state_dict().
+        notes: a dict of plain values, which load_checkpoint returns.
     Returns: the path of the file or the index.
-    Raises: E0705 before compile, E0702 for a negative step or keep and for values that are not plain, E0712 when the
-        file cannot be written.
+    Raises: E0705 before compile, E0702 for a negative step or keep and for values that are not plain, E0712 if the file
+        cannot be written.
     """
     return model._saveCheckpoint(
         lambda checkpoint: _write(checkpoint, folder, model, loader, step, keep, scheduler, notes)
@@ -80,14 +81,14 @@ def load_checkpoint(
     step: int | None = None,
     scheduler: Any = None,
 ) -> dict[str, Any] | None:
-    """Goes on from the folder's newest checkpoint, or from that of `step`.
+    """Resumes from the folder's newest checkpoint, or from the checkpoint of `step`.
 
-    A model that is not compiled yet takes the devices' state when it is. The loader's next pass goes on behind the last
-    batch that was taken before.
+    A model that is not compiled yet takes the devices' state when it is compiled. The loader's next pass continues
+    after the last batch that was taken.
 
-    Returns: the notes, with "step" and "path"; None where the folder has no checkpoint.
-    Raises: E0501 for a damaged file, E0708 for one of another model, E0706 for another optimizer, E0712 where `step` is
-        missing or the checkpoint has no loader or scheduler.
+    Returns: the notes, with "step" and "path"; None if the folder has no checkpoint.
+    Raises: E0501 for a damaged file, E0708 for a checkpoint of another model, E0706 for another optimizer, E0712 if
+        `step` is missing or the checkpoint lacks the loader or scheduler.
     """
     if step is not None:
         step = _count("step", step)
@@ -120,14 +121,14 @@ def load_checkpoint(
         loader._seek(front["loader"], states["loader"])
     if "random" in states:
         setRandomStates(states["random"])
-    notes = {name[len(_NOTE) :]: text for name, text in checkpoint.texts.items() if name.startswith(_NOTE)}  # of C++
+    notes = {name[len(_NOTE) :]: text for name, text in checkpoint.texts.items() if name.startswith(_NOTE)}  # from C++
     return {**notes, **front.get("notes", {}), "step": checkpoint.step, "path": path}
 
 
 def save_tensors(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tensor]) -> None:
     """Writes tensors by name into a file of the safetensors format, with a checksum of each.
 
-    Raises: E0708 for what are no tensors by name, E0712.
+    Raises: E0708 for objects other than tensors by name, E0712.
     """
     for name, tensor in tensors.items():
         if not (isinstance(name, str) and isinstance(tensor, torch.Tensor)):
@@ -136,7 +137,7 @@ def save_tensors(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tenso
 
 
 def load_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
-    """Tensors by name from a file of the safetensors format, whoever wrote it. Raises: E0712, E0501 for damage."""
+    """Tensors by name from a file of the safetensors format, by any writer. Raises: E0712, E0501 for damage."""
     return core().readTensorFile(nativePath(path))
 
 
@@ -167,7 +168,7 @@ def _write(checkpoint, folder, model, loader, step, keep, scheduler, notes):
 
 
 def _count(name, value):
-    """The value as an int; negative ones are looked for where they are used. Raises: E0702."""
+    """The value as an int. The users of the count check for negative values. Raises: E0702."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -178,7 +179,7 @@ def _count(name, value):
 
 
 def _batchesOfCpp(loader, texts, path):
-    """How many batches a loader of C++ had taken. Raises: E0712 where this one cannot know which they were."""
+    """Number of batches that a C++ loader had taken. Raises: E0712 if this loader cannot tell which ones they were."""
     batches = texts[_BATCHES]
     if not batches.isdecimal():
         raise userError("E0501", "a checkpoint with a text for a number", at=path, found=batches)
@@ -195,7 +196,7 @@ def _batchesOfCpp(loader, texts, path):
 
 @contextlib.contextmanager
 def _reading(path):
-    """What is no part of a checkpoint raises E0501 in this context."""
+    """In this context, errors of data that is not a checkpoint become E0501."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -209,7 +210,7 @@ def _reading(path):
 
 
 def _textsOf(checkpoint, path):
-    """The optimizer's numbers, and what Python wrote, of a file of C++ nothing. Raises: E0501."""
+    """The optimizer's numbers, and Python's values (empty in a file of C++). Raises: E0501."""
     with _reading(path):
         numbers = json.loads(checkpoint.texts[_NUMBERS])
         front = _unpacked(json.loads(checkpoint.texts.get(_FRONT, "{}")), checkpoint.tensors)
@@ -220,7 +221,7 @@ def _textsOf(checkpoint, path):
 
 
 def _checkedStates(checkpoint, front, path):
-    """Random states of the host and of the loader, where the file has them. Raises: E0501."""
+    """Random states of the host and of the loader, if the file has them. Raises: E0501."""
     states = {}
     with _reading(path):
         for name, plain, prefix in (("random", "random", _RANDOM), ("loader", "loader_random", _LOADER)):
@@ -242,13 +243,13 @@ def _checkedStates(checkpoint, front, path):
 
 
 def _extraModules(model):
-    """Path -> module, of those that keep more than parameters and buffers."""
+    """Path -> module, of modules with an extra state."""
     none = torch.nn.Module.get_extra_state
     return {name: each for name, each in model._model.named_modules() if type(each).get_extra_state is not none}
 
 
 def _modulesWithExtra(model, extra, path):
-    """The modules that the checkpoint's extra states are of. Raises: E0708."""
+    """The modules that the checkpoint's extra states belong to. Raises: E0708."""
     modules = _extraModules(model)
     for name in extra.keys() - modules.keys():
         raise userError(
@@ -262,17 +263,17 @@ def _modulesWithExtra(model, extra, path):
 
 
 def optimizerValues(optimizer):
-    """The numbers of an optimizer's groups, and the loss scaling of one of ours."""
+    """The numbers of an optimizer's groups, and the loss scaling of one of our own optimizers."""
     groups = [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
     scaling = {"loss_scaling": optimizer.loss_scaling} if isinstance(optimizer, optim.Optimizer) else {}
     return {"groups": groups, **scaling}
 
 
 def takeValues(optimizer, named, front):
-    """Puts a checkpoint's numbers into the optimizer. Requires: it has as many groups.
+    """Puts a checkpoint's numbers into the optimizer. Requires: it has the same number of groups.
 
     Args:
-        named: as C++ names them. front: what Python wrote; C++ writes none.
+        named: under C++'s names. front: Python's values; a file of C++ has none.
     """
     values = front.get("optimizer")
     for i, group in enumerate(optimizer.param_groups):
@@ -288,7 +289,7 @@ def takeValues(optimizer, named, front):
 
 
 def _likeBefore(old, number):
-    """A number from C++ as this group holds it: flags are bools; one that nobody set stays None unless it is on."""
+    """A number from C++ in this group's type: flags are bools, and None stays None unless the flag is on."""
     if old is None:
         return True if number else None
     return bool(number) if isinstance(old, bool) else number
@@ -296,7 +297,7 @@ def _likeBefore(old, number):
 
 # Random states -------------------------------------------------------------------------------------------------------
 def _split(states, prefix):
-    """(tensors, plain values) of random states; the tensors under the prefix."""
+    """(tensors, plain values) of random states. The tensors' names start with the prefix."""
     tensors = {f"{prefix}{name}": value for name, value in states.items() if isinstance(value, torch.Tensor)}
     return tensors, _plain({name: value for name, value in states.items() if not isinstance(value, torch.Tensor)}, "")
 
@@ -310,10 +311,11 @@ _KINDS = {"tuple": tuple, "dict": dict, "Counter": collections.Counter}
 
 
 def _plain(value, where, tensors=None):
-    """The value as JSON can say it; what JSON lacks is {"kind": items}. Raises: E0702 for what is not plain data.
+    """The value in JSON's types. Types that JSON lacks become {"kind": items}. Raises: E0702 for values that are not
+    plain.
 
     Args:
-        tensors: takes those of the value, by names; None: there may be none.
+        tensors: receives the value's tensors by name; None: tensors are refused.
     """
     if isinstance(value, torch.Tensor) and tensors is not None:
         name = f"{_EXTRA}{len(tensors)}"
@@ -321,7 +323,7 @@ def _plain(value, where, tensors=None):
         return {"tensor": name}
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    if isinstance(value, numbers.Real):  # of numpy, say
+    if isinstance(value, numbers.Real):  # such as numpy's
         return float(value)
     if isinstance(value, list):
         return [_plain(item, f"{where}[{i}]", tensors) for i, item in enumerate(value)]

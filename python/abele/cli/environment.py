@@ -1,4 +1,4 @@
-"""`abele env`: what there is on this machine, and whether a pipeline trains here."""
+"""`abele env`: describes this machine, and says whether a pipeline trains here."""
 
 import argparse
 import importlib.metadata
@@ -18,7 +18,7 @@ def _packageVersions():
 
 
 def _rows():
-    """(name, value); what cannot be loaded is an exception."""
+    """(name, value). The value is an exception if it cannot be loaded."""
     import abele
     from abele._version import POPTORCH_VERSION
 
@@ -36,7 +36,7 @@ def _rows():
 
 
 def _train():
-    """A step of two stages on two devices. Returns: whether it changed a weight."""
+    """Runs a step of two stages on two devices. Returns: whether it changed a weight."""
     import torch
 
     import abele
@@ -66,7 +66,7 @@ def _print(name, value):
 
 
 def main(arguments=None):
-    """The console script. Returns its exit status: 1 where a small pipeline does not train."""
+    """The console script. Returns its exit status: 1 if a small pipeline does not train."""
     parser = argparse.ArgumentParser(prog="abele env", description=__doc__.split(": ", 1)[1])
     parser.parse_args(arguments)
     begin = time.perf_counter()
@@ -74,7 +74,7 @@ def main(arguments=None):
         for row in _rows():
             _print(*row)
         failure = None if _train() else "a step changed no weight"
-    except Exception as error:  # whatever it is: the rows above help to find out why
+    except Exception as error:  # any failure: the rows above help to find the cause
         failure = f"{type(error).__name__}: {error}"
     if failure is not None:
         _print("FAILS", f"a pipeline of two stages: {failure}")

@@ -1,6 +1,6 @@
 """`abele verify PROGRAM`: runs a Python program, and compares its compiled models with eager PyTorch, bit for bit.
 
-The program stays as it is. What a model is called with are the batches of the comparison (`abele.verify`), which comes
+The program does not change. The comparison (`abele.verify`) uses the batches that a model is called with, and runs
 before the last of these calls.
 """
 
@@ -15,21 +15,21 @@ _EQUAL, _DIFFERS, _NOTHING = 0, 1, 2
 
 
 class _Enough(BaseException):
-    """As many models are compared as were asked for. No Exception: programs catch those."""
+    """The requested number of models is compared. Not an Exception, because programs catch those."""
 
 
 class _Watch:
-    """Gathers what models are called with, and compares each when it has enough."""
+    """Collects the arguments of models' calls, and compares each model when it has enough of them."""
 
     def __init__(self, most_batches, most_models):
         self.most_batches, self.most_models = most_batches, most_models
         self.pending = {}  # the calls of each model that is not compared yet
-        self.compared = weakref.WeakSet()  # weak: the program may give a model up and wrap its module again
+        self.compared = weakref.WeakSet()  # weak, because the program may drop a model and wrap its module again
         self.num_compared = 0
         self.status = _NOTHING
 
     def wraps(self, module):
-        """A training model of the module comes: those that it had before are compared, and let go."""
+        """Called before a training model of the module is made: compares and drops the models it had before."""
         for executor in [each for each in self.pending if each._training and each._user_model is module]:
             self.compare(executor)
 
@@ -40,7 +40,7 @@ class _Watch:
         if executor in self.compared:
             return
         batches = self.pending.setdefault(executor, [])
-        given = (args, kwargs)  # the program may write into them later
+        given = (args, kwargs)  # copied below, because the program may write into them later
         copies = [tensor.detach().clone() for tensor in structures.flattenTensorStructure(given)]
         batches.append(Call(*structures.reconstructTensorStructure(given, copies)))
         if len(batches) == self.most_batches:
@@ -66,7 +66,7 @@ class _Watch:
             self.status = _DIFFERS
             return
         except Exception:
-            self.status = _DIFFERS  # it cannot be compared; the program may go on
+            self.status = _DIFFERS  # it cannot be compared, but the program may continue
             raise
         print(found, flush=True)
         if not found:
@@ -77,7 +77,7 @@ class _Watch:
 
 @contextlib.contextmanager
 def _asMain(program, arguments):
-    """What a program that Python starts finds."""
+    """Sets sys.argv and sys.path as Python does for a program that it starts."""
     argv, path = sys.argv, list(sys.path)
     sys.argv, sys.path[:] = [program, *arguments], [os.path.dirname(os.path.abspath(program)), *path]
     try:
@@ -125,7 +125,7 @@ def main(arguments=None):
                 runpy.run_path(chosen.program, run_name="__main__")
             except SystemExit as end:
                 status = 0 if end.code in (None, 0) else 1
-        for executor in watch.left():  # the program called them less often
+        for executor in watch.left():  # models that the program called less often
             watch.compare(executor)
     except _Enough:
         pass
