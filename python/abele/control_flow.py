@@ -1,4 +1,4 @@
-"""Loops, branches and functions on the host in the middle of a device program.
+"""Loops, branches and host functions in the middle of a device program.
 
 Source: spec annotations.md, sections 5 and 8.
 """
@@ -35,7 +35,7 @@ def _requireCallable(function, argument, value):
 
 
 def _listing(function, body, argument="body"):
-    """`body`, which returns a tensor, a list or a tuple, as one that takes and returns a list."""
+    """`body`, which returns a tensor, a list or a tuple, as a function that takes and returns a list."""
     _requireCallable(function, argument, body)
 
     def listed(tensors):
@@ -58,11 +58,11 @@ def for_loop(count: int, body: Callable[..., Any], inputs: list[torch.Tensor]) -
 
     Args:
         count: number of iterations.
-        body: traced once; returns as many tensors as it takes, of the same shapes and types.
-        inputs: list of tensors; they go in by value.
+        body: traced once; returns the same number of tensors that it takes, with the same shapes and types.
+        inputs: list of tensors; they are copied.
     Returns: list of tensors.
     Raises:
-        ValueError: inputs is no list of tensors.
+        ValueError: inputs is not a list of tensors.
     """
     _requireList("for_loop", inputs, "inputs")
     return core().forLoop(count, _listing("for_loop", body), inputs, _mode())
@@ -76,15 +76,15 @@ def cond(
     else_body: Callable[..., Any],
     else_inps: list[torch.Tensor],
 ) -> list[torch.Tensor]:
-    """The results of the branch that `condition` chooses whenever it runs. On a device: inference only.
+    """The results of one of two branches; `condition` chooses in each run. On a device: inference only.
 
     Args:
         condition: bool tensor of one element.
         then_body, else_body: both traced once; return the same number of tensors.
-        then_inps, else_inps: lists of tensors; they go in by value.
+        then_inps, else_inps: lists of tensors; they are copied.
     Returns: list of tensors.
     Raises:
-        ValueError: inputs that are no list of tensors.
+        ValueError: inputs that are not a list of tensors.
     """
     _requireList("cond", then_inps, "then_inps")
     _requireList("cond", else_inps, "else_inps")
@@ -99,7 +99,7 @@ def cond(
 
 
 def _lineOf(function):
-    """ "train.py:88", where the function is written; "" if nobody knows."""
+    """ "train.py:88", the place of the function in the source; "" if unknown."""
     while isinstance(function, functools.partial):
         function = function.func
     if isinstance(function, torch.nn.Module):
@@ -112,8 +112,8 @@ class CPU:
     """A function that runs on the host in the middle of a device program, once per micro-batch. Inference only.
 
     Args:
-        layer_to_call: the function; a module's parameters stop asking for gradients.
-        ID: another one for each object in a model.
+        layer_to_call: the function. For a module, its parameters no longer require gradients.
+        ID: a different text for each object in a model.
     """
 
     def __init__(self, layer_to_call: Callable[..., Any], ID: str) -> None:

@@ -76,8 +76,8 @@ def custom_op(
 
     Args:
         inputs: tensors.
-        name, domain, domain_version: which operator.
-        example_outputs: tensors that say the number, shapes and types of the results.
+        name, domain, domain_version: identify the operator.
+        example_outputs: tensors with the number, shapes and types of the results.
         attributes: name -> float, int, str, or a list or tuple of one of these.
     Returns: list of tensors; on the host zeros.
     Raises:

@@ -1,7 +1,7 @@
 """Abele as a strategy of Lightning: `Trainer(strategy=AbeleStrategy(devices=4, micro_batches=8))`.
 
-The steps of a LightningModule are compiled: training_step with its backward and the optimizer's update, the steps of
-validation, test and prediction without. Loops, callbacks, loggers, checkpoints and schedulers stay Lightning's.
+The steps of a LightningModule are compiled: training_step with its backward and the optimizer's update, and the steps
+of validation, test and prediction. Loops, callbacks, loggers, checkpoints and schedulers are Lightning's.
 
 Source: lightning.pytorch.strategies.Strategy; ours.
 """
@@ -36,20 +36,21 @@ def _refused(what, remedy):
 
 
 def _metricsOf(module):
-    """(name, metric, how often it was updated) of the metrics of torchmetrics in a module."""
+    """(name, metric, number of its updates) of the metrics of torchmetrics in a module."""
     kind = getattr(sys.modules.get("torchmetrics"), "Metric", ())
     return [(name, each, each._update_count) for name, each in module.named_modules() if isinstance(each, kind)]
 
 
 class _Step(torch.nn.Module):
-    """A step of a LightningModule as a forward. What the step logs are results, which every call logs anew."""
+    """A step of a LightningModule as a forward. Values that the step logs are results, and every call logs them
+    again."""
 
     def __init__(self, module, name, context):
         super().__init__()
         self.module = module
         self._name = name
         self._context = context
-        self._settings = {}  # of what the step logs: name -> arguments of log()
+        self._settings = {}  # name of a logged value -> arguments of log()
 
     def forward(self, batch, *indices):
         logged, metrics = {}, _metricsOf(self.module)
@@ -79,7 +80,7 @@ class _Step(torch.nn.Module):
         return self._marked(result), logged
 
     def _marked(self, result):
-        """The result with its loss marked, where this is training."""
+        """The result. In training its loss is marked."""
         if self._name != "training_step":
             return result
         if isinstance(result, torch.Tensor):
@@ -91,7 +92,7 @@ class _Step(torch.nn.Module):
         )
 
     def logAgain(self, logged):
-        """Logs what a call brought. Values of several micro-batches: their mean."""
+        """Logs the results of a call. For several micro-batches it logs their mean."""
         for name, (settings, number) in self._settings.items():
             if number is not None:
                 self.module.log(name, number, **settings)
@@ -103,9 +104,9 @@ class AbeleStrategy(SingleDeviceStrategy):
     """Runs the steps of a LightningModule as compiled programs, pipelined over several devices.
 
     Args:
-        devices: stages, each on a device of its own; Abele chooses the cuts. None: the model has blocks.
-        micro_batches: pieces of each training batch, whose mean gradient makes one update; the rows of a batch are
-            a multiple of it (`drop_last=True`). Batches of validation, test and prediction run whole.
+        devices: number of stages, each on its own device; Abele chooses the cuts. None: the model has blocks.
+        micro_batches: pieces of each training batch, whose mean gradient makes one update. The rows of a batch must be
+            a multiple of it (`drop_last=True`). Batches of validation, test and prediction are not split.
         options: further options of Abele, for training and for inference.
     """
 
@@ -124,7 +125,7 @@ class AbeleStrategy(SingleDeviceStrategy):
         self._micro_batches = micro_batches
         self._options = options
         self._models: dict[str, Any] = {}
-        self._numbers: Any = None  # of the optimizer, as the devices have them
+        self._numbers: Any = None  # the optimizer's numbers that the devices have
 
     def setup(self, trainer: Any) -> None:
         """Refuses settings of the trainer that a compiled step cannot follow."""
@@ -147,7 +148,7 @@ class AbeleStrategy(SingleDeviceStrategy):
             raise _refused(f"{len(self.optimizers)} optimizers", "one optimizer, with parameter groups")
 
     def training_step(self, batch: Any, *indices: Any) -> Any:
-        """Forward, backward and update."""
+        """Runs forward, backward and update."""
         optimizer = self.optimizers[0]
         model = self._modelOf("training_step", self.precision_plugin.train_step_context, optimizer)
         numbers = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
@@ -160,38 +161,39 @@ class AbeleStrategy(SingleDeviceStrategy):
         return result.mean()
 
     def validation_step(self, batch: Any, *indices: Any) -> Any:
-        """A batch as a whole."""
+        """Runs a whole batch."""
         return self._run(self._modelOf("validation_step", self.precision_plugin.val_step_context), batch, indices, 1)
 
     def test_step(self, batch: Any, *indices: Any) -> Any:
-        """A batch as a whole."""
+        """Runs a whole batch."""
         return self._run(self._modelOf("test_step", self.precision_plugin.test_step_context), batch, indices, 1)
 
     def predict_step(self, batch: Any, *indices: Any) -> Any:
-        """A batch as a whole."""
+        """Runs a whole batch."""
         return self._run(self._modelOf("predict_step", self.precision_plugin.predict_step_context), batch, indices, 1)
 
     def backward(self, closure_loss: Any, *args: Any, **kwargs: Any) -> Any:
-        """The step has done it."""
+        """Does nothing, because the step includes backward."""
         return closure_loss
 
     def optimizer_step(self, optimizer: Any, closure: Any, model: Any = None, **kwargs: Any) -> Any:
-        """The step updates the weights itself."""
+        """Only runs the closure, because the step updates the weights itself."""
         return closure()
 
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
-        """With the devices' moments."""
+        """The optimizer's state, with the devices' moments."""
         if "training_step" in self._models and self._models["training_step"].isCompiled():
             self._models["training_step"].copyWeightsToHost()
         state: dict[str, Any] = super().optimizer_state(optimizer)
         return state
 
     def model_of(self, step: str = "training_step") -> Any:
-        """The compiled model of a step: its report(), trace() and simulate(). A KeyError before its first batch."""
+        """The compiled model of a step, for report(), trace() and simulate(). Raises KeyError before its first
+        batch."""
         return self._models[step]
 
     def teardown(self) -> None:
-        """Brings the weights to the host and gives the devices back."""
+        """Copies the weights to the host and releases the devices."""
         if "training_step" in self._models and self._models["training_step"].isCompiled():
             self._models["training_step"].copyWeightsToHost()
         for model in self._models.values():
@@ -215,7 +217,7 @@ class AbeleStrategy(SingleDeviceStrategy):
 
     @staticmethod
     def _run(model: Any, batch: Any, indices: Any, micro_batches: int) -> Any:
-        # As tensors, so that a step that looks at an index is refused (E0101), where a number would be a constant.
+        # Indices are tensors, so that a step that reads one is refused (E0101). A number would become a constant.
         result, logged = model(batch, *(torch.full((micro_batches,), index) for index in indices))
         model.model.logAgain(logged)
         return result

@@ -1,4 +1,4 @@
-"""Convolutions grouped into one; a hint that changes no result.
+"""Convolutions grouped into one; a hint that does not change results.
 
 Source: spec annotations.md, section 2.
 """
@@ -63,7 +63,7 @@ class MultiConv:
         return self._set("perConvReservedTiles", value)
 
     def cycleBackOff(self, value: Any) -> Self:
-        """Proportion of cycles given up for smaller memory."""
+        """Share of cycles given up to save memory."""
         if not isinstance(value, float):
             raise refused(AssertionError, "expected a float")
         return self._set("cycleBackOff", value)

@@ -1,4 +1,4 @@
-"""Operators for use inside a model. They work the same on the host, except where they say so.
+"""Operators for use inside a model. On the host they work the same, except where they say otherwise.
 
 Source: spec annotations.md, sections 4 to 9.
 """
@@ -70,7 +70,7 @@ def _requireInt(function, value, argument):
 
 
 def isRunningOnIpu() -> bool:
-    """True while a model's forward is captured for a device, False elsewhere."""
+    """True while a model's forward is captured for a device, otherwise False."""
     return isCapturing()
 
 
@@ -94,20 +94,20 @@ def ipu_print_tensor(
     open_bracket: str = "(",
     close_bracket: str = ")",
 ) -> torch.Tensor:
-    """A copy of the tensor that is printed on stderr each time it is computed: once per micro-batch.
+    """A copy of the tensor. Prints it on stderr each time it is computed: once per micro-batch.
 
     Args:
-        tensor: what to print.
-        title: what stands in front of it; empty takes the tensor's name.
+        tensor: the tensor to print.
+        title: text before the values; empty: the tensor's name.
         print_gradient: also print its gradient, under "<title>_gradient".
-        summarise_threshold: more elements than this, and only `edge_items` at both ends are printed; 0 for never.
-        edge_items: see there.
-        max_line_width: longer lines are broken; 0 for never.
-        digits: significant digits; 0 prints without alignment.
+        summarise_threshold: tensors with more elements print only `edge_items` at both ends; 0: never.
+        edge_items: number of elements at each end.
+        max_line_width: longer lines are broken; 0: never.
+        digits: significant digits; 0: no alignment.
         float_format: "auto", "fixed", "scientific" or "none".
-        separator: between elements.
-        open_bracket: in front of each dimension.
-        close_bracket: behind each dimension.
+        separator: text between elements.
+        open_bracket: text before each dimension.
+        close_bracket: text after each dimension.
     Raises:
         KeyError: another float_format.
     """
@@ -130,7 +130,7 @@ def ipu_print_tensor(
 
 
 def set_available_memory(tensor: torch.Tensor, available_memory_proportion: float) -> torch.Tensor:
-    """The tensor itself. The share (0..1) of memory for the operation that made it is a hint."""
+    """Returns the tensor itself. The share (0..1) of memory for the operation that made it is a hint."""
     _requireTensor("set_available_memory", tensor)
     requireType(
         "set_available_memory",
@@ -147,9 +147,9 @@ def set_available_memory(tensor: torch.Tensor, available_memory_proportion: floa
 
 
 def recomputationCheckpoint(*tensors: torch.Tensor) -> Any:
-    """The tensors themselves: one for one, a tuple for several, the same container for a list or tuple.
+    """Returns the tensors: one for one, a tuple for several, the same container for a list or tuple.
 
-    Their values are kept for the backward pass rather than computed again.
+    Keeps their values for the backward pass instead of computing them again.
     """
     values = tensors[0] if len(tensors) == 1 else tensors
     for value in values if isinstance(values, (list, tuple)) else [values]:
@@ -191,11 +191,11 @@ def dynamic_slice(tensor: torch.Tensor, dim: int, start: torch.Tensor, size: int
     On a device a window that runs past the end wraps around; on the host it ends there.
 
     Args:
-        tensor: what to slice.
+        tensor: the tensor to slice.
         dim: the dimension.
         start: integer tensor of one element, whose value may change between runs.
         size: length of the window; on a device a divisor of the dimension's length.
-        step: distance of the elements.
+        step: distance between the elements.
     """
     _requireTensor("dynamic_slice", tensor, "tensor")
     _requireTensor("dynamic_slice", start, "start")
@@ -208,11 +208,11 @@ def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: torc
     """A copy of `input` with `src` written at `start` along `dim`.
 
     Args:
-        input: what to copy.
-        src: what to write; of the same rank and type.
+        input: the tensor to copy.
+        src: the values to write, of the same rank and type.
         dim: the dimension.
         start: integer tensor of one element.
-        size: length of what is written.
+        size: length of the values along dim.
     """
     _requireTensor("dynamic_update", input, "input")
     _requireTensor("dynamic_update", src, "src")
@@ -227,7 +227,8 @@ def ctc_beam_search_decoder(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The most probable label sequences of log-probabilities [T, N, C].
 
-    Returns: log-probabilities [N, top_paths], lengths [N, top_paths], classes [N, top_paths, T]; the latter two int32.
+    Returns: log-probabilities [N, top_paths], lengths [N, top_paths], classes [N, top_paths, T]; the last two are
+    int32.
     """
     _requireTensor("ctc_beam_search_decoder", probs, "probs")
     _requireTensor("ctc_beam_search_decoder", lengths, "lengths")
@@ -243,8 +244,8 @@ def fps(src: torch.Tensor, ptr: Sequence[int], ratio: float = 0.5, random_start:
     Args:
         src: points [P, F].
         ptr: boundaries of the batches, a list of two ints or more.
-        ratio: share of the points that is picked.
-        random_start: begin at a random point of each batch rather than at its first one.
+        ratio: share of the points to pick.
+        random_start: begin at a random point of each batch instead of its first one.
     """
     _requireTensor("fps", src, "src")
     if not isinstance(ptr, list) or len(ptr) < 2:
@@ -277,7 +278,7 @@ def nearest(
 
     Args:
         x, y: points [n, F], or [n] for one feature.
-        batch_x, batch_y: sorted ids, one per row; one that is missing while the other is given is all zeros.
+        batch_x, batch_y: sorted ids, one per row. If only one is given, the other is all zeros.
     """
     _requireTensor("nearest", x, "x")
     _requireTensor("nearest", y, "y")

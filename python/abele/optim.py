@@ -1,4 +1,4 @@
-"""Optimizers with the attributes that PopTorch programs set. The device runs its own implementation of each of them.
+"""Optimizers with the attributes that PopTorch programs set. The device has its own implementation of each.
 
 Source: spec optim.md, sections 1, 2 and 6.
 """
@@ -21,14 +21,14 @@ class VariableAttributes:
     def __init__(self, variable_attributes, allowed_attributes):
         self._variable = list(variable_attributes)
         self._allowed = list(allowed_attributes)
-        self._marked = set()  # by markAsConstant
+        self._marked = set()  # attributes marked by markAsConstant
 
     def isConstant(self, attr: str) -> bool:
         """True if the attribute is fixed at compilation."""
         return attr not in self._variable
 
     def _isMarkedConstant(self, attr):
-        """Did markAsConstant say so?"""
+        """True if markAsConstant marked it."""
         return attr in self._marked
 
     def markAsConstant(self, attr: str) -> None:
@@ -52,7 +52,7 @@ class VariableAttributes:
             )
 
 
-# Arguments beyond torch's, and their values where they are not given.
+# Arguments beyond torch's, and their default values.
 _OWN_ARGUMENTS = {
     "loss_scaling": 1.0,
     "use_combined_accum": False,
@@ -64,14 +64,14 @@ _OWN_ARGUMENTS = {
     "bias_correction": True,
     "use_tf_variant": False,
 }
-# What state_dict() returns.
+# Keys of the result of state_dict().
 _STATE_DICT = {"ipu_state", "ipu_param", "state", "param_groups"}
-# Arguments that say how torch computes: no values that may be marked as variable.
+# Arguments that say how torch computes. They cannot be marked as variable.
 _HINTS = ("maximize", "foreach", "capturable", "differentiable", "fused")
 
 
 def _requireTensors(name, tensors):
-    """That part of a state dict is as state_dict() makes it: None, or tensors by name."""
+    """Checks a part of a state dict: None, or tensors by name, as state_dict() makes it."""
     is_dict = isinstance(tensors, Mapping)
     if tensors is None or (
         is_dict and all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in tensors.items())
@@ -94,11 +94,11 @@ class Optimizer:
     """Common base of the optimizers of this module: variable attributes and the device's state."""
 
     def _start(self, construct, arguments):
-        """All of a constructor.
+        """Runs the whole constructor.
 
         Args:
-            construct: torch's.
-            arguments: locals() of the constructor. None is what was not given.
+            construct: torch's constructor.
+            arguments: locals() of the constructor. None means that an argument was not given.
         """
         given = {name: value for name, value in arguments.items() if value is not None}
         params = given.pop("params")
@@ -108,7 +108,7 @@ class Optimizer:
         for name, dtype in own.items():
             if name.endswith("accum_type") and dtype not in (torch.float16, torch.float32):
                 raise refused(AssertionError, f"{name} must be torch.float16 or torch.float32, got {dtype}")
-        for name, value in own.items():  # "False" is a string, and true
+        for name, value in own.items():  # refuses "False", which is a string and therefore true
             if isinstance(_OWN_ARGUMENTS[name], bool) and value not in (True, False):
                 raise refused(AssertionError, f"{name} must be True or False, got {value!r}")
         construct(self, params, **{name: value for name, value in given.items() if name != "velocity_scaling"})
@@ -135,14 +135,14 @@ class Optimizer:
         return self._device_state["ipu_state"] is not None
 
     def get_state_dict(self) -> dict[str, Any]:
-        """The device's part of the state, read back first if it is newer there."""
+        """The device's part of the state. Reads it back first if the device has a newer one."""
         executor = self._executor() if self._executor is not None else None
         if self.host_state_is_dirty and executor is not None:
             executor._pullOptimizerState()
         return dict(self._device_state)
 
     def set_state_dict(self, state: dict[str, Any]) -> None:
-        """Replaces the device's part of the state; it is uploaded at the next run."""
+        """Replaces the device's part of the state. The next run uploads it."""
         self._device_state = {"ipu_state": state["ipu_state"], "ipu_param": state["ipu_param"]}
         self.ipu_state_is_dirty = self.has_state()
         self.host_state_is_dirty = False
@@ -153,10 +153,10 @@ class Optimizer:
         return {**self.get_state_dict(), **super().state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads what state_dict returned; the device takes it over at the next run.
+        """Loads a result of state_dict. The next run uploads it.
 
-        A warning names what the devices have and the dict lacks, which keeps its value, and what is in the dict and
-        nobody has, which is left out.
+        Warns about entries that the dict lacks, which keep their value on the devices, and about entries that the
+        devices do not have, which are left out.
 
         Raises:
             RuntimeError: the dict is empty or comes from another kind of optimizer.
@@ -309,7 +309,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
 
 
 def requireOneCentered(optimizer):
-    """Groups of RMSprop keep the same state."""
+    """Raises unless all groups of RMSprop have the same value of centered, because they share the form of the state."""
     if len({bool(group["centered"]) for group in optimizer.param_groups}) != 1:
         raise refused(
             AssertionError,
@@ -318,7 +318,7 @@ def requireOneCentered(optimizer):
 
 
 class LAMB(Optimizer, torch.optim.Optimizer):
-    """LAMB: AdamW whose step is scaled, for each parameter, by the ratio of its norm to the step's.
+    """LAMB: AdamW whose step is scaled per parameter, by the norm of the parameter over the norm of the step.
 
     Args: params, lr, betas, eps, weight_decay, bias_correction, loss_scaling, max_weight_norm, accum_type,
     first_order_momentum_accum_type, second_order_momentum_accum_type. Source: spec optim.md, sections 1 and 3.
@@ -358,7 +358,7 @@ class LAMB(Optimizer, torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """One update on the host, with the gradients that backward() left. Returns what the closure returns."""
+        """One update on the host with the gradients of backward(). Returns the closure's result."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

@@ -1,7 +1,7 @@
-"""Option classes: what the user sets before a model is wrapped.
+"""Option classes: settings that the user makes before a model is wrapped.
 
-The values, their rules and most setters are C++'s: src/options, whose table is options.json. Here is what is Python's
-own: objects that C++ does not hold, and expert settings, which may be anything until a model is compiled.
+C++ has the values, their rules and most setters: src/options, with the table options.json. This file has Python's own
+part: objects that C++ does not hold, and expert settings, which may be anything until a model is compiled.
 Source: spec options.md, sections 1 to 8.
 """
 
@@ -25,7 +25,7 @@ from .strategies import *  # noqa: F403  (poptorch.options holds all option clas
 
 
 class TensorLocationSettings(table.TensorLocationSettingsSetters, OptionsDict):
-    """A placement request for one class of tensors. Starts empty. They never change results."""
+    """A request for the placement of one class of tensors. Starts empty. Never changes results."""
 
     _group = "TensorLocationSettings"
 
@@ -64,7 +64,7 @@ class _PrecisionOptions(table.PrecisionSetters, OptionsDict):
     _group = "Precision"
 
     def halfFloatCasting(self, half_float_casting):
-        """Deprecated and ignored, whatever it is given: mixed operands follow torch's promotion rules. Returns self."""
+        """Deprecated and ignored: mixed operands follow torch's promotion rules. Returns self."""
         return super().halfFloatCasting(HalfFloatCastingBehavior.Default)  # noqa: F405
 
 
@@ -75,7 +75,7 @@ class _TrainingOptions(table.TrainingSetters, OptionsDict):
 
 
 class _PopartOptions(table.PopartSetters):
-    """`opts._Popart`: expert settings, stored as they come and checked when a model is compiled."""
+    """`opts._Popart`: expert settings. They are stored unchecked, and compiling checks them."""
 
     def __init__(self, values):
         self._native = values
@@ -112,7 +112,7 @@ class _PopartOptions(table.PopartSetters):
         return f"_PopartOptions({', '.join(f'{key}={value!r}' for key, value in sorted(self.options.items()))})"
 
 
-# Attribute of Options -> class of what it holds, and what that is.
+# Attribute of Options -> (private attribute, class, docstring).
 _GROUPS = {
     "TensorLocations": ("_tensor_locations", _TensorLocationOptions, "Placement of tensor classes."),
     "Distributed": ("_distributed", _DistributedOptions, "Several processes."),
@@ -145,7 +145,7 @@ class Options(table.OptionsSetters, OptionsDict):
 
     @classmethod
     def _of(cls, values):
-        """Options of these native values, without those of the environment."""
+        """Options with these native values, without those of the environment."""
         result = cls.__new__(cls)
         OptionsDict.__init__(result, values)
         result._addGroups()
@@ -181,7 +181,7 @@ class Options(table.OptionsSetters, OptionsDict):
         return self._native.strategy
 
     def anchorTensor(self, short_name, long_name, output_mode=None, output_return_period=1):
-        """Observe an inner tensor: its value is executor.getAnchoredTensor(short_name). Also of frozen options."""
+        """Record an inner tensor: executor.getAnchoredTensor(short_name) returns its value. Works on frozen options."""
         frozen, self._native.frozen = self._native.frozen, False
         try:
             super().anchorTensor(short_name, long_name, output_mode, output_return_period)
@@ -200,7 +200,7 @@ class Options(table.OptionsSetters, OptionsDict):
 
     # Files and copies ------------------------------------------------------------------------------------------------
     def loadFromFile(self, filepath):
-        """Applies a file of setter calls, one a line, without the "options." in front. Returns self."""
+        """Applies a file of setter calls, one per line, without the prefix "options.". Returns self."""
         applyFile(self, filepath)
         return self
 
@@ -214,13 +214,13 @@ class Options(table.OptionsSetters, OptionsDict):
         return copy.deepcopy(self)
 
     def _keepCompiled(self, compiled):
-        """Gives all that is part of a program its value in the options of its compilation; a warning names it."""
+        """Resets all that is part of a program to its value in the compiled options. A warning names what changed."""
         ignored = self._native.keepCompiled(compiled._native)
         if ignored:
             logger.warning("load(): ignored, since the program is compiled already: %s", ", ".join(ignored))
 
     def toDict(self):
-        """All values in one flat dict. Requires that an output mode was chosen."""
+        """All values in one flat dict. Requires: an output mode was chosen."""
         if self.defaultOutputMode():
             raise refused(AssertionError, "choose an output mode first: opts.outputMode(...)")
         own = self._asDict()

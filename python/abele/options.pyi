@@ -10,7 +10,7 @@ from .enums import *
 from .strategies import *
 
 class TensorLocationSettings(table.TensorLocationSettingsSetters, OptionsDict):
-    """A placement request for one class of tensors. Starts empty. They never change results."""
+    """A request for the placement of one class of tensors. Starts empty. Never changes results."""
 
 class _TensorLocationOptions(table.TensorLocationsSetters, OptionsDict):
     """`opts.TensorLocations`. Starts empty."""
@@ -33,7 +33,7 @@ class _TrainingOptions(table.TrainingSetters, OptionsDict):
     """`opts.Training`."""
 
 class _PopartOptions(table.PopartSetters):
-    """`opts._Popart`: expert settings, stored as they come and checked when a model is compiled."""
+    """`opts._Popart`: expert settings. They are stored unchecked, and compiling checks them."""
 
     @property
     def options(self) -> dict[str, Any]: ...
@@ -70,7 +70,7 @@ class Options(table.OptionsSetters, OptionsDict):
     def defaultOutputMode(self) -> bool:
         """True if no output mode was chosen."""
     def loadFromFile(self, filepath: str | os.PathLike[str]) -> Self:
-        """Applies a file of setter calls, one a line, without the "options." in front. Returns self."""
+        """Applies a file of setter calls, one per line, without the prefix "options.". Returns self."""
     def from_json(self, string: str) -> Self:
         """Applies a JSON object {"dotted.setter": arguments}. Returns self."""
     def clone(self) -> Self:

@@ -1,12 +1,12 @@
-"""Places the modules of a model on devices by their names: the interface of vision_architectures' pipeline utilities.
+"""Places the modules of a model on devices by name, with the interface of vision_architectures' pipeline utilities.
 
     from abele import pipeline
     pipeline.parallelize_pipeline(model, {"": "ipu:0", "encoder": "ipu:0", "decoder": "ipu:1"})
 
-Called as it is, a model so placed moves its tensors from device to device, as the original does. Wrapped by
-trainingModel or inferenceModel, each module begins a block on its device, and the model runs as a pipeline: the number
-of a device ("ipu:1", "cuda:1", "cpu:1") is the number of Abele's device. A device that torch cannot reach on this
-machine stands for Abele's device of that number: its tensors stay where they are.
+Called directly, a placed model moves its tensors from device to device, as the original does. Wrapped by trainingModel
+or inferenceModel, each module begins a block on its device, and the model runs as a pipeline: the number of a device
+("ipu:1", "cuda:1", "cpu:1") is the number of Abele's device. A device that torch cannot reach on this machine stands
+for Abele's device of that number, and its tensors do not move.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ _Data = TypeVar("_Data")
 _FORWARD = "forward_with_pipeline_parallelization"
 _ORIGINAL = "_forward_without_pipeline_parallelization"
 _start()
-_reachable = {"cpu": True, "meta": True, "ipu": False}  # devices as text -> can tensors be there
+_reachable = {"cpu": True, "meta": True, "ipu": False}  # device as text -> whether tensors can be there
 
 
 def get_device(device: _Device) -> torch.device:
-    """A torch.device of a torch.device, a text ("cuda:1") or a number. Raises what torch.device raises."""
+    """A torch.device from a torch.device, a text ("cuda:1") or a number. Raises the errors of torch.device."""
     return torch.device(device)
 
 
 def move_to_device(data: _Data, device: _Device) -> _Data:
-    """Tensors, and those in lists, tuples, sets and dicts, on a device; the containers keep their types.
+    """Moves tensors, and those in lists, tuples, sets and dicts, to a device. Containers keep their types.
 
     Args:
-        data: other objects are returned as they are.
-        device: what get_device takes.
-    Returns: the moved data. Tensors that are there already are the same objects.
+        data: other objects are returned unchanged.
+        device: as for get_device.
+    Returns: the moved data. Tensors that are on the device already are the same objects.
     """
     device = get_device(device)
     return _moved(data, device) if _isReachable(device) else data
@@ -99,7 +99,7 @@ def _number(device):
 
 
 class _Placement:
-    """Where a module computes, and where its outputs go (None: they stay)."""
+    """The device that a module computes on, and the device of its outputs (None: they stay)."""
 
     def __init__(self, module, processing_device, output_device):
         self.processing_device = get_device(processing_device)
@@ -116,10 +116,10 @@ class _Placement:
         own = inspect.signature(self.forward)
         first = inspect.Parameter("placement", inspect.Parameter.POSITIONAL_ONLY)
         function.__signature__ = own.replace(parameters=[first, *own.parameters.values()])
-        return types.MethodType(function, self)  # a method: copies of the module have a placement of their own
+        return types.MethodType(function, self)  # a method, so that copies of the module get their own placement
 
     def placeCopy(self, module):
-        """Makes a shallow copy of the module, which has its forward, run with the copy's own attributes."""
+        """Makes a shallow copy of the module run this forward with the copy's own attributes."""
         placement = copy.copy(self)
         placement.forward = types.MethodType(self.forward.__func__, module) if _isMethod(self.forward) else self.forward
         _install(module, placement)
@@ -145,11 +145,11 @@ def forward_with_pipeline_parallelization(placement: Any, /, *args: Any, **kwarg
 
 
 def parallelize_module(module: _Module, processing_device: _Device, output_device: _Device | None = None) -> _Module:
-    """Moves a module to a device, and lets it compute there: its inputs are moved there, its outputs to output_device.
+    """Moves a module to a device and lets it compute there. Its inputs move there, and its outputs to output_device.
 
     Args:
         module: changed in place: its forward and extra_repr.
-        processing_device: what get_device takes.
+        processing_device: as for get_device.
         output_device: None: the outputs stay on processing_device.
     Returns: the module.
     Raises:
@@ -184,10 +184,10 @@ def _moveModule(module, device):
 
 
 def unparallelize_module(module: _Module, common_device: _Device | None = None) -> _Module:
-    """Undoes parallelize_module; nothing of a module that is not parallelized.
+    """Undoes parallelize_module. Does nothing to a module that is not parallelized.
 
     Args:
-        common_device: where the module is moved; None: it stays.
+        common_device: device to move the module to; None: it stays.
     Returns: the module.
     """
     if hasattr(module, _FORWARD):
@@ -205,19 +205,19 @@ def unparallelize_module(module: _Module, common_device: _Device | None = None) 
 
 
 def parallelize_pipeline(model: _Module, module_to_device: Mapping[str, _Device | Sequence[_Device | None]]) -> _Module:
-    """Places modules of a model on devices. What is not named is where the module is that it is part of.
+    """Places modules of a model on devices. A module without a name in the map is on the device of its parent.
 
-    Name the model itself ("") too: its outermost computations need a device.
+    Name the model itself ("") too, because its outermost computations need a device.
 
     Args:
-        model: no module of it is parallelized yet. Changed in place.
+        model: none of its modules may be parallelized yet. Changed in place.
         module_to_device: module names ("encoder.layers.0"; "" is the model) -> a device, or [device of the
-            computation, device of the outputs]. Without the second the outputs go to where the module computes that is
-            named next above; without one, they stay.
+            computation, device of the outputs]. Without the second one the outputs go to the device of the nearest
+            named parent; without such a parent they stay.
     Returns: the model.
-    Raises:
-        ValueError: a name that the model does not have, or more than two devices. Nothing was changed.
-        RuntimeError: a module is parallelized already, or named twice. Nothing was changed.
+    Raises, without any change:
+        ValueError: an unknown name, or more than two devices.
+        RuntimeError: a module is parallelized already, or named twice.
     """
     devices = {name: _devicesOf(name, value) for name, value in module_to_device.items()}
     modules = {name: _submodule(model, name) for name in devices}
@@ -256,7 +256,7 @@ def _submodule(model, name):
 
 
 def _outputAbove(name, devices):
-    """Where the nearest module above computes that has a device; None where there is none."""
+    """The device on which the nearest named parent computes, or None."""
     path = _path(name)
     for length in range(len(path) - 1, -1, -1):
         above = ".".join(path[:length])
@@ -269,7 +269,7 @@ def unparallelize_pipeline(model: _Module, common_device: _Device | None = None)
     """Undoes parallelize_pipeline, and parallelize_module of every module inside.
 
     Args:
-        common_device: where the model is moved; None: it stays.
+        common_device: device to move the model to; None: it stays.
     Returns: the model.
     """
     for module in model.modules():

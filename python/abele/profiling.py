@@ -30,7 +30,7 @@ def _tracing():
 
 
 class Channel:
-    """A named source of spans; channels of one name are one object. Where nobody records it does nothing."""
+    """A named source of spans. Channels of one name are one object. Without a recording it does nothing."""
 
     _channels = {}
 
@@ -53,7 +53,7 @@ class Channel:
         return _NOTHING if tracing is None else tracing.Span(label, self._name)
 
     def spans(self, name: str, items: Iterable[_Item]) -> Iterator[_Item]:
-        """An iterator of these items. Where somebody records now, getting each is the span `<channel>.<name>`."""
+        """An iterator over these items. While a recording runs, getting each item is the span `<channel>.<name>`."""
         return iter(items) if _tracing() is None else self._traced(name, iter(items))
 
     def _traced(self, name, items):
@@ -68,8 +68,8 @@ class Channel:
     def instrument(self, obj: _Object, *method_names: str) -> _Object:
         """Wraps these methods of obj in spans named by class and method. Returns: obj.
 
-        The object gets a class of its own, derived from the one it had, so that special methods are traced as well.
-        Objects that cannot change their class, such as lists, stay as they are.
+        The object gets its own class, derived from its present one, so that special methods are traced too. Objects
+        that cannot change their class, such as lists, do not change.
         """
         if _tracing() is None:
             return obj
@@ -96,10 +96,10 @@ def _newWith(cls, args, kwargs):
 
 
 def _reduce(self, protocol):
-    # Tracing is of one process: elsewhere the object has the class that the user gave it.
+    # Tracing belongs to one process. In other processes the object has the class that the user gave it.
     cls, original = type(self), type(self)._abele_original
     function, args, *rest = original.__reduce_ex__(self, protocol)
-    # Pickle wants the class of these two to be that of the object.
+    # Pickle requires that these two functions get the object's own class.
     function = {copyreg.__newobj__: _new, copyreg.__newobj_ex__: _newWith}.get(function, function)
     return function, tuple(original if item is cls else item for item in args), *rest
 

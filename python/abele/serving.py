@@ -19,20 +19,20 @@ from ._native import core
 if TYPE_CHECKING:
     from .executor import Executor
 
-_MOST_HOPELESS = 1000  # kinds of requests that a server remembers to be wrong
+_MOST_HOPELESS = 1000  # number of kinds of requests that a server remembers as wrong
 
 
 @dataclasses.dataclass(frozen=True)
 class ServerStatistics:
-    """Since the server was made. Times are from submit() to the answer, of the last 10,000 requests.
+    """Counts since the server was made. Times are from submit() to the answer, over the last 10,000 requests.
 
     Attributes:
-        requests: that were answered, with results or with an error.
-        failed: of these, with an error.
-        rows: of these requests.
+        requests: requests that were answered, with results or with an error.
+        failed: requests that were answered with an error.
+        rows: rows of the answered requests.
         batches: calls of the model that gave results.
-        filling_rows: of batches that were not full.
-        waiting_rows: in the queue now.
+        filling_rows: rows added to fill batches.
+        waiting_rows: rows in the queue now.
         p50_s, p90_s, p99_s, longest_s: percentiles of the times, in seconds.
     """
 
@@ -49,22 +49,22 @@ class ServerStatistics:
 
 
 class Answer:
-    """What a request will get. Threads: safe."""
+    """The future answer to a request. Threads: safe."""
 
     def __init__(self, native: Any, calls: _Calls, form: str) -> None:
         self._native, self._calls, self._form = native, calls, form
 
     def done(self) -> bool:
-        """Is it there, results or error?"""
+        """True if the answer is there: results or an error."""
         done: bool = self._native.done()
         return done
 
     def result(self, timeout: float | None = None) -> Any:
-        """Waits, and returns what forward returned for these rows, or raises what the model raised.
+        """Waits. Returns forward's results for these rows, or raises the model's error.
 
         Args:
-            timeout: seconds; None waits for as long as it takes.
-        Raises: TimeoutError; the answer can still be asked for then.
+            timeout: seconds; None: no limit.
+        Raises: TimeoutError; a later call can still get the answer.
         """
         if not self._native.wait(-1.0 if timeout is None else max(timeout, 0.0)):
             raise TimeoutError(f"no answer within {timeout} s")
@@ -79,8 +79,8 @@ class _Calls:
         self._lock = threading.Lock()
         self._given = {}
         self._results = {}
-        # Of batches, on the server's thread: types and sizes by form of those that were answered, and errors by form,
-        # types and sizes of those that no request can be right in.
+        # Used on the server's thread: types and sizes that were answered, by form; and the errors of forms,
+        # types and sizes for which no request can succeed.
         self._answered = {}
         self._hopeless = {}
 
@@ -114,19 +114,19 @@ class _Calls:
         return structures.flattenTensorStructure(result)
 
     def _isHopeless(self, form, right, wrong):
-        """Does forward fail for all tensors of these types and sizes? Only then is it right not to try again: one
-        request with wrong values must not shut out others of its kind. So forward runs on tensors without values: it
-        gets through with types and sizes that were answered, and fails with these."""
+        """True if forward fails for all tensors of these types and sizes, so that there is no point in trying again. A
+        request with wrong values must not make the server refuse others of its kind. So forward runs on tensors without
+        values: it must succeed with types and sizes that were answered, and fail with these."""
         if len(self._hopeless) >= _MOST_HOPELESS:
             return False
         return self._runsWithoutValues(form, right) is True and self._runsWithoutValues(form, wrong) is False
 
     def _runsWithoutValues(self, form, kind):
-        """None where forward asks for values, or calls what cannot do without."""
+        """None if forward needs values, or calls functions that need them."""
         from torch._subclasses import fake_tensor
 
         mode = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)
-        quiet = replaced("disabled", True, fake_tensor.log)  # what fails inside is expected
+        quiet = replaced("disabled", True, fake_tensor.log)  # because errors inside are expected
         with mode, torch.no_grad(), wrapping.withoutPull(), quiet:
             tensors = [torch.empty(shape, dtype=dtype) for dtype, shape in kind]
             positional, named = structures.reconstructTensorStructure(self._given[form], tensors)
@@ -148,9 +148,9 @@ class _Calls:
 
 
 class Server:
-    """A model behind a queue, made by serve(). Threads: safe.
+    """A queue of requests for one model, made by serve(). Threads: safe.
 
-    A with block stops it at its end; so does the end of the program.
+    A with block stops it at its end. The end of the program stops it too.
     """
 
     def __init__(
@@ -179,20 +179,20 @@ class Server:
         self._end = weakref.finalize(self, self._native.stop)  # also at the end of the program, before threads end
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Rows in, the same rows of what forward returns out. Takes the arguments of forward.
+        """Takes the arguments of forward with any rows, and returns forward's results for these rows.
 
-        Shapes: each tensor [rows, ...], any number of rows, more than a batch too.
-        Raises: E0708 for tensors without rows, E0704 for shapes beyond most_shapes, E0705 behind stop(), and what the
-            model raises for these rows.
+        Shapes: each tensor [rows, ...], with any number of rows, even more than a batch.
+        Raises: E0708 for tensors without rows, E0704 for shapes beyond most_shapes, E0705 after stop(), and the model's
+            errors for these rows.
         """
         return self.submit(*args, **kwargs).result()
 
     def submit(self, *args: Any, **kwargs: Any) -> Answer:
-        """The same for later. Waits only where the queue is full."""
+        """Does the same and returns at once with an Answer. Waits only if the queue is full."""
         return cast(Answer, self._submit(args, kwargs, wait=True))
 
     def try_submit(self, *args: Any, **kwargs: Any) -> Answer | None:
-        """The same without waiting: None where the queue is full."""
+        """Does the same without waiting. Returns None if the queue is full."""
         return self._submit(args, kwargs, wait=False)
 
     def _submit(self, args: Any, kwargs: Any, wait: bool) -> Answer | None:
@@ -201,7 +201,7 @@ class Server:
         return None if native is None else Answer(native, self._calls, form)
 
     def stop(self) -> None:
-        """Answers what was submitted, and takes no more."""
+        """Answers the submitted requests, and refuses later ones."""
         self._native.stop()
 
     def statistics(self) -> ServerStatistics:
@@ -225,22 +225,23 @@ def serve(
     most_waiting_rows: int = 1024,
     most_shapes: int = 16,
 ) -> Server:
-    """Puts a model behind a queue: requests of many threads run together in batches, each caller gets its rows back.
+    """Puts a model behind a queue. Requests of many threads run together in batches, and each caller gets its rows
+    back.
 
-    The model returns rows for rows, each result a fixed number of them for each row of the batch (OutputMode.All, which
-    inference has where nothing else is chosen), and rows do not depend on one another. A batch that is not full is
-    filled with copies of a row. Where a batch fails, its requests run again in smaller ones: only those that fail alone
-    get the error. Nobody else may call the model in between with other arguments that it would have to compile for.
+    Each result of the model must have a fixed number of rows per row of the batch (OutputMode.All, the default of
+    inference), and rows must not depend on each other. Copies of a row fill an incomplete batch. If a batch fails, its
+    requests run again in smaller batches, so only requests that fail alone get the error. Other code must not call the
+    model meanwhile with arguments that it would have to compile for.
 
     Args:
-        model: of inferenceModel or load.
-        batch_rows: rows of one call; None: those that the model is compiled for.
-        longest_wait_ms: how long a request waits at most for others to fill its batch.
-        most_waiting_rows: of the queue; beyond them submit() waits and try_submit() gives None.
-        most_shapes: shapes and types of requests, each of which has a compiled program of its own.
+        model: result of inferenceModel or load.
+        batch_rows: rows of one call; None: the rows that the model is compiled for.
+        longest_wait_ms: the longest time that a request waits for others to fill its batch.
+        most_waiting_rows: rows in the queue; beyond them submit() waits and try_submit() returns None.
+        most_shapes: number of shapes and types of requests, each of which has its own compiled program.
     Returns: a Server.
-    Raises: E0705 where batch_rows is missing and the model is not compiled, E0702 for numbers that cannot be, E0708 for
-        a model that trains.
+    Raises: E0705 if batch_rows is missing and the model is not compiled, E0702 for impossible numbers, E0708 for a
+        model that trains.
     """
     return Server(model, batch_rows, longest_wait_ms, most_waiting_rows, most_shapes)
 

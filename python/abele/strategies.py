@@ -1,7 +1,7 @@
 """Execution strategies: how the blocks of a model become stages and phases.
 
-The values and their rules are C++'s (src/options/objects.h). Here are the objects that a program holds: a stage is the
-same one wherever it was given to.
+C++ has the values and their rules (src/options/objects.h). This file has the objects that a program holds: a stage is
+the same object in every place where it was given.
 Source: spec options.md, section 9.
 """
 
@@ -86,19 +86,19 @@ class Phase:
 
 
 def _itemsOf(item):
-    """The items of a list or tuple; anything else is the only item."""
+    """The items of a list or tuple. Any other object is the only item."""
     return item if isinstance(item, (list, tuple)) else (item,)
 
 
 class _Strategy(_View):
-    """What all strategies share."""
+    """The common part of all strategies."""
 
     def _start(self, stages, arguments):
-        """All of a constructor.
+        """Runs the whole constructor.
 
         Args:
             stages: of the program, in order.
-            arguments: that C++ makes the strategy of.
+            arguments: from which C++ makes the strategy.
         """
         self._native = core().makeOptionObject(self._name, *arguments)
         self._stages = stages
@@ -136,15 +136,15 @@ class _StageStrategy(_Strategy):
             stage._stage_id = index
 
     def devices(self, number: int | str) -> Self:
-        """How many devices an AutoStage.AutoSplit cuts the program for. Ours, not PopTorch's.
+        """Sets the number of devices for AutoStage.AutoSplit. Ours, not PopTorch's.
 
         Args:
-            number: stages that are made, one for each device; default: as many devices as this process has cores.
-                "measured": the number whose step is the shortest when it is measured on this machine, be it one device
-                of all threads. Compiling runs the program a few times for each number, on copies of the weights. What
-                was found is kept beside the compiled programs (Options.enableExecutableCaching), else as long as the
-                process lives; abele.explain tells what each took. Results follow the threads of a device, as eager
-                PyTorch's do, so that two machines may differ in last bits.
+            number: number of stages, one per device; default: the number of cores of this process. "measured": the
+                number with the shortest measured step on this machine, which may be one device with all threads.
+                Compiling runs the program a few times for each number, on copies of the weights. The choice is stored
+                beside the compiled programs (Options.enableExecutableCaching), or for the life of the process.
+                abele.explain lists the measured times. As in eager PyTorch, results follow the number of threads of a
+                device, so two machines may differ in last bits.
         Returns: self.
         """
         return self._call("devices", number)
@@ -159,43 +159,43 @@ class PipelinedExecution(_StageStrategy):
         """Chooses the order of the stages' work in training. Results never depend on it. Ours, not PopTorch's.
 
         Args:
-            name: a word of docs/schedules.md. "1f1b": a stage runs a backward as soon as it can; "gpipe": all forwards
-                of an update first; "interleaved": 1F1B over several stages a device, stage s on device s modulo devices
-                (see Stage.ipu); "zero-bubble": weight gradients wait until a device would idle, in the memory that 1F1B
-                needs at most; "zero-bubble-2": in twice as much; "auto": the one of these
-                that is predicted to be fastest. Without a choice: "1f1b", or one that is predicted to be noticeably
-                faster, within Options.deviceMemoryLimit or, without a limit, in no more memory than the fullest device
-                needs under "1f1b" (docs/schedules.md).
+            name: a word of docs/schedules.md. "1f1b": a stage runs a backward as soon as it can. "gpipe": all forwards
+                of an update run first. "interleaved": 1F1B over several stages per device, with stage s on device s
+                modulo devices (see Stage.ipu). "zero-bubble": weight gradients wait until a device would idle, in at
+                most the memory of 1F1B. "zero-bubble-2": in at most twice that memory. "auto": the schedule among these
+                with the shortest predicted step. Default: "1f1b", or a schedule that is predicted to be noticeably
+                faster and fits Options.deviceMemoryLimit, or without a limit the memory of the fullest device under
+                "1f1b" (docs/schedules.md).
         Returns: self.
         """
         return self._call("schedule", name)
 
     def costs(self, costs: dict[str, Any] | str) -> Self:
-        """Gives the measured times of the stages to schedules that order their work by time. Ours, not PopTorch's.
+        """Sets measured times of the stages for schedules that order their work by time. Ours, not PopTorch's.
 
         Without them "zero-bubble" and "zero-bubble-2" estimate the times from shapes, so that equal programs get equal
-        executables. Results never depend on it.
+        executables. Results never depend on them.
 
         Args:
-            costs: what abele.CompiledModel.costs() returned for the same stages: a dict, or its JSON text. "machine"
-                in it describes memories and links (docs/simulator.md), for AutoSplit and explain; it may stand alone.
-                Without costs, links between processes and accelerators count as they were measured.
+            costs: result of abele.CompiledModel.costs() for the same stages: a dict, or its JSON text. "machine" in it
+                describes memories and links (docs/simulator.md), for AutoSplit and explain; it may be the only entry.
+                Without costs, links between processes and accelerators are measured.
         Returns: self.
         Raises:
-            Error: E0404 when the model is compiled, for costs that cannot be read or of another number of stages.
+            Error: E0404 when the model is compiled, for costs that cannot be read or have another number of stages.
         """
         return self._call("costs", json.dumps(costs) if isinstance(costs, dict) else costs)
 
     def recompute(self, use: bool | str = True) -> Self:
-        """Backward makes the values of its stage's forward again instead of keeping them. Ours, not PopTorch's.
+        """Backward computes the values of its stage's forward again instead of keeping them. Ours, not PopTorch's.
 
         Args:
-            use: True; False; or "fit": only as much as it takes for every device to fit Options.deviceMemoryLimit, in
-                the least extra time that is found. "fit" makes nothing again where all fits or nothing is limited, and
-                looks at the last stage too.
+            use: True; False; or "fit": recomputes only as much as every device needs to fit Options.deviceMemoryLimit,
+                with as little extra time as the search finds. "fit" recomputes nothing if everything fits or there is
+                no limit, and includes the last stage.
 
-        Results are the same bits; a stage then keeps only what it was given, what other stages read, what
-        recomputationCheckpoint names, and what cannot be made twice (running statistics). The last stage, whose
+        Results are the same bits. A stage keeps only its inputs, values that other stages read, values that
+        recomputationCheckpoint marks, and values that cannot be made twice (running statistics). The last stage, whose
         backward follows at once, keeps everything under "1f1b" and "interleaved".
 
         Returns: self.
@@ -210,7 +210,7 @@ class ShardedExecution(_StageStrategy):
 
 
 class _PhasedStrategy(_Strategy):
-    """Arguments: phases in order, each a Phase, a list (of stages or block ids), a Stage or a block id."""
+    """Arguments: phases in order. Each is a Phase, a list (of stages or block ids), a Stage or a block id."""
 
     def __init__(self, *phases: Any) -> None:
         self._phases = [item if isinstance(item, Phase) else Phase(*_itemsOf(item)) for item in phases]

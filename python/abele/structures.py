@@ -28,7 +28,7 @@ class ICustomArgParser(abc.ABC):
 
     @abc.abstractmethod
     def reconstruct(self, original_structure: Any, tensor_iterator: Iterator[torch.Tensor]) -> Any:
-        """A new object like `original_structure` with tensors taken from the iterator, in the order of yieldTensors."""
+        """A new object like `original_structure`. Its tensors come from the iterator, in the order of yieldTensors."""
 
 
 _parsers = {}
@@ -36,7 +36,7 @@ _own_parsers = {}
 
 
 def registerCustomArgParser(arg_data_type: type, arg_parser: ICustomArgParser) -> None:
-    """Uses `arg_parser` for values of this type; None removes it. Replaces a parser registered before."""
+    """Uses `arg_parser` for values of this type, instead of an earlier parser. None removes the parser."""
     requireType("registerCustomArgParser", "arg_data_type", arg_data_type, type, "a class")
     if arg_parser is None:
         _parsers.pop(arg_data_type, None)
@@ -51,12 +51,12 @@ def registerCustomArgParser(arg_data_type: type, arg_parser: ICustomArgParser) -
 
 
 def registerOwnParser(arg_data_type, arg_parser):
-    """The same for types of this package, which is no parser of the program."""
+    """The same for types of this package. Such a parser is not one of the program's."""
     _own_parsers[arg_data_type] = arg_parser
 
 
 def hasOwnParser(value):
-    """Is it of a type of this package?"""
+    """True for a type of this package."""
     return type(value) in _own_parsers
 
 
@@ -66,7 +66,7 @@ def registeredParsers():
 
 
 def registerGeometricCustomArgParsers():
-    """Registers parsers for graph data; does nothing if poptorch_geometric is not installed."""
+    """Registers parsers for graph data. Does nothing if poptorch_geometric is not installed."""
     try:
         from poptorch_geometric import registerCustomArgParsers
     except ImportError:
@@ -75,7 +75,7 @@ def registerGeometricCustomArgParsers():
 
 
 def parserFor(value):
-    """The parser registered for the value's type or, failing that, for one of its bases; None if there is none."""
+    """The parser for the value's type, or for the nearest of its bases that has one; otherwise None."""
     if isinstance(value, torch.Tensor):
         return None
     exact = _parsers.get(type(value)) or _own_parsers.get(type(value))
@@ -85,7 +85,7 @@ def parserFor(value):
 
 
 def typedNesting(function):
-    """Structures are walked by recursion; those deeper than Python allows end in E0708."""
+    """Makes structures that are nested deeper than Python's recursion allows end in E0708."""
 
     @functools.wraps(function)
     def walk(*args, **kwargs):
@@ -128,7 +128,7 @@ def _visit(structure, canonical, found):
 
 @typedNesting
 def flattenTensorStructure(tensors, canonical_structure=None):
-    """The tensors of a structure, depth first; other leaves are skipped.
+    """The tensors of a structure, depth first. Skips other leaves.
 
     Args:
         tensors: a tensor, or nested tuples, lists, dicts and types with a registered parser.
@@ -141,7 +141,7 @@ def flattenTensorStructure(tensors, canonical_structure=None):
 
 @typedNesting
 def otherLeaves(structure):
-    """The leaves of a structure that are no tensors, depth first."""
+    """The leaves of a structure that are not tensors, depth first."""
     if isinstance(structure, torch.Tensor) or parserFor(structure) is not None:
         return []
     if isinstance(structure, dict):
@@ -152,7 +152,8 @@ def otherLeaves(structure):
 
 
 def ownAttributes(structure):
-    """(container, value) of the attributes of containers of the program's classes, but of those that are items too."""
+    """(container, value) of the attributes of containers of the program's classes. Leaves out attributes that are
+    items."""
     if isinstance(structure, torch.Tensor) or parserFor(structure) is not None:
         return
     if isinstance(structure, (dict, list, tuple)):
@@ -166,12 +167,12 @@ def ownAttributes(structure):
 
 
 def _emptyLike(structure):
-    """A dictionary or list of a subclass, with what the subclass adds (default factories, attributes), ready for its
-    items."""
+    """A dictionary or list of a subclass without items, but with all that the subclass adds (default factories,
+    attributes)."""
     is_own = getattr(structure, "__dict__", None) is structure  # its attributes are its items
     if not is_own and not dataclasses.is_dataclass(structure):
         return copy.copy(structure)
-    result = type(structure).__new__(type(structure))  # copies are made by __init__, which asks for the fields
+    result = type(structure).__new__(type(structure))  # not by __init__, which asks for the fields
     if is_own:
         result.__dict__ = result
     else:
@@ -180,7 +181,7 @@ def _emptyLike(structure):
 
 
 def _reconstructed(parser, structure, values, replace):
-    """What the parser makes of the structure's own tensors and those that replace them: neither more nor fewer."""
+    """The parser's copy of the structure with its tensors replaced. Checks that their number stays the same."""
     own = list(parser.yieldTensors(structure))
     if own and not any(map(replace, own)):
         return structure
@@ -227,7 +228,7 @@ def _rebuild(structure, values, replace):
 
 @typedNesting
 def reconstructTensorStructure(structure, values, filter_fn=_isTensor):
-    """The same structure with its tensors replaced, in order, by `values`. Container types are kept.
+    """The same structure with its tensors replaced, in order, by `values`. Keeps container types.
 
     Args:
         filter_fn: which leaves are replaced.
@@ -236,7 +237,7 @@ def reconstructTensorStructure(structure, values, filter_fn=_isTensor):
 
 
 def converted(structure, convert):
-    """The same structure with convert(part) in the place of each part for which that is not None."""
+    """The same structure, with convert(part) in place of each part for which it is not None."""
     new = []
 
     def isConverted(part):
@@ -249,5 +250,5 @@ def converted(structure, convert):
 
 
 def skeleton(structure):
-    """A copy of the structure with empty tensors, which holds no memory; to be rebuilt with others."""
+    """A copy of the structure with empty tensors, which holds no memory, to be rebuilt with other tensors."""
     return reconstructTensorStructure(structure, (torch.empty(0) for _ in flattenTensorStructure(structure)))

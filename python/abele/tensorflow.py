@@ -1,4 +1,4 @@
-"""Programs that were written for TensorFlow's Keras on IPUs run as they are, as far as they use Keras only.
+"""Runs programs for TensorFlow's Keras on IPUs unchanged, if they use only Keras.
 
     python -m abele.tensorflow program.py arguments...
 
@@ -8,11 +8,11 @@ or `import abele.tensorflow` as the first line of a program. From then on these 
     tensorflow.python.ipu                abele.keras
     tensorflow                           keras, python.ipu, random.set_seed, names of types (float32)
 
-Nothing else of TensorFlow is there: other names are an AttributeError or an ImportError. Keras itself
-goes on without TensorFlow. Nothing of abele imports this module.
+Other names of TensorFlow raise AttributeError or ImportError. Keras itself continues without TensorFlow. No module of
+abele imports this module.
 
 Raises, at import:
-    ImportError: TensorFlow itself was imported before, or what abele.keras raises.
+    ImportError: TensorFlow itself was imported before, or abele.keras raised it.
 """
 
 import importlib
@@ -27,7 +27,7 @@ if "tensorflow" in sys.modules and not hasattr(sys.modules["tensorflow"], "_is_a
     raise ImportError("abele.tensorflow stands for TensorFlow, which has been imported already", name="tensorflow")
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
-from . import keras as _ipu  # first: it says what is missing where Keras is
+from . import keras as _ipu  # first, because it explains a missing Keras
 
 # isort: split
 import keras
@@ -46,7 +46,7 @@ def _missing(name):
 
 
 class _LookAlike(types.ModuleType):
-    """A module of TensorFlow, of which only some names exist."""
+    """A module of TensorFlow with only some of its names."""
 
     def __getattr__(self, name):
         if name.startswith("__"):
@@ -58,7 +58,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """tensorflow.keras.layers is the module keras.layers, and so on."""
 
     def find_spec(self, fullname, path=None, target=None):
-        """The specification of a module that stands for another one; None for modules that are not TensorFlow's."""
+        """The specification of a module that replaces TensorFlow's; None for other modules."""
         if self._real(fullname):
             return importlib.machinery.ModuleSpec(fullname, self)
         if fullname.startswith("tensorflow."):
@@ -73,13 +73,13 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return None
 
     def create_module(self, spec):
-        """The module that stands behind the name."""
+        """The module that replaces the name."""
         module = importlib.import_module(self._real(spec.name))
         self._spec = module.__spec__
         return module
 
     def exec_module(self, module):
-        """The module ran already; import has given it the specification of its other name."""
+        """Restores the module's own specification, because import gave it the one of its other name."""
         module.__spec__ = self._spec
 
 
@@ -94,7 +94,7 @@ def _module(name, **values):
 
 
 def _publish():
-    module_utils.tensorflow._available = False  # of Keras: there is no TensorFlow
+    module_utils.tensorflow._available = False  # tells Keras that TensorFlow is absent
     sys.meta_path.insert(0, _Finder())
     python = _module("tensorflow.python", ipu=_ipu, keras=keras)
     random = types.SimpleNamespace(set_seed=keras.utils.set_random_seed)

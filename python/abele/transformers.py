@@ -1,8 +1,8 @@
 """Abele under the Trainer of transformers: `AbeleTrainer(model, args, ..., devices=4, micro_batches=8)`.
 
-A training step, its backward and the optimizer's update are one compiled program, pipelined over several devices; so is
+A training step, its backward and the optimizer's update are one compiled program, pipelined over several devices. So is
 the forward of evaluation and prediction.
-Loops, data, callbacks, loggers, schedulers and files stay those of transformers.
+Loops, data, callbacks, loggers, schedulers and files are those of transformers.
 
 Source: transformers.Trainer; ours.
 """
@@ -30,7 +30,7 @@ def _refused(what, remedy):
 
 
 class _Loss(torch.nn.Module):
-    """What a trainer minimises, as a forward."""
+    """The loss of a trainer, as a forward."""
 
     def __init__(self, model, compute_loss):
         super().__init__()
@@ -38,12 +38,12 @@ class _Loss(torch.nn.Module):
         self._compute_loss = compute_loss
 
     def forward(self, inputs, items=None):
-        """items: what the loss is divided by in place of its own number of items. Shapes: [1]."""
+        """items: divisor of the loss instead of its own number of items. Shapes: [1]."""
         return identity_loss(self._compute_loss(self.model, inputs, None if items is None else items[0]), "none")
 
 
 class _Forward(torch.nn.Module):
-    """A model's own forward, without the results that nobody looks at: caches of keys and values are large."""
+    """A model's own forward without results that are not used, because caches of keys and values are large."""
 
     def __init__(self, model, context, ignored):
         super().__init__()
@@ -52,7 +52,7 @@ class _Forward(torch.nn.Module):
         self._ignored = ignored
 
     def forward(self, inputs, items=None):
-        """items: of the batch, as the loss of _Loss takes them. Shapes: [1]."""
+        """items: of the batch, as in _Loss. Shapes: [1]."""
         numbers = {} if items is None else {"num_items_in_batch": items[0]}
         with self._context():
             outputs = self.model(**inputs, **numbers)
@@ -62,7 +62,7 @@ class _Forward(torch.nn.Module):
 
 
 class _Compiled:
-    """A model whose calls are those of a compiled program."""
+    """A model whose calls run a compiled program."""
 
     def __init__(self, model, program):
         self._model, self._program = model, program
@@ -80,13 +80,13 @@ class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missin
 
     Args:
         args, kwargs: transformers.Trainer's.
-        devices: stages, each on a device of its own; Abele chooses the cuts. None: the model has blocks.
-        micro_batches: pieces of each batch, whose mean gradient makes one update; `per_device_train_batch_size` is a
-            multiple of it. The rows of the last batch that are missing are an error: `dataloader_drop_last=True`.
-            Batches of evaluation and prediction run whole.
+        devices: number of stages, each on its own device; Abele chooses the cuts. None: the model has blocks.
+        micro_batches: pieces of each batch, whose mean gradient makes one update. `per_device_train_batch_size` must be
+            a multiple of it. An incomplete last batch is an error: set `dataloader_drop_last=True`. Batches of
+            evaluation and prediction are not split.
         options: further options of Abele.
         compile_evaluation: False: evaluation and prediction run in eager PyTorch, on the same weights, for models that
-            cannot be captured in them.
+            cannot be captured in those modes.
     """
 
     def __init__(
@@ -112,17 +112,17 @@ class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missin
         self._micro_batches = micro_batches
         self._abele_options = options
         self._compiled: Any = None
-        self._numbers: Any = None  # of the optimizer, as the devices have them
+        self._numbers: Any = None  # the optimizer's numbers that the devices have
         self._compile_evaluation = compile_evaluation
-        self._evaluators: dict[tuple[str, ...], Any] = {}  # by the results that they leave out
+        self._evaluators: dict[tuple[str, ...], Any] = {}  # keyed by the results that they leave out
 
     @property
     def compiled_model(self) -> Any:
-        """What trains: its report(), trace() and simulate(). None before the first step."""
+        """The training model, for report(), trace() and simulate(). None before the first step."""
         return self._compiled
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
-        """AdamW with the arguments' numbers, which clips as max_grad_norm says, where none was given."""
+        """If no optimizer was given: AdamW with the arguments' numbers, which clips gradients by max_grad_norm."""
         if self.optimizer is None:
             decayed = self.get_decay_parameter_names(self.model)
             named = [(name, each) for name, each in self.model.named_parameters() if each.requires_grad]
@@ -143,7 +143,7 @@ class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missin
         return self.optimizer
 
     def training_step(self, model: torch.nn.Module, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
-        """Forward, backward and update; the loss is the mean over the micro-batches."""
+        """Runs forward, backward and update. The loss is the mean over the micro-batches."""
         optimizer = getattr(self.optimizer, "optimizer", self.optimizer)  # accelerate wraps it
         if self._compiled is None:
             self.model.train()
@@ -170,7 +170,7 @@ class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missin
         prediction_loss_only: bool,
         ignore_keys: list[str] | None = None,
     ) -> Any:
-        """A batch as a whole."""
+        """Runs a whole batch."""
         if self._compile_evaluation:
             config = getattr(self.model, "config", None)
             default = getattr(config, "keys_to_ignore_at_inference", ["past_key_values"] if config else [])
@@ -183,8 +183,8 @@ class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missin
         return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys=ignore_keys)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        """As transformers does. Its program lasts as long as a training, or else for this loop: whoever changes
-        weights in between need not tell it."""
+        """As in transformers. Its program lives as long as a training, or otherwise for this loop, so weights may be
+        changed between loops."""
         try:
             return super().evaluation_loop(*args, **kwargs)
         finally:
@@ -197,11 +197,11 @@ class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missin
         self._evaluators.clear()
 
     def _items(self, number: Any) -> torch.Tensor | None:
-        """The items of a batch as an argument of the program, where the model's loss takes them."""
+        """The number of items of a batch as an argument of the program, if the model's loss takes it."""
         if number is None or not self.model_accepts_loss_kwargs:
             return None
         each = torch.as_tensor(number).reshape(1)
-        if self._micro_batches > 1:  # the step takes the mean over them
+        if self._micro_batches > 1:  # because the step takes the mean over them
             each = each / self._micro_batches
         return each.repeat(self._micro_batches)
 
@@ -211,7 +211,7 @@ class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missin
         return loss
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """Beside the loss, what part of the last step each stage of several worked: `stage0_busy`, ..."""
+        """Adds the share of the last step that each of several stages worked: `stage0_busy`, ..."""
         if "loss" in logs and self._compiled is not None:
             stages = self._compiled.report()["stages"]
             for i, stage in enumerate(stages if len(stages) > 1 else []):
@@ -219,7 +219,7 @@ class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missin
         super().log(logs, *args, **kwargs)
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """As transformers does; afterwards weights and optimizer state are on the host."""
+        """As in transformers. Afterwards weights and optimizer state are on the host."""
         try:
             return super().train(*args, **kwargs)
         finally:
@@ -229,10 +229,10 @@ class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missin
             self._endEvaluation()
 
     def _clip_grad_norm(self, model: torch.nn.Module) -> None:
-        """The optimizer has done it, inside the step."""
+        """Does nothing, because the optimizer clips inside the step."""
 
     def _get_grad_norm(self, model: torch.nn.Module, grad_norm: Any = None) -> None:
-        """Not known: gradients stay on the devices."""
+        """Unknown, because gradients stay on the devices."""
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         if self._compiled is not None and self._compiled.isCompiled():

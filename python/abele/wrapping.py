@@ -1,4 +1,4 @@
-"""Class wrapping of a model in training: reading its weights first brings them back from the device.
+"""Wraps the class of a model in training, so that reading its weights first brings them back from the device.
 
 While a model is wrapped, its class is a subclass `Poptorch<Name>`, and its parameters and buffers are of wrapper
 classes. All of them hold only a weak reference to the executor. Source: spec executor.md, section 1.2.
@@ -17,14 +17,14 @@ from ._errors import createPoptorchError, refused, userError
 from ._logging import logger
 from ._native import core
 
-_LINK = "_abele_link"  # in __dict__ of a wrapped module or tensor
+_LINK = "_abele_link"  # key in the __dict__ of a wrapped module or tensor
 _READS = ("forward", "_parameters", "_buffers")
-_thread = threading.local()  # suspended: how many withoutPull() this thread is inside of
+_thread = threading.local()  # suspended: the number of withoutPull() contexts around this thread's code
 
 
 @contextlib.contextmanager
 def withoutPull():
-    """Wrapped tensors can be read inside, by this thread, without bringing weights back from the device."""
+    """Inside, this thread reads wrapped tensors without bringing weights back from the device."""
     _thread.suspended = isSuspended() + 1
     try:
         yield
@@ -33,33 +33,33 @@ def withoutPull():
 
 
 def isSuspended():
-    """Is this thread inside of withoutPull()?"""
+    """True if this thread is inside of withoutPull()."""
     return getattr(_thread, "suspended", 0)
 
 
 class _Link:
-    """From a wrapped object to its executors, and to the class it had. Tensors of submodules that several models train
-    have several."""
+    """Links a wrapped object to its executors, and to its original class. A tensor of submodules that several models
+    train has several executors."""
 
     def __init__(self, executor, original_class):
         self._executors = [weakref.ref(executor)]
         self.original_class = original_class
 
     def executors(self):
-        """Those that live, in order."""
+        """The live executors, in order."""
         return [executor for executor in (reference() for reference in self._executors) if executor is not None]
 
     def executor(self):
-        """The first of them, or None."""
+        """The first live executor, or None."""
         return next(iter(self.executors()), None)
 
     def add(self, executor):
-        """One more."""
+        """Adds an executor."""
         if executor not in self.executors():
             self._executors.append(weakref.ref(executor))
 
     def remove(self, executor):
-        """One less. Returns: whether none is left."""
+        """Removes an executor. Returns: whether no executor is left."""
         self._executors = [weakref.ref(other) for other in self.executors() if other is not executor]
         return not self._executors
 
@@ -70,7 +70,7 @@ class _Link:
                 executor.copyWeightsToHostIfNeeded()
 
     def warnOfClipping(self, gradient):
-        """Where torch's functions that clip gradients ask for one: it is on the device."""
+        """Warns if torch's functions that clip gradients read a gradient, because gradients are on the device."""
         executor = self.executor()
         if gradient is None and executor is not None and _isClipping(sys._getframe(2)):
             executor._native.warnOnce(
@@ -80,7 +80,7 @@ class _Link:
 
 
 def _isClipping(frame):
-    """Does the frame, or a comprehension in it, belong to torch.nn.utils.clip_grad?"""
+    """True if the frame, or the one around a comprehension, belongs to torch.nn.utils.clip_grad."""
     return frame.f_globals.get("__name__") == "torch.nn.utils.clip_grad"
 
 
@@ -108,7 +108,7 @@ def _pullArguments(values):
 
 
 class _WrappedTensor:
-    """What wrapped parameters and buffers share."""
+    """The common part of wrapped parameters and buffers."""
 
     def __getattribute__(self, name):
         if not name.startswith("__") and not isSuspended():
@@ -128,7 +128,7 @@ class _WrappedTensor:
             return func(*args, **(kwargs or {}))
 
     def replicaGrouping(self, comm_group_type, shards, variable_retrieval_mode):
-        """Gives groups of replicas values of their own: see _replica_grouping.ParameterProxy."""
+        """Gives each group of replicas its own value: see _replica_grouping.ParameterProxy."""
         executor = executorOf(self)
         if executor is None:
             raise createPoptorchError("replicaGrouping: the model is no longer wrapped for training")
@@ -144,7 +144,7 @@ class _WrappedTensor:
         plain = unwrapped(self)
         result = plain.__deepcopy__(memo)
         memo[id(self)] = result
-        memo.setdefault(id(memo), []).append(plain)  # deepcopy's own way: an id in the memo must not be used again
+        memo.setdefault(id(memo), []).append(plain)  # as deepcopy does: keeps it alive, so that its id is not reused
         return result
 
     def __reduce_ex__(self, protocol):
@@ -160,7 +160,7 @@ class PoptorchBuffer(_WrappedTensor, torch.Tensor):
 
 
 def unwrapped(tensor):
-    """A tensor of the original class that shares the memory of a wrapped one; others are returned as they are."""
+    """A tensor of the original class with the memory of a wrapped one. Other tensors are returned unchanged."""
     if not isinstance(tensor, _WrappedTensor):
         return tensor
     _linkOf(tensor).pull()
@@ -201,7 +201,7 @@ class _WrappedModule:
     def state_dict(self, *args, **kwargs):
         """The state dict with tensors of their original classes.
 
-        Where several processes hold the stages all call it, and each gets all of it.
+        If several processes hold the stages, all call it and each gets all tensors.
         """
         _linkOf(self).pull()
         self._requireComplete("state_dict()")
@@ -239,7 +239,7 @@ class _WrappedModule:
 
     def __reduce_ex__(self, protocol):
         self._requireComplete("a pickle")
-        # Only the standard library is named, so that the file loads where this package is absent.
+        # Refers only to the standard library, so that the file loads without this package.
         return copyreg._reconstructor, (_linkOf(self).original_class, object, None), self._plainState()
 
 
@@ -254,19 +254,19 @@ def _wrapperClass(cls):
 
 
 def userClass(model):
-    """The class that the user's module has while nothing wraps it."""
+    """The class of the user's module without a wrapper."""
     cls = type(model)
     return cls.__bases__[1] if issubclass(cls, _WrappedModule) else cls
 
 
 def trainerOf(model):
-    """The executor that trains the model: it lives and was not destroyed. None: it can be wrapped."""
+    """The live executor that trains the model and was not destroyed. None: the model can be wrapped."""
     executor = executorOf(model) if isinstance(model, _WrappedModule) else None
     return executor if executor is not None and executor._has_model else None
 
 
 def release(model):
-    """Gives a model its own class back whose executor is gone, or was destroyed before it compiled anything."""
+    """Restores the class of a model whose executor is gone, or was destroyed before it compiled anything."""
     if trainerOf(model) is not None:
         raise refused(
             RuntimeError,
@@ -277,7 +277,7 @@ def release(model):
 
 
 def claim(model, executor):
-    """Wraps the model for training by this executor, if it is not."""
+    """Wraps the model for training by this executor, unless it is wrapped already."""
     if trainerOf(model) is executor:
         return
     release(model)
@@ -286,7 +286,7 @@ def claim(model, executor):
 
 
 def wrapTensors(model, executor):
-    """Gives parameters and buffers their wrapper classes, those that lack them."""
+    """Gives wrapper classes to the parameters and buffers that lack them."""
     for tensors, original, wrapper in (
         (model.parameters(), torch.nn.Parameter, PoptorchParameter),
         (model.buffers(), torch.Tensor, PoptorchBuffer),
@@ -300,7 +300,7 @@ def wrapTensors(model, executor):
 
 
 def _warnOfSharing(model, executor):
-    """Warns where a live training executor trains some of the model's parameters already."""
+    """Warns if a live training executor already trains some of the model's parameters."""
     with withoutPull():
         for name, tensor in model.named_parameters():
             other = executorOf(tensor) if isinstance(tensor, _WrappedTensor) else None
@@ -334,7 +334,7 @@ def wrapModel(model, executor):
 
 
 def unwrapModel(model):
-    """The inverse of wrapModel, for what this module's executor wrapped."""
+    """The inverse of wrapModel, for the objects that this module's executor wrapped."""
     if not isinstance(model, _WrappedModule):
         return
     core().noteWrapping()

@@ -1,8 +1,8 @@
-"""Names that are private in PopTorch, and that published libraries and tests read nevertheless.
+"""Names that are private in PopTorch, but that published libraries and tests read.
 
-READERS says who reads each; docs/guide/from_poptorch.md shows them with their tests. The modules of these names beside
-this file only import them from here. What `abele` has under such a name stays there: the binding of arguments, an
-executor's options and program, the values of options.
+READERS says which of them reads each name; docs/guide/from_poptorch.md shows them with their tests. The modules of
+these names beside this file only import them from here. `abele` keeps its own objects of such names: the binding of
+arguments, an executor's options and program, the values of options.
 """
 
 import inspect
@@ -41,8 +41,8 @@ READERS = {
 
 # _args_parser --------------------------------------------------------------------------------------------------------
 class ArgsParser(Binding):
-    """Binds the arguments of a call to the signature of a model's forward, or to what a subclass says of it: names,
-    their defaults (inspect.Parameter.empty: none), and whether more arguments of any kind may follow."""
+    """Binds the arguments of a call to the signature of a model's forward, or to a subclass's description of it: names,
+    their defaults (inspect.Parameter.empty: no default), and whether more arguments of any kind may follow."""
 
     def __init__(self, model):
         super().__init__(model.forward)
@@ -50,7 +50,7 @@ class ArgsParser(Binding):
         self._has_variadic_arguments = any(parameter.kind in variadic for parameter in self._parameters)
         self._varnames = [parameter.name for parameter in self._parameters]
         self._defaults = [parameter.default for parameter in self._parameters]
-        self._warned_not_contiguous_input = False  # never read: executors warn once by themselves
+        self._warned_not_contiguous_input = False  # never read, because executors warn once by themselves
 
     def __getattr__(self, name):
         """Serves a subclass that never called __init__."""
@@ -101,12 +101,12 @@ def rewrapModelIfNecessary(model):
 
 # _utils --------------------------------------------------------------------------------------------------------------
 def combine_batch_tensors_gen(tensors):
-    """Yields, of lists with the tensors of one batch each, the tensors at the same place put together along dim 0."""
+    """From lists with the tensors of one batch each, yields the tensors at the same position joined along dim 0."""
     for same_place in zip(*tensors, strict=True):
         yield torch.cat(same_place)
 
 
-custom_arg_parsers = structures._parsers  # type: parser, of those that are registered
+custom_arg_parsers = structures._parsers  # type -> registered parser
 getCustomParser = structures.parserFor
 
 
@@ -117,13 +117,13 @@ def isOnIpu(tensor):
 
 # options -------------------------------------------------------------------------------------------------------------
 def publish():
-    """Gives poptorch.options, which is Abele's module, its name."""
+    """Gives poptorch.options, which is Abele's module, the name _IExecutionStrategy."""
     options._IExecutionStrategy = strategies._Strategy
 
 
 # _poplar_executor ----------------------------------------------------------------------------------------------------
 def requireManager(manager):
-    """Raises E0708 for what cannot be registered as a substitution manager."""
+    """Raises E0708 for an object that cannot be a substitution manager."""
     missing = [name for name in ("replace", "restore") if not callable(getattr(manager, name, None))]
     if missing or not isinstance(manager, type):
         raise userError(

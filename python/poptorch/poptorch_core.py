@@ -9,13 +9,13 @@ from abele._files import importPoptorchMetadataFromFile
 isCompilingWithDispatcher = _native.isCapturing
 
 
-# Kind of a value in the table of options -> its types in Python; other kinds are enumerations.
+# Kind of a value in the table of options -> its types in Python. Other kinds are enumerations.
 _TYPES = {"bool": bool, "str": str, "list": list, "dict": dict, "bytes": (int, dict), "TensorLocationSettings": dict}
 _OF_STRATEGIES = {"execution_mode": "int", "separate_backward_phase": "bool", "tensors_liveness": "int"}
 
 
 def _validateOptions(values):
-    """Raises poptorch.Error for what Options.toDict() could not have made: an unknown name or a wrong type."""
+    """Raises poptorch.Error for values that Options.toDict() cannot have made: an unknown name or a wrong type."""
     if not isinstance(values, dict):
         raise userError("E0708", f"options are a {type(values).__name__}", expected="a dict")
     kinds = {**_native.core().optionKeys(), **_OF_STRATEGIES}
@@ -34,7 +34,7 @@ def _validateOptions(values):
 class TestErrorType(enum.IntEnum):
     """Errors that _throwTestError raises."""
 
-    __test__ = False  # no test class of pytest
+    __test__ = False  # not a test class of pytest
 
     Poptorch = 0
     Popart = 1

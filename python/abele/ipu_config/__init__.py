@@ -1,5 +1,5 @@
-"""Settings of a pipelined model in one JSON file, and what turns a transformer into a pipeline: the interface of
-optimum-graphcore's `IPUConfig`, without transformers.
+"""Settings of a pipelined model in one JSON file, and functions that turn a transformer into a pipeline. The interface
+is that of optimum-graphcore's `IPUConfig`, without transformers.
 
     from abele.ipu_config import IPUConfig
     config = IPUConfig(layers_per_ipu=[2, 2], gradient_accumulation_steps=8)

@@ -1,4 +1,4 @@
-"""IPUConfig: how a model runs as a pipeline. The settings, their rules and the options that they stand for are C++'s:
+"""IPUConfig: how a model runs as a pipeline. C++ has the settings, their rules and the options that they become:
 src/options/ipu_config.h, include/abele/ipu_config.h.
 
 Source: the documents' IPUConfig._to_options, and the files and defaults of optimum-graphcore 0.7.
@@ -26,7 +26,7 @@ _OUTPUT_MODES = ("all", "sum", "final", "default")
 
 
 class IncompatibleIPUConfigError(ValueError):
-    """Settings that contradict each other, or the model that they are used with."""
+    """Settings that contradict each other, or contradict the model."""
 
 
 _errors.OF_OPTIONS["IncompatibleIPUConfigError"] = IncompatibleIPUConfigError
@@ -46,39 +46,39 @@ class _OfTheMode:
 
 
 class IPUConfig(ConfigFiles):
-    """Placement, batch arithmetic and memory settings of a pipelined model. Settings with a twin `inference_...` hold
-    for training, their twin for inference.
+    """Placement, batch arithmetic and memory settings of a pipelined model. A setting with a twin `inference_...`
+    applies to training, and its twin to inference.
 
     Settings are attributes. Each is checked when it is set: TypeError for another type, ValueError for a value out of
-    its range, AttributeError for a name that there is not.
+    range, AttributeError for an unknown name.
 
     Args:
         replication_factor, inference_replication_factor: copies of the model. 1.
         gradient_accumulation_steps: micro-batches of a weight update. 1.
-        layers_per_ipu: layers on each IPU, as [2, 3, 4, 2]. -1 stands for an equal share of the layers that are left;
-            [-1] (default) shares all of them among ipus_per_replica IPUs.
+        layers_per_ipu: layers on each IPU, as [2, 3, 4, 2]. -1 stands for an equal share of the remaining layers; [-1]
+            (default) shares all of them among ipus_per_replica IPUs.
         inference_layers_per_ipu: default: layers_per_ipu.
         ipus_per_replica: default: len(layers_per_ipu).
         inference_ipus_per_replica: default: len(inference_layers_per_ipu), or ipus_per_replica if only that is given.
         optimizer_state_offchip: keeps the optimizer's state in off-chip memory. False.
         replicated_tensor_sharding: shares the optimizer's state among the replicas. False.
         matmul_proportion: temporary memory for operators, of each IPU or of all; a hint. 0.2.
-        inference_matmul_proportion: default: matmul_proportion, where it fits the number of IPUs, else 0.2.
+        inference_matmul_proportion: default: matmul_proportion if it fits the number of IPUs, otherwise 0.2.
         enable_half_partials: partial sums in float16; a hint. True.
-        embedding_serialization_factor, projection_serialization_factor (and their twins): pieces in which an
-            embedding or a projection is computed one after the other. Default: 1, unless there are splits.
+        embedding_serialization_factor, projection_serialization_factor (and their twins): number of pieces in which an
+            embedding or a projection is computed, one after the other. Default: 1, unless there are splits.
         serialized_embedding_splits_per_ipu, serialized_projection_splits_per_ipu (and their twins): pieces of the
-            layer on each IPU, as [3, 1, 0, 0]; consecutive. Instead of a factor. None.
+            layer on each IPU, as [3, 1, 0, 0]; consecutive. Replaces a factor. None.
         recompute_checkpoint_every_layer: keeps the output of every layer for backward. False.
         device_iterations, inference_device_iterations: steps of one call. 1.
         output_mode: "all", "sum", "final" or "default": which results a training step returns. "final".
-        seed: of the random numbers; None and 0: none is set.
+        seed: of the random numbers; None and 0: not set.
         auto_loss_scaling: False.
-        executable_cache_dir: folder of compiled programs; "" and "disabled": none.
+        executable_cache_dir: folder of compiled programs; "" and "disabled": no folder.
         explicit_ir_inference: a hint. False.
         parallelize_kwargs, inference_parallelize_kwargs: for the model's parallelize(). {}.
     Raises:
-        IncompatibleIPUConfigError: settings that contradict each other, or that there are not.
+        IncompatibleIPUConfigError: settings that are unknown or contradict each other.
         ValueError, TypeError: a value that the setting cannot have; a factor together with splits.
     """
 
@@ -168,7 +168,7 @@ class IPUConfig(ConfigFiles):
 
     def _take(self, settings, own):
         for name, value in settings.items():
-            # Its values may be anything, which C++ does not hold.
+            # Its values may be of any type, so Python holds them and not C++.
             is_own = name.endswith("parallelize_kwargs") and own.get(name)
             self.__dict__[name] = own[name] if is_own else value
 
@@ -191,7 +191,7 @@ class IPUConfig(ConfigFiles):
     # Modes -----------------------------------------------------------------------------------------------------------
     @property
     def mode(self) -> str:
-        """ "training" or "inference": which of two twins `config._<setting>` is."""
+        """ "training" or "inference": which of the two twins `config._<setting>` reads."""
         return self._mode
 
     @mode.setter
@@ -215,23 +215,23 @@ class IPUConfig(ConfigFiles):
         return core().ipuSettingOf(attr, self._mode == "inference")
 
     def _validate_ipu_config(self):
-        """Checks the settings against each other, in both modes; fills in the factors. Returns: the config."""
+        """Checks the settings against each other in both modes, and fills in the factors. Returns: the config."""
         self._take(core().validateIpuSettings(self.__dict__), self.__dict__)
         return self
 
     # Options ---------------------------------------------------------------------------------------------------------
     def to_options(self, for_inference: bool = False, compile_only: bool = False) -> Options:
-        """The Options that these settings stand for.
+        """The Options for these settings.
 
         Args:
             for_inference: for inferenceModel: sharded execution, all outputs, the settings of inference.
             compile_only: for machines without devices: compiles, and refuses to run.
         Returns: Options, not frozen.
         Raises:
-            RuntimeError: there is no device of the second generation, and compile_only is False.
+            RuntimeError: the machine has no device of the second generation, and compile_only is False.
             NotImplementedError: execute_encoder_on_cpu_for_generation is set.
-            KeyError: an output_mode that there is not.
-            IncompatibleIPUConfigError: matmul_proportion is not about ipus_per_replica IPUs.
+            KeyError: an unknown output_mode.
+            IncompatibleIPUConfigError: matmul_proportion has another length than ipus_per_replica.
         """
         return self._to_options(for_inference=for_inference, compile_only=compile_only)
 
@@ -267,7 +267,7 @@ def _warnOfDeprecated(others):
 def _hasSecondGeneration():
     try:
         return ipuHardwareVersion() in (2, 21)
-    except AssertionError:  # there are no devices
+    except AssertionError:  # the machine has no devices
         return False
 
 

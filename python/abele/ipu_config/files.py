@@ -18,7 +18,7 @@ _HUB_ARGUMENTS = frozenset(
 
 
 class ConfigFiles:
-    """What IPUConfig has of files, dicts and texts."""
+    """The methods of IPUConfig for files, dicts and texts."""
 
     CONFIG_NAME = "ipu_config.json"
     FULL_CONFIGURATION_FILE = "ipu_config.json"
@@ -28,7 +28,7 @@ class ConfigFiles:
         return {name: copy.deepcopy(self.__dict__[name]) for name in core().ipuSettingNames()}
 
     def to_json_string(self, use_diff: bool = True) -> str:
-        """The text of the file: all settings, sorted by name. `use_diff` is accepted: there is one form."""
+        """The text of the file: all settings, sorted by name. `use_diff` has no effect."""
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
     def to_json_file(self, json_file_path: str | os.PathLike[str], use_diff: bool = True) -> None:
@@ -37,7 +37,7 @@ class ConfigFiles:
             file.write(self.to_json_string(use_diff))
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], push_to_hub: bool = False, **kwargs: Any) -> None:
-        """Writes `ipu_config.json` into a folder, which is made.
+        """Writes `ipu_config.json` into a folder. Makes the folder.
 
         Raises:
             AssertionError: the path is a file.
@@ -55,10 +55,10 @@ class ConfigFiles:
         """A config from a dict, as to_dict() returns it.
 
         Args:
-            kwargs: settings in place of the dict's.
-            return_unused_kwargs: also return those that are no settings.
+            kwargs: settings that replace the dict's.
+            return_unused_kwargs: also return arguments that are not settings.
         Returns: an IPUConfig, or (IPUConfig, dict).
-        Raises: what the constructor raises.
+        Raises: the errors of the constructor.
         """
         config = cls(**config_dict)
         unused = {}
@@ -82,12 +82,12 @@ class ConfigFiles:
 
         Args:
             subfolder: of the folder or of the Hub's model.
-            kwargs: settings in place of the file's; `return_unused_kwargs`; what the Hub's download takes (`revision`,
-                `cache_dir`, ...).
+            kwargs: settings that replace the file's; `return_unused_kwargs`; arguments of the Hub's download
+                (`revision`, `cache_dir`, ...).
         Returns: an IPUConfig; with return_unused_kwargs, (IPUConfig, dict).
         Raises:
-            OSError: there is no such file, it is no JSON, or the name needs the package huggingface_hub.
-            ValueError, TypeError: what the constructor raises.
+            OSError: the file is missing or not JSON, or the name needs the package huggingface_hub.
+            ValueError, TypeError: the errors of the constructor.
         """
         values, others = cls.get_config_dict(pretrained_model_name_or_path, subfolder=subfolder, **kwargs)
         return cls.from_dict(values, **others)
@@ -96,7 +96,7 @@ class ConfigFiles:
     def get_config_dict(
         cls, pretrained_model_name_or_path: str | os.PathLike[str], subfolder: str = "", **kwargs: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The settings that from_pretrained reads. Returns: (dict, the arguments that it did not need)."""
+        """The settings that from_pretrained reads. Returns: (dict, the unused arguments)."""
         download = {name: kwargs.pop(name) for name in _HUB_ARGUMENTS & kwargs.keys()}
         path = os.fspath(pretrained_model_name_or_path)
         if os.path.isdir(path):
@@ -106,7 +106,7 @@ class ConfigFiles:
         return _read(_fromHub(path, cls.CONFIG_NAME, subfolder, download)), kwargs
 
     def update(self, config_dict: Mapping[str, Any]) -> None:
-        """Sets several settings. Raises: what setting one raises."""
+        """Sets several settings. Raises: the errors of setting one."""
         for name, value in config_dict.items():
             setattr(self, name, value)
 
@@ -114,7 +114,7 @@ class ConfigFiles:
         """Sets settings from "name=value,name=value"; lists are written [a b c d], booleans true or false.
 
         Raises:
-            ValueError: a setting that there is not, or a text that is not of its type.
+            ValueError: an unknown setting, or a text that does not fit its type.
         """
         for item in update_str.split(","):
             name, equals, text = item.partition("=")

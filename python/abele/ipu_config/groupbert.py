@@ -1,4 +1,4 @@
-"""The pipeline of GroupBERT, and of every model that is built like BERT.
+"""The pipeline of GroupBERT, and of every model with BERT's structure.
 
 Source: the documents' parallelize() of GroupBERT.
 """
@@ -16,8 +16,8 @@ from .pipelining import PipelineMixin, outline_attribute, recomputation_checkpoi
 
 
 class PipelinedBertMixin(PipelineMixin):
-    """Pipelines models with `bert.embeddings` (with `word_embeddings`, `LayerNorm`), `bert.encoder.layer`, `cls` (where
-    there is a language model's head, `cls.predictions.decoder`), and perhaps `bert.pooler` and `tie_weights()`.
+    """Pipelines models with `bert.embeddings` (with `word_embeddings`, `LayerNorm`) and `bert.encoder.layer`. Optional:
+    `cls` (for a language model's head, `cls.predictions.decoder`), `bert.pooler` and `tie_weights()`.
 
         class Pipelined(PipelinedBertMixin, GroupBertForMaskedLM): pass
     """
@@ -25,14 +25,14 @@ class PipelinedBertMixin(PipelineMixin):
     def parallelize(self) -> Self:
         """Turns the model into a pipeline: embeddings and head on IPU 0, the layers as layers_per_ipu says.
 
-        In between, where the config says so, the projection onto the words becomes a SerializedLinear (a factor) or a
-        SplitProjection (splits), the word embeddings a SerializedEmbedding (splits), and the outputs of layers are kept
-        for backward.
+        If the config says so, the projection onto the words becomes a SerializedLinear (a factor) or a SplitProjection
+        (splits), the word embeddings become a SerializedEmbedding (splits), and the outputs of layers are kept for
+        backward.
 
         Returns: the model.
         Raises:
             IncompatibleIPUConfigError: layers_per_ipu does not fit the model.
-            ValueError: splits of a layer whose weights are another layer's as well.
+            ValueError: splits of a layer that shares its weights with another layer.
         """
         super().parallelize()
         layer_ipu = get_layer_ipu(self.ipu_config, self.bert.encoder.layer)
@@ -53,7 +53,7 @@ class PipelinedBertMixin(PipelineMixin):
         return self
 
     def deparallelize(self) -> Self:
-        """Makes the plain model of it again. Returns: the model."""
+        """Restores the plain model. Returns: the model."""
         super().deparallelize()
         embeddings = self.bert.embeddings
         if isinstance(embeddings.word_embeddings, SerializedEmbedding):
@@ -74,7 +74,7 @@ class PipelinedBertMixin(PipelineMixin):
         return getattr(predictions, "decoder", None)
 
     def _replaceDecoder(self, layer):
-        """Puts a layer in the decoder's place. Parameters that other modules hold as well stay the same ones."""
+        """Replaces the decoder by a layer. Parameters that other modules hold too stay the same objects."""
         decoder = self._decoder()
         self.cls.predictions.decoder = layer
         held = {id(parameter) for parameter in self.parameters()}

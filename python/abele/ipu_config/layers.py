@@ -14,12 +14,12 @@ from .config import IncompatibleIPUConfigError, IPUConfig
 def get_layer_ipu(ipu_config: IPUConfig, target_number_of_layers: int | Sized | None = None) -> list[int]:
     """The IPU of each layer, by the config's mode.
 
-    With one IPU per replica all layers are on it. -1 in layers_per_ipu stands for an equal share of the layers that the
-    numbers leave; what cannot be shared equally goes to the last IPU with a -1.
+    With one IPU per replica all layers are on it. -1 in layers_per_ipu stands for an equal share of the remaining
+    layers; the last IPU with a -1 also takes the remainder.
 
     Args:
         ipu_config: an IPUConfig.
-        target_number_of_layers: how many there are, or the layers; None: as many as layers_per_ipu says.
+        target_number_of_layers: number of layers, or the layers; None: the sum of layers_per_ipu.
     Returns: a list with a number for each layer, as [0, 0, 1, 1, 1].
     Raises:
         IncompatibleIPUConfigError: layers_per_ipu does not fit ipus_per_replica or the number of layers.
@@ -46,15 +46,15 @@ def split_encoder_decoder_ipu_config(
 ) -> tuple[IPUConfig, IPUConfig]:
     """The configs of the encoder's and the decoder's part of a pipeline.
 
-    The encoder gets the first IPUs, a power of two of them, on which exactly its layers are. Of settings by IPU each
-    part gets its own; pieces of an embedding belong to the encoder, those of a projection to the decoder.
+    The encoder gets the first IPUs, a power of two of them, which must hold exactly its layers. Settings by IPU are
+    split between the parts. Pieces of an embedding belong to the encoder, those of a projection to the decoder.
 
     Args:
         ipu_config: an IPUConfig; its mode says which settings are split.
         num_encoder_layers, num_decoder_layers: of the model.
     Returns: (IPUConfig of the encoder, IPUConfig of the decoder).
     Raises:
-        IncompatibleIPUConfigError: fewer than two IPUs, or no such place to cut.
+        IncompatibleIPUConfigError: fewer than two IPUs, or no valid place to cut.
         ValueError: pieces of an embedding on the decoder's IPUs, or of a projection on the encoder's.
     """
     if ipu_config._ipus_per_replica < 2:
@@ -80,7 +80,7 @@ def split_encoder_decoder_ipu_config(
 
 
 def _cut(config, shares, encoder_layers):
-    """How many IPUs are the encoder's."""
+    """Number of the encoder's IPUs."""
     sums = enumerate(itertools.accumulate(shares), start=1)
     cuts = [ipus for ipus, layers in sums if layers == encoder_layers and ipus & (ipus - 1) == 0]
     if not cuts:

@@ -29,13 +29,14 @@ def _placePieces(pieces, splits_per_ipu, name):
 
 
 class SerializedEmbedding(torch.nn.Module):
-    """An embedding in pieces of equal size, looked up one after the other and added: the same values and gradients.
+    """An embedding in pieces of equal size. The pieces are looked up one after the other and added: the values and
+    gradients are the same.
 
     Args:
         embedding: a torch.nn.Embedding.
         serialization_factor: number of pieces, a divisor of num_embeddings.
     Raises:
-        AssertionError: it is no divisor.
+        AssertionError: the factor is not a divisor.
     """
 
     def __init__(self, embedding: torch.nn.Embedding, serialization_factor: int) -> None:
@@ -63,7 +64,7 @@ class SerializedEmbedding(torch.nn.Module):
 
     @classmethod
     def from_model(cls, embedding: torch.nn.Embedding, serialization_factor: int) -> Self:
-        """The same as the constructor."""
+        """Calls the constructor."""
         return cls(embedding, serialization_factor)
 
     def to_model(self) -> torch.nn.Embedding:
@@ -82,7 +83,7 @@ class SerializedEmbedding(torch.nn.Module):
         last = self.serialization_factor - 1
         for number, piece in enumerate(self.split_embeddings):
             local = indices - number * self.split_size
-            elsewhere = torch.zeros_like(local, dtype=torch.bool)  # indices beyond both ends are the piece's own errors
+            elsewhere = torch.zeros_like(local, dtype=torch.bool)  # an index beyond both ends fails in the piece itself
             if number > 0:
                 elsewhere = elsewhere | (local < 0)
             if number < last:
@@ -96,9 +97,9 @@ class SerializedLinear(torch.nn.Linear):
     """A linear layer whose product is computed in pieces (serializedMatMul).
 
     Args:
-        in_features, out_features, bias: of torch.nn.Linear; here bias is False by default.
+        in_features, out_features, bias: as for torch.nn.Linear; but bias is False by default.
         factor: number of pieces.
-        mode: poptorch.MatMulSerializationMode: which dimension is cut.
+        mode: poptorch.MatMulSerializationMode: the dimension to cut.
     """
 
     def __init__(
@@ -146,15 +147,15 @@ def _withWeightsOf(layer, model):
 
 
 class SplitProjection(torch.nn.Module):
-    """A linear layer as linear layers of equal size, which can be placed one by one.
+    """A linear layer as several linear layers of equal size, which can be placed one by one.
 
     Args:
         linear: a torch.nn.Linear.
         serialization_factor: number of pieces, a divisor of the dimension that is cut.
-        serialization_mode: MatMulSerializationMode.OutputChannels (out_features is cut: the same values) or ReducingDim
-            (in_features is cut: sums of partial sums).
+        serialization_mode: MatMulSerializationMode.OutputChannels (cuts out_features: the same values) or ReducingDim
+            (cuts in_features: sums of partial sums).
     Raises:
-        ValueError: it is no divisor, or another mode.
+        ValueError: the factor is not a divisor, or another mode.
     """
 
     def __init__(
@@ -200,7 +201,7 @@ class SplitProjection(torch.nn.Module):
         serialization_factor: int,
         serialization_mode: MatMulSerializationMode = MatMulSerializationMode.OutputChannels,
     ) -> Self:
-        """The same as the constructor."""
+        """Calls the constructor."""
         return cls(linear, serialization_factor, serialization_mode)
 
     def to_model(self) -> torch.nn.Linear:
@@ -247,7 +248,7 @@ class SharedEmbedding(torch.nn.Module):
         encoder_embed_scale: float | None = None,
         decoder_embed_scale: float | None = None,
     ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """Returns: (embeddings of input_ids, those of decoder_input_ids), scaled; None for ids that are None."""
+        """Returns: (embeddings of input_ids, embeddings of decoder_input_ids), scaled; None for ids that are None."""
         ids = [i for i in (input_ids, decoder_input_ids) if i is not None]
         if not ids:
             raise refused(ValueError, "SharedEmbedding needs input_ids, decoder_input_ids or both")

@@ -1,4 +1,4 @@
-"""Models that know their IPUConfig and can be turned into a pipeline and back."""
+"""Models that have an IPUConfig and can be turned into a pipeline and back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _registry = {}  # class of a model -> its pipelined class
 
 
 def recomputation_checkpoint(module: torch.nn.Module) -> RemovableHandle:
-    """Keeps what a module returns for backward, where it would be computed again.
+    """Keeps the results of a module for backward, even if the config recomputes them.
 
     Returns: the hook's handle; handle.remove() undoes it.
     """
@@ -37,7 +37,7 @@ def recomputation_checkpoint(module: torch.nn.Module) -> RemovableHandle:
 
 
 def outline_attribute(module: torch.nn.Module, value: str) -> list[RemovableHandle]:
-    """Marks a module's operations for the original's outlining: code is shared among equal marks only. A hint.
+    """Marks a module's operations for the original's outlining, which shares code between equal marks. A hint.
 
     Returns: the handles of the two hooks.
     """
@@ -49,11 +49,11 @@ def outline_attribute(module: torch.nn.Module, value: str) -> list[RemovableHand
 
 
 class PipelineMixin:
-    """What a pipelined model has beside its own: an IPUConfig, parallelize() and deparallelize()."""
+    """The additions of a pipelined model: an IPUConfig, parallelize() and deparallelize()."""
 
     @property
     def ipu_config(self) -> IPUConfig:
-        """The model's IPUConfig. Raises AttributeError where none was set, TypeError for another type."""
+        """The model's IPUConfig. Raises AttributeError if it was not set, TypeError for another type."""
         config = self.__dict__.get("_ipu_config")
         if config is None:
             raise refused(AttributeError, "the model has no IPUConfig: set its attribute ipu_config")
@@ -66,7 +66,7 @@ class PipelineMixin:
         self.__dict__["_ipu_config"] = value
 
     def parallelize(self) -> Self:
-        """Checks that there is a config. Classes of models begin their blocks in their own, after this one.
+        """Checks that there is a config. A model's class overrides it: calls this one, then begins its blocks.
 
         Returns: the model.
         """
@@ -75,7 +75,7 @@ class PipelineMixin:
         return self
 
     def deparallelize(self) -> Self:
-        """Removes the blocks and hooks of parallelize(); state_dict is that of the plain model then.
+        """Removes the blocks and hooks of parallelize(). Then state_dict is the plain model's.
 
         Returns: the model.
         """
@@ -98,12 +98,12 @@ class PipelineMixin:
 
 
 def register(model_class: type | None = None) -> Callable[[_Class], _Class]:
-    """Decorator of a class with PipelineMixin: it is the pipelined form of model_class.
+    """Decorator of a class with PipelineMixin, which becomes the pipelined form of model_class.
 
     Args:
-        model_class: default: the first base class that is no mixin.
+        model_class: default: the first base class that is not a mixin.
     Raises:
-        ValueError: there is no such base class.
+        ValueError: the class has no such base class.
     """
 
     def decorate(pipelined_class):
@@ -121,14 +121,14 @@ def register(model_class: type | None = None) -> Callable[[_Class], _Class]:
 
 
 def to_pipelined(model: torch.nn.Module, ipu_config: IPUConfig, force: bool = False) -> Any:
-    """The pipelined form of a model, with the same weights; not parallelized yet.
+    """The pipelined form of a model, with the same weights, before parallelize().
 
     Args:
         model: of a class that register() knows, or one that has PipelineMixin.
         ipu_config: an IPUConfig; copied.
         force: for a model of another class: make a class for it, whose parallelize() begins no blocks.
     Raises:
-        KeyError: a class that is not known.
+        KeyError: an unknown class.
     """
     known = _registry.get(type(model))
     if known is None and isinstance(model, PipelineMixin):

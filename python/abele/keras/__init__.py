@@ -1,5 +1,5 @@
-"""Keras 3 models as pipelines on several devices, in the manner of Keras for IPUs. Optional: needs keras with the torch
-backend. After `import abele.keras` it is `keras.ipu` too.
+"""Keras 3 models as pipelines on several devices, in the style of Keras for IPUs. Optional: needs keras with the torch
+backend. After `import abele.keras` the package is also `keras.ipu`.
 
     from abele import keras as ipu
     config = ipu.config.IPUConfig()
@@ -61,7 +61,7 @@ __all__ = [
 
 
 def _publish():
-    """keras.ipu, and its modules, are this package."""
+    """Makes this package keras.ipu, and its modules those of keras.ipu."""
     import keras
 
     keras.ipu = sys.modules["keras.ipu"] = sys.modules[__name__]

@@ -1,4 +1,4 @@
-"""Pipeline stages of the layers of a model: assignment objects, and the rules they have to keep.
+"""Pipeline stages of the layers of a model: assignment objects, and their rules.
 
 Source: spec keras.md, section 2.
 """
@@ -28,7 +28,7 @@ class _Invocation:
 
     @property
     def node_index(self) -> int:
-        """Which of its calls this is."""
+        """The index of this call among the calls of its layer."""
         return self._node_index
 
     @property
@@ -64,7 +64,7 @@ class FunctionalNestedModelPipelineStageAssignment(_Invocation):
     """The pipeline stages of the invocations inside of a model that another model calls.
 
     Attributes:
-        pipeline_stage_assignments: those of its own invocations, in post-order.
+        pipeline_stage_assignments: assignments of the nested model's invocations, in post-order.
     """
 
     def __init__(self, nested_model: Any, node_index: int, pipeline_stage_assignments: list[Any]) -> None:
@@ -118,14 +118,14 @@ _FUNCTIONAL_KINDS = (FunctionalLayerPipelineStageAssignment, FunctionalNestedMod
 
 # Graphs ---------------------------------------------------------------------------------------------------------------
 def graphOf(model):
-    """The Functional graph of a model, or None: a subclassed model, or a Sequential one that was not built yet."""
+    """The Functional graph of a model; None for a subclassed model, or a Sequential one that was not built yet."""
     if isinstance(model, Functional):
         return model
     return model._functional if isinstance(model, Sequential) else None
 
 
 def invocations(graph):
-    """Nodes of a Functional graph without its inputs, in post-order, which is an order in which they can run."""
+    """Nodes of a Functional graph without its inputs, in post-order, which is a valid order of execution."""
     nodes, _ = _build_map(graph.inputs, graph.outputs)
     return [
         node for node in nodes if not node.is_input and make_node_key(node.operation, indexOf(node)) in graph._nodes
@@ -133,7 +133,7 @@ def invocations(graph):
 
 
 def indexOf(node):
-    """Which of its operation's calls a node is."""
+    """The index of a node among the calls of its operation."""
     return node.operation._inbound_nodes.index(node)
 
 
@@ -155,7 +155,7 @@ def freshSequential(model):
 
 
 def fill(assignments, stage):
-    """Puts everything into one stage."""
+    """Puts all invocations into one stage."""
     for assignment in assignments:
         if isinstance(assignment, FunctionalNestedModelPipelineStageAssignment):
             fill(assignment.pipeline_stage_assignments, stage)
@@ -164,7 +164,7 @@ def fill(assignments, stage):
 
 
 def leaves(assignments):
-    """The assignments with those of nested models in the place of these."""
+    """The assignments, with those of nested models in place of the nested model."""
     for assignment in assignments:
         if isinstance(assignment, FunctionalNestedModelPipelineStageAssignment):
             yield from leaves(assignment.pipeline_stage_assignments)
@@ -173,7 +173,7 @@ def leaves(assignments):
 
 
 def _scoped(graph):
-    """Fresh assignments with the stages that PipelineStage scopes gave."""
+    """Fresh assignments with the stages from PipelineStage scopes."""
     assignments = fresh(graph)
     for assignment, node in zip(assignments, invocations(graph), strict=True):
         stage = _stages.stageOfCall(node)
@@ -197,7 +197,7 @@ def _requireAllScoped(found):
 
 
 def fromScopes(graph):
-    """The assignments that PipelineStage scopes gave to the layers of a Functional model; None: they gave none.
+    """The assignments of a Functional model's layers from PipelineStage scopes; None if no scope gave a stage.
 
     Raises:
         ValueError: only some invocations have a stage.
@@ -210,7 +210,7 @@ def fromScopes(graph):
 
 
 def fromScopesSequential(model):
-    """The same for the layers of a Sequential model, by where they were made."""
+    """The same for the layers of a Sequential model, by the scope in which they were made."""
     stages = [_stages.stageOfLayer(layer) for layer in model.layers]
     if all(stage is None for stage in stages):
         return None
@@ -251,7 +251,7 @@ def _requireList(assignments):
 
 
 def _inOrder(graph, assignments):
-    """The assignments in the order of the graph's invocations, nested ones too."""
+    """The assignments in the order of the graph's invocations, including nested ones."""
     _requireList(assignments)
     nodes = invocations(graph)
     for assignment in assignments:
@@ -292,10 +292,10 @@ def _inOrder(graph, assignments):
 
 
 def requireFunctional(graph, assignments):
-    """The assignments in the order of the invocations, if they can be a pipeline.
+    """The assignments in the order of the invocations. Checks that they form a pipeline.
 
     Raises:
-        ValueError: they cannot, as spec keras.md, section 2, lists.
+        ValueError: they do not, for a reason in spec keras.md, section 2.
     """
     ordered = _inOrder(graph, assignments)
     for leaf in leaves(ordered):
@@ -316,10 +316,10 @@ def requireFunctional(graph, assignments):
 
 
 def requireSequential(model, assignments):
-    """SequentialLayerPipelineStageAssignments of ints or assignments, if they can be a pipeline.
+    """SequentialLayerPipelineStageAssignments from ints or assignments. Checks that they form a pipeline.
 
     Raises:
-        ValueError: they cannot.
+        ValueError: they do not.
     """
     _requireList(assignments)
     layers = model.layers
@@ -383,7 +383,7 @@ class _Flattening:
     def __init__(self, whole_models):
         self.calls = []
         self._whole_models = whole_models
-        self._names = {}  # a tensor of a nested model's boundary -> the same tensor seen from elsewhere
+        self._names = {}  # a tensor at a nested model's boundary -> the same tensor outside of it
 
     def resolver(self, scope):
         def resolve(tensor):
@@ -417,10 +417,10 @@ class _Flattening:
 
 
 def flatten(graph, assignments, *, whole_models=True):
-    """The invocations of a graph, those of nested models that span several stages in their models' place.
+    """The invocations of a graph. A nested model that spans several stages is replaced by its own invocations.
 
     Args:
-        whole_models: a nested model that lies in one stage stays one invocation.
+        whole_models: a nested model in a single stage stays one invocation.
     Returns: (Calls in post-order, a function from a tensor of the graph to its key).
     """
     flattening = _Flattening(whole_models)

@@ -1,4 +1,4 @@
-"""Callbacks that hear of every micro-batch of an execution, where set_asynchronous_callbacks() asks for it."""
+"""Callbacks for every micro-batch of an execution, if set_asynchronous_callbacks() asks for them."""
 
 import contextlib
 import inspect
@@ -8,8 +8,8 @@ from keras.src.callbacks import CallbackList
 
 
 class EachBatch(CallbackList):
-    """Callbacks of a call of fit, evaluate or predict. Keras' loop tells it of executions, which are not passed on; the
-    Execution tells it of each of their batches."""
+    """The callbacks of a call of fit, evaluate or predict. Keras' loop reports executions, which are not passed on. The
+    Execution reports each of their batches."""
 
     _step = 0
 
@@ -18,13 +18,13 @@ class EachBatch(CallbackList):
         self._step = batch
 
     def on_train_batch_end(self, batch, logs=None):
-        """An execution has ended: all its batches were told of."""
+        """An execution has ended. All its batches were reported."""
 
     on_test_batch_begin = on_predict_batch_begin = on_train_batch_begin
     on_test_batch_end = on_predict_batch_end = on_train_batch_end
 
     def tell(self, mode, logs):
-        """The next batch of the execution has these results."""
+        """Reports the results of the execution's next batch."""
         getattr(super(), f"on_{mode}_batch_begin")(self._step)
         getattr(super(), f"on_{mode}_batch_end")(self._step, logs)
         self._step += 1
@@ -32,9 +32,9 @@ class EachBatch(CallbackList):
 
 @contextlib.contextmanager
 def tellingEachBatch(model, state, method, args, kwargs, batches):
-    """The arguments for a method of Keras' trainer. While it runs, state.each_batch hears of every batch.
+    """The arguments for a method of Keras' trainer. While the method runs, state.each_batch gets every batch.
 
-    batches: of an epoch; None: not known.
+    batches: of an epoch; None: unknown.
     """
     bound = inspect.signature(getattr(TorchTrainer, method)).bind(model, *args, **kwargs)
     callbacks = bound.arguments.get("callbacks")

@@ -1,8 +1,8 @@
-"""fit, evaluate and predict of a model by compiled programs, and the metrics of what they return.
+"""fit, evaluate and predict of a model by compiled programs, and the metrics of their results.
 
-The devices run forward and backward; a group's gradients, summed over its micro-batches and replicas, are given to the
-Keras optimizer, which updates the model's own variables: as a program that was captured from it, or itself on the host
-(_update.py). So every optimizer, schedule and callback of Keras works, with the numbers that Keras has.
+The devices run forward and backward. A group's gradients, summed over its micro-batches and replicas, go to the Keras
+optimizer. It updates the model's own variables, either as a program captured from the optimizer or itself on the host
+(_update.py). So every optimizer, schedule and callback of Keras works, with Keras' numbers.
 """
 
 import torch
@@ -57,7 +57,7 @@ class _Compiled:
         )
 
     def run(self, tensors):
-        """One call. Returns: its results; variables that the model wrote have their new values."""
+        """Runs one call. Returns: its results. Variables that the model wrote have their new values."""
         if self._versions(self._copied) != self._uploaded:
             self._native.upload()
         results = self._native.structure().resultOf(self._native.step(tensors, tensors))
@@ -71,7 +71,7 @@ def _options(plan, mode, iterations):
     options = Options()
     options.deviceIterations(iterations)
     options.replicationFactor(plan.replicas)
-    options.broadcastBuffers(False)  # statistics of normalisations: the model gets those of the first replica
+    options.broadcastBuffers(False)  # the model gets the first replica's statistics of normalisations
     options.outputMode(OutputMode.All)
     if mode == "train":
         options.Training.gradientAccumulation(plan.accumulation)
@@ -90,7 +90,7 @@ def _options(plan, mode, iterations):
 
 
 def _parts(batch, number):
-    """A batch cut into so many equal ones."""
+    """A batch cut into this number of equal parts."""
     structure, tensors = Structure(batch), Structure.tensors(batch)
     if any(tensor.shape[0] % number for tensor in tensors):
         raise refused(
@@ -106,7 +106,7 @@ def _shapes(tensors):
 
 
 class Execution:
-    """What a model runs in one mode, "train", "test" or "predict", from a compile() to the next change."""
+    """The execution of a model in one mode, "train", "test" or "predict", from a compile() to the next change."""
 
     def __init__(self, model, state, mode, plan, assignments):
         self._model = model
@@ -117,9 +117,9 @@ class Execution:
         self._stages = None
         self._compiled = {}
         self._last = None
-        self._owner = object()  # of memory that the programs share; not this: native models keep it alive
+        self._owner = object()  # owner of the programs' shared memory; not self, which native models would keep alive
         self.updates = Updates(self._owner) if mode == "train" else None
-        self.is_splitting = False  # a single batch is given, which is to be cut into micro-batches
+        self.is_splitting = False  # the given batch must be cut into micro-batches
 
     def __call__(self, batches):
         """Runs the batches of one execution. Returns: logs (train, test) or predictions."""
@@ -175,7 +175,7 @@ class Execution:
         return None
 
     def _run(self, batches, iterations):
-        """Runs batches that are alike as one call. Returns: (program, its results)."""
+        """Runs batches of equal shapes as one call. Returns: (program, its results)."""
         if self._mode == "predict":
             batches = [data_adapter_utils.unpack_x_y_sample_weight(batch)[:1] for batch in batches]
         structure = Structure(batches[0])
@@ -213,7 +213,7 @@ class Execution:
         )
 
     def _follow(self, compiled, batches, results):
-        """Metrics, batch by batch, as the steps of Keras update them."""
+        """Updates metrics batch by batch, as Keras' steps do."""
         model, step = self._model, compiled.step
         losses = [values.reshape(-1) for values in results[: step.num_losses]]
         rest = [values.chunk(len(batches)) for values in results[step.num_losses :]]
@@ -229,7 +229,7 @@ class Execution:
             self._tell(model.get_metrics_result)
 
     def _tell(self, logs):
-        """Callbacks that hear of every batch get what logs() returns."""
+        """Passes logs() to callbacks that get every batch."""
         callbacks = self._state.each_batch
         if callbacks is not None:
             callbacks.tell(self._mode, logs())
@@ -243,7 +243,7 @@ class Execution:
 
 
 def _readsPredictions(model):
-    """Whether somebody looks at the predictions beside the loss."""
+    """Whether metrics use the predictions in addition to the loss."""
     from keras.src.trainers.trainer import Trainer
 
     return model._compile_metrics is not None or type(model).compute_metrics is not Trainer.compute_metrics

@@ -1,7 +1,7 @@
-"""What models made under a strategy can do more. Source: spec keras.md, sections 1, 2 and 4.
+"""Additional methods of models that are made under a strategy. Source: spec keras.md, sections 1, 2 and 4.
 
-The class of such a model is a subclass of the one that it was made from, with the same name. Keras' own classes stay as
-they are; so do models made outside of a strategy.
+The class of such a model is a subclass of the class that it was made from, with the same name. Keras' own classes do
+not change, and neither do models that are made outside of a strategy.
 """
 
 import contextlib
@@ -20,40 +20,40 @@ from ._callbacks import tellingEachBatch
 from ._execution import Execution
 from ._options import Settings, positive
 
-CONFIG_KEY = "ipu"  # of a model's config
-_STATE = "_abele_keras"  # in __dict__ of a model
+CONFIG_KEY = "ipu"  # key in a model's config
+_STATE = "_abele_keras"  # key in a model's __dict__
 _MODES = {"train": "train_step", "test": "test_step", "predict": "predict_step"}
 _FUNCTIONS = {mode: f"{mode}_function" for mode in _MODES}
 
 
 class State:
-    """What a model knows beyond Keras."""
+    """Facts about a model that Keras does not store."""
 
     def __init__(self):
         self.settings = Settings()
         self.assignments = None
-        self.is_checked = True  # of the assignments: that they can be a pipeline
+        self.is_checked = True  # the assignments were checked to form a pipeline
         self.is_outdated = False  # layers were added or removed after stages had been assigned
-        self.ignores_scopes = False  # reset: where layers were made no longer counts
+        self.ignores_scopes = False  # after a reset: scopes where layers were made no longer count
         self.executions = {}  # mode -> the last Execution
-        self.steps = None  # steps_per_execution of the fit that runs
+        self.steps = None  # steps_per_execution of the running fit
         self.asynchronous_callbacks = False
-        self.each_batch = None  # the callbacks of the call that runs, if they hear of every micro-batch
+        self.each_batch = None  # callbacks of the running call, if they get every micro-batch
 
 
 def stateOf(model):
-    """The State of a model; made at its first use."""
+    """The State of a model, made at its first use."""
     return model.__dict__.setdefault(_STATE, State())
 
 
 def _plain(model):
-    """The model as its own class made it."""
+    """The model with the methods of its original class."""
     return super(type(model)._abele_extended, model)
 
 
 # Stages ---------------------------------------------------------------------------------------------------------------
 def _requireGraph(model, what):
-    """The Functional graph that stages are assigned in; a Sequential model needs none for that."""
+    """The Functional graph in which stages are assigned. A Sequential model does not need a graph for that."""
     if not isinstance(model, (Functional, Sequential)):
         raise NotImplementedError(
             f"`{what}` needs a Functional or a Sequential model, however `{model.name}` is a "
@@ -70,7 +70,7 @@ def _requireGraph(model, what):
 
 
 def _currentAssignments(model):
-    """Those that were set, or that PipelineStage scopes made; None: no pipeline."""
+    """The assignments that were set, or that PipelineStage scopes made; None: not a pipeline."""
     state = stateOf(model)
     if state.assignments is None and isinstance(model, Sequential) and not state.ignores_scopes:
         return None if state.is_outdated else _assignments.fromScopesSequential(model)
@@ -81,11 +81,11 @@ def _currentAssignments(model):
 
 
 def get_pipeline_stage_assignment(self):
-    """The pipeline stages of the model's layers: a new list of the current assignment objects, in post-order, or of
-    objects without stages if none were set.
+    """The pipeline stages of the model's layers, as a new list of the current assignment objects in post-order. The
+    objects have no stages if none were set.
 
-    Returns: FunctionalLayerPipelineStageAssignment and FunctionalNestedModelPipelineStageAssignment objects, one for
-        every invocation; of a Sequential model SequentialLayerPipelineStageAssignment, one for every layer.
+    Returns: FunctionalLayerPipelineStageAssignment and FunctionalNestedModelPipelineStageAssignment objects, one per
+        invocation; for a Sequential model SequentialLayerPipelineStageAssignment, one per layer.
     """
     _requireGraph(self, "get_pipeline_stage_assignment")
     current = _currentAssignments(self)
@@ -95,14 +95,14 @@ def get_pipeline_stage_assignment(self):
 
 
 def set_pipeline_stage_assignment(self, pipeline_stage_assignment):
-    """Assigns the model's layers to pipeline stages; fit, evaluate and predict run as this pipeline from now on.
+    """Assigns the model's layers to pipeline stages. From now on fit, evaluate and predict run as this pipeline.
 
     Args:
-        pipeline_stage_assignment: assignment objects, as get_pipeline_stage_assignment() returns them; of a Sequential
+        pipeline_stage_assignment: assignment objects, as get_pipeline_stage_assignment() returns them; for a Sequential
             model also stages as ints.
     Raises:
-        ValueError: it does not fit the model, or is no pipeline.
-        RuntimeError: the model has a `call` of its own.
+        ValueError: it does not fit the model, or does not form a pipeline.
+        RuntimeError: the model has its own `call`.
     """
     _requireGraph(self, "set_pipeline_stage_assignment")
     require = _assignments.requireSequential if isinstance(self, Sequential) else _assignments.requireFunctional
@@ -113,7 +113,7 @@ def set_pipeline_stage_assignment(self, pipeline_stage_assignment):
 
 
 def reset_pipeline_stage_assignment(self):
-    """The model is no pipeline any more."""
+    """Makes the model an ordinary one again, without a pipeline."""
     state = stateOf(self)
     state.assignments, state.is_checked, state.is_outdated, state.ignores_scopes = None, True, False, True
     _recompile(self)
@@ -150,7 +150,7 @@ def set_pipelining_options(
     backward_propagation_stages_poplar_options=None,
     **kwargs,
 ):
-    """How the model runs as a pipeline. Arguments that are None leave what was set before.
+    """Sets how the model runs as a pipeline. Arguments that are None keep the earlier value.
 
     Args:
         gradient_accumulation_steps_per_replica: micro-batches of each replica for a weight update; a multiple of two
@@ -158,11 +158,11 @@ def set_pipelining_options(
         device_mapping: the device of each stage; default: stage k on device k.
         gradient_accumulation_reduction_method: GradientAccumulationReductionMethod or its name; default MEAN.
         pipeline_schedule: PipelineSchedule; default Grouped. Results never depend on it.
-        recomputation_mode: RecomputationMode; other than Auto: forward is made again for backward.
+        recomputation_mode: RecomputationMode; all but Auto recompute forward for backward.
         accumulate_outfeed, offload_weight_update_variables, replicated_optimizer_state_sharding, *_poplar_options,
-            kwargs: kept; only the original hardware had them.
+            kwargs: stored without effect; only the original hardware used them.
     Raises:
-        ValueError: values that make no sense, and arguments of other APIs.
+        ValueError: impossible values, and arguments of other APIs.
     """
     others = {
         "accumulate_outfeed": accumulate_outfeed,
@@ -185,14 +185,14 @@ def set_pipelining_options(
 def set_gradient_accumulation_options(
     self, gradient_accumulation_steps_per_replica=None, gradient_accumulation_reduction_method=None, **kwargs
 ):
-    """How many micro-batches of each replica a weight update takes, for models that are no pipeline.
+    """Sets how many micro-batches of each replica a weight update takes, for models that are not a pipeline.
 
     Args:
         gradient_accumulation_steps_per_replica: a positive int.
         gradient_accumulation_reduction_method: GradientAccumulationReductionMethod or its name; default MEAN.
-        kwargs: kept; only the original hardware had them.
+        kwargs: stored without effect; only the original hardware used them.
     Raises:
-        ValueError: values that make no sense, and arguments of other APIs.
+        ValueError: impossible values, and arguments of other APIs.
     """
     stateOf(self).settings.setGradientAccumulation(
         gradient_accumulation_steps_per_replica, gradient_accumulation_reduction_method, kwargs
@@ -201,10 +201,10 @@ def set_gradient_accumulation_options(
 
 
 def set_infeed_queue_options(self, prefetch_depth=None, **kwargs):
-    """Kept: data is handed over directly here.
+    """Stored without effect, because data is handed over directly.
 
     Raises:
-        ValueError: prefetch_depth is no positive int.
+        ValueError: prefetch_depth is not a positive int.
     """
     if prefetch_depth is not None:
         stateOf(self).settings.prefetch_depth = positive("prefetch_depth", prefetch_depth)
@@ -212,17 +212,17 @@ def set_infeed_queue_options(self, prefetch_depth=None, **kwargs):
 
 
 def set_outfeed_queue_options(self, **kwargs):
-    """Kept: results are handed over directly here."""
+    """Stored without effect, because results are handed over directly."""
     stateOf(self).settings.outfeed.update(kwargs)
 
 
 def set_asynchronous_callbacks(self, asynchronous=False):
-    """Which batches callbacks hear of in fit, evaluate and predict.
+    """Chooses the batches that callbacks get in fit, evaluate and predict.
 
     Args:
-        asynchronous: True: of every micro-batch, with its own results; False: of the last one of each execution.
+        asynchronous: True: every micro-batch, with its own results; False: the last one of each execution.
     Raises:
-        TypeError: it is no bool.
+        TypeError: the argument is not a bool.
     """
     if not isinstance(asynchronous, bool):
         raise refused(TypeError, f"Expected `asynchronous` to be a bool, but got {asynchronous!r} instead.")
@@ -242,7 +242,7 @@ def export_for_ipu_serving(self, *args, **kwargs):
 
 # Running --------------------------------------------------------------------------------------------------------------
 def _recompile(model):
-    """The next fit, evaluate or predict compiles anew."""
+    """Makes the next fit, evaluate or predict compile again."""
     stateOf(model).executions.clear()
     model.train_function = model.test_function = model.predict_function = None
 
@@ -263,7 +263,7 @@ def _stageCount(model):
 
 
 def _planFor(model, mode):
-    """How the model runs in a mode, if compiled programs can do what it asks for."""
+    """The plan for a model in a mode. Checks that compiled programs support its settings."""
     step = _MODES[mode]
     if getattr(type(model), step) is not getattr(TorchTrainer, step):
         raise NotImplementedError(
@@ -278,9 +278,9 @@ def _planFor(model, mode):
 
 
 def _function(model, mode, force):
-    """What runs the batches of one execution."""
+    """The function that runs the batches of one execution."""
     plan, state = _planFor(model, mode), stateOf(model)
-    current = getattr(model, _FUNCTIONS[mode])  # None after compile(): that one had other losses and metrics
+    current = getattr(model, _FUNCTIONS[mode])  # None after compile(), when losses and metrics may have changed
     if isinstance(current, Execution) and not force and current.plan == plan:
         return current
     state.executions[mode] = Execution(
@@ -305,7 +305,7 @@ def make_predict_function(self, force=False):
 
 
 def _symbolic_build(self, iterator=None, data_batch=None):
-    """Builds the model from one batch, so that data which can be read only once loses no more."""
+    """Builds the model from one batch, so that data which can be read only once loses only that batch."""
     if iterator is None:
         return _plain(self)._symbolic_build(data_batch=data_batch)
     number, iterator.steps_per_execution = iterator.steps_per_execution, 1
@@ -317,7 +317,7 @@ def _symbolic_build(self, iterator=None, data_batch=None):
 
 @contextlib.contextmanager
 def _takingBatches(model, number):
-    """Iterators over epochs yield so many batches at once inside."""
+    """Inside, iterators over epochs yield this number of batches at once."""
     previous = model.steps_per_execution
     model.steps_per_execution = number
     try:
@@ -338,14 +338,14 @@ def _wantedSteps(model):
 
 
 def _batchSize(x, batch_size):
-    """Of a micro-batch; None: only the data knows."""
+    """The size of a micro-batch; None if only the data knows it."""
     if batch_size is None and not hasattr(x, "shape") and not isinstance(x, (list, tuple, dict)):
         return getattr(x, "batch_size", None)
     return batch_size or 32
 
 
 def _checkValidation(model, given, steps):
-    """Data that cannot be evaluated is refused before the first epoch, not after it."""
+    """Refuses data that cannot be evaluated before the first epoch instead of after it."""
     plan = _planFor(model, "test")
     x = data_adapter_utils.unpack_x_y_sample_weight(given["validation_data"])[0]
     batches = _plan.batchesOf(x, given["validation_batch_size"] or given["batch_size"], given["validation_steps"])
@@ -353,7 +353,7 @@ def _checkValidation(model, given, steps):
 
 
 def fit(self, *args, **kwargs):
-    """See keras.Model.fit. batch_size is that of a micro-batch."""
+    """See keras.Model.fit. batch_size is the size of a micro-batch."""
     self._assert_compile_called("fit")
     given = _arguments(TorchTrainer.fit, self, args, kwargs)
     plan, wanted, state = _planFor(self, "train"), self.steps_per_execution, stateOf(self)
@@ -375,7 +375,7 @@ def fit(self, *args, **kwargs):
 
 
 def evaluate(self, *args, **kwargs):
-    """See keras.Model.evaluate. batch_size is that of a micro-batch."""
+    """See keras.Model.evaluate. batch_size is the size of a micro-batch."""
     inner = {name: value for name, value in kwargs.items() if name != "_use_cached_eval_dataset"}
     given = _arguments(TorchTrainer.evaluate, self, args, inner)
     plan, wanted = _planFor(self, "test"), _wantedSteps(self)
@@ -397,7 +397,7 @@ def evaluate(self, *args, **kwargs):
 
 
 def predict(self, *args, **kwargs):
-    """See keras.Model.predict. batch_size is that of a micro-batch."""
+    """See keras.Model.predict. batch_size is the size of a micro-batch."""
     given = _arguments(TorchTrainer.predict, self, args, kwargs)
     plan, wanted = _planFor(self, "predict"), _wantedSteps(self)
     batches = _plan.batchesOf(given["x"], given["batch_size"], given["steps"])
@@ -412,7 +412,7 @@ def predict(self, *args, **kwargs):
 
 @contextlib.contextmanager
 def _splitting(model, mode):
-    """A single batch given inside is cut into the micro-batches of one execution."""
+    """Inside, a given batch is cut into the micro-batches of one execution."""
     getattr(model, f"make_{mode}_function")()
     execution = getattr(model, _FUNCTIONS[mode])
     execution.is_splitting = True
@@ -430,14 +430,14 @@ def train_on_batch(self, *args, **kwargs):
 
 
 def test_on_batch(self, *args, **kwargs):
-    """See keras.Model.test_on_batch. The batch is dealt to the replicas."""
+    """See keras.Model.test_on_batch. The batch is split among the replicas."""
     self._assert_compile_called("test_on_batch")
     with _splitting(self, "test"):
         return _plain(self).test_on_batch(*args, **kwargs)
 
 
 def predict_on_batch(self, *args, **kwargs):
-    """See keras.Model.predict_on_batch. The batch is dealt to the replicas."""
+    """See keras.Model.predict_on_batch. The batch is split among the replicas."""
     with _splitting(self, "predict"):
         return _plain(self).predict_on_batch(*args, **kwargs)
 
@@ -451,19 +451,19 @@ def _noteChange(model):
 
 
 def add(self, layer, rebuild=True):
-    """See keras.Sequential.add. Pipeline stages that were assigned no longer count."""
+    """See keras.Sequential.add. Drops assigned pipeline stages."""
     _noteChange(self)
     _plain(self).add(layer, rebuild=rebuild)
 
 
 def pop(self, rebuild=True):
-    """See keras.Sequential.pop. Pipeline stages that were assigned no longer count."""
+    """See keras.Sequential.pop. Drops assigned pipeline stages."""
     _noteChange(self)
     return _plain(self).pop(rebuild=rebuild)
 
 
 def get_config(self):
-    """See keras.Model.get_config; with the pipeline stages and settings under the key "ipu"."""
+    """See keras.Model.get_config. Adds the pipeline stages and settings under the key "ipu"."""
     config = _plain(self).get_config()
     state = stateOf(self)
     kept = state.settings.toPlain()
@@ -476,7 +476,7 @@ def get_config(self):
 
 
 def restore(model, kept):
-    """Gives a model that was made from a config what the key "ipu" of it says."""
+    """Restores a model's stages and settings from the key "ipu" of its config."""
     state = stateOf(model)
     state.settings.fromPlain(kept)
     if "stages" in kept:
@@ -486,11 +486,11 @@ def restore(model, kept):
 
 
 def takeScopes(model):
-    """Stages that PipelineStage scopes gave to the layers of a Functional model."""
+    """Takes the stages of a Functional model's layers from PipelineStage scopes."""
     found = _assignments.fromScopes(model)
     if found is not None:
         state = stateOf(model)
-        state.assignments, state.is_checked = found, False  # a model may be made for a stage of another one
+        state.assignments, state.is_checked = found, False  # a model may be one stage of another model
 
 
 # Classes --------------------------------------------------------------------------------------------------------------
@@ -526,7 +526,7 @@ def isExtended(cls):
 
 
 def extended(cls):
-    """The subclass of a model class that has the methods; the class itself if it is one."""
+    """The subclass of a model class with these methods. Returns such a subclass unchanged."""
     if isExtended(cls):
         return cls
     if cls not in _classes:
@@ -542,7 +542,7 @@ def extended(cls):
 
 
 def _registerAs(cls, made):
-    """Files name the subclass as they name its base."""
+    """Gives the subclass the name of its base in files."""
     name = api_export.get_name_from_symbol(cls)
     if name is not None:
         api_export.REGISTERED_OBJS_TO_NAMES[made] = name

@@ -1,4 +1,4 @@
-"""What a model was told about its pipeline and its updates. Source: spec keras.md, section 2."""
+"""A model's settings for its pipeline and its updates. Source: spec keras.md, section 2."""
 
 from .._errors import refused
 from .gradient_accumulation import GradientAccumulationReductionMethod
@@ -29,7 +29,7 @@ def _refuse(method, kwargs):
 
 
 class Settings:
-    """Of one model. Only what was set is there."""
+    """The settings of one model, at first with their defaults."""
 
     _FILED = ("accumulation", "reduction", "device_mapping", "schedule", "recomputation")
 
@@ -39,7 +39,7 @@ class Settings:
         self.device_mapping = None
         self.schedule = PipelineSchedule.Grouped
         self.recomputation = None
-        self.prefetch_depth = None  # of the infeed queue
+        self.prefetch_depth = None  # prefetch depth of the infeed queue
         self.outfeed = {}
         self.others = {}  # settings of the original hardware
 
@@ -50,13 +50,13 @@ class Settings:
             self.reduction = GradientAccumulationReductionMethod.parse(method)
 
     def setGradientAccumulation(self, steps, method, others):
-        """set_gradient_accumulation_options."""
+        """See set_gradient_accumulation_options."""
         _refuse("set_gradient_accumulation_options", others)
         self._setAccumulation(steps, method)
         self.others.update(others)
 
     def setPipelining(self, steps, device_mapping, method, schedule, recomputation, others):
-        """set_pipelining_options."""
+        """See set_pipelining_options."""
         _refuse("set_pipelining_options", others)
         if device_mapping is not None and (
             not isinstance(device_mapping, list)
@@ -81,7 +81,7 @@ class Settings:
         self.others.update(others)
 
     def toPlain(self):
-        """What a file keeps: only what differs from a model that was told nothing."""
+        """The settings for a file: only those that differ from a new model's."""
         default = Settings()
         return {
             name: getattr(value, "name", value)

@@ -1,4 +1,4 @@
-"""From a model's settings and the process's devices to what one execution does: replicas, micro-batches, checks.
+"""The plan of an execution, from a model's settings and the process's devices: replicas, micro-batches, checks.
 
 Source: spec keras.md, section 2.
 """
@@ -35,7 +35,7 @@ class Plan:
 
 
 def planOf(model_name, settings, stages, *, training):
-    """The Plan of a model with so many stages.
+    """The Plan of a model with this number of stages.
 
     Raises:
         ValueError: settings that do not fit the number of stages or the devices of this process.
@@ -118,7 +118,7 @@ def _accumulation(model_name, settings, stages):
 
 # Batches --------------------------------------------------------------------------------------------------------------
 def _samples(x):
-    """How many samples an array, or a structure of arrays, has; None for other data."""
+    """The number of samples of an array, or of a structure of arrays; None for other data."""
     from keras.src import tree
 
     leaves = [leaf for leaf in tree.flatten(x) if leaf is not None]
@@ -128,7 +128,7 @@ def _samples(x):
 
 
 def batchesOf(x, batch_size, steps, *, validation_split=0.0):
-    """Batches of one epoch; None: not known before it ends.
+    """Number of batches of one epoch; None if it is unknown before the epoch's end.
 
     Raises:
         ValueError: arrays whose last batch would be smaller than the others.
@@ -160,7 +160,7 @@ def stepsPerExecution(model_name, wanted, batches, plan, *, training, warn=True)
 
     Args:
         wanted: steps_per_execution of compile().
-        batches: of the epoch; None: not known.
+        batches: of the epoch; None: unknown.
     Raises:
         ValueError: the numbers do not divide each other.
     """
@@ -193,7 +193,7 @@ def stepsPerExecution(model_name, wanted, batches, plan, *, training, warn=True)
 
 
 def announce(model_name, steps, batch_size, plan, *, training):
-    """Tells the user what the numbers amount to."""
+    """Tells the user the resulting numbers of micro-batches and samples."""
     if steps == 1:
         logger.info(
             "The model `%s` has been configured with only %d steps per execution. Consider increasing the value for "

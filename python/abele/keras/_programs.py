@@ -1,12 +1,12 @@
-"""Programs of a Keras model that work in the same memory."""
+"""Programs of a Keras model that use the same memory."""
 
 from .._module_source import ModuleSource
 
 
 class OwnedSource(ModuleSource):
-    """Programs of one owner never run at once, so that they may share the memory of variables.
+    """Programs of one owner never run at once, so they may share the memory of variables.
 
-    owner: an object that stands for them, and does not hold them.
+    owner: an object that identifies the programs and does not hold them.
     """
 
     def __init__(self, *args, owner, **kwargs):
@@ -20,6 +20,6 @@ class OwnedSource(ModuleSource):
 
 
 def sharesAll(session, variables):
-    """Whether the devices of a program work in the memory of all these variables, which are its parameters."""
+    """Whether the devices of a program use the memory of all these variables, which are its parameters."""
     needed = sum(variable._value.numel() * variable._value.element_size() for variable in variables)
     return session.report()["shared_weight_bytes"] >= needed

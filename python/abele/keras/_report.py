@@ -1,4 +1,4 @@
-"""What the last execution of a model did, and where."""
+"""Reports the last execution of a model."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def execution_report(model: Any, mode: str = "train") -> dict[str, Any]:
         model: a model that was made under a strategy.
         mode: "train" (fit), "test" (evaluate) or "predict".
     Returns: {"stages": [{"name", "device", "replica", "busy_ns", ...}, ...], "schedule", ...}, as the report of a
-        compiled program of abele, and for fit "update": "device", or "host: " and why; docs/guide/keras.md.
+        compiled program of abele. For fit also "update": "device", or "host: " and the reason; docs/guide/keras.md.
     Raises:
-        ValueError: there is no such mode, or the model did not run in it since it changed.
+        ValueError: an unknown mode, or the model did not run in it since its last change.
     """
     modes = ("train", "test", "predict")
     if mode not in modes:

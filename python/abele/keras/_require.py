@@ -1,4 +1,4 @@
-"""Keras 3 with the torch backend, or an error that says what to do. The first module that this package loads."""
+"""Checks for Keras 3 with the torch backend. The first module that this package loads."""
 
 import importlib.util
 import sys
@@ -10,11 +10,11 @@ def requireKeras():
     """Returns: the module keras.
 
     Raises:
-        ImportError: keras is missing, is older than version 3, or computes with another library than torch.
+        ImportError: keras is missing, older than version 3, or computes with another library than torch.
     """
     try:
         found = importlib.util.find_spec("keras")
-    except ValueError:  # a module without a specification stands in its place
+    except ValueError:  # sys.modules has a module of this name without a specification
         found = sys.modules.get("keras")
     if found is None:
         raise ImportError(

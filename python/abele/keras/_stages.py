@@ -1,6 +1,6 @@
-"""PipelineStage: the stage of layers, given where they are made or called. Source: spec keras.md, section 2.
+"""PipelineStage: the stage of layers, set where they are made or called. Source: spec keras.md, section 2.
 
-Only inside the context do constructors and calls of layers note it; outside of it Keras is as it was.
+Constructors and calls of layers note the stage only inside the context. Outside of it Keras is unchanged.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from keras.src.ops.operation import Operation
 from .._errors import refused
 
 _current = contextvars.ContextVar("abele_keras_stage", default=None)
-_ATTRIBUTE = "_abele_pipeline_stage"  # of nodes and of operations, in their __dict__
+_ATTRIBUTE = "_abele_pipeline_stage"  # key in the __dict__ of nodes and of operations
 _originals = {}
 _depth = 0
 
 
 class PipelineStage:
-    """with PipelineStage(n): layers made, or called, inside belong to stage n.
+    """with PipelineStage(n): layers made or called inside belong to stage n.
 
-    A call's stage counts more than that of the layer's construction. Outside of a strategy's scope it warns, because
-    models made there have no stages.
+    A call's stage takes precedence over the stage of the layer's construction. Outside of a strategy's scope it warns,
+    because models made there have no stages.
     """
 
     def __init__(self, stage: int) -> None:
@@ -96,11 +96,11 @@ def _unwatch():
 
 
 def stageOfLayer(operation):
-    """The stage that an operation was made in, or None."""
+    """The stage of an operation's construction, or None."""
     return operation.__dict__.get(_ATTRIBUTE)
 
 
 def stageOfCall(node):
-    """The stage of an invocation: that of the call, or else of the layer's construction; None: neither."""
+    """The stage of an invocation: the call's, otherwise the construction's, otherwise None."""
     stage = node.__dict__.get(_ATTRIBUTE)
     return stageOfLayer(node.operation) if stage is None else stage

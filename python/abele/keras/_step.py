@@ -1,4 +1,4 @@
-"""The forward of a model, its loss included, as one torch module whose layers lie in the stages of a pipeline."""
+"""The forward of a model with its loss, as one torch module whose layers run in the stages of a pipeline."""
 
 import contextlib
 import functools
@@ -16,7 +16,7 @@ from ._plan import logger
 
 
 class Structure:
-    """Nested data with None in it, from and to a list of tensors."""
+    """The structure of nested data with None in it. Converts the data to and from a list of tensors."""
 
     def __init__(self, data):
         leaves = tree.flatten(data)
@@ -37,7 +37,7 @@ class Structure:
 
 
 class _Recorder:
-    """Stands for the metric of one of several losses while the program is captured."""
+    """Replaces the metric of one of several losses while the program is captured."""
 
     def __init__(self, values):
         self._values = values
@@ -52,7 +52,7 @@ def blockName(stage):
 
 
 class Stages:
-    """A model's graph cut into stages; None of it matters unless the model has several."""
+    """A model's graph cut into stages. It has no effect unless the model has several stages."""
 
     def __init__(self, model, assignments):
         graph = _assignments.graphOf(model)
@@ -65,7 +65,7 @@ class Stages:
 
     @contextlib.contextmanager
     def cut(self):
-        """The model's calls run in their stages inside."""
+        """Inside, the model's calls run in their stages."""
         self._graph.__dict__["_run_through_graph"] = self._run
         try:
             yield
@@ -73,7 +73,7 @@ class Stages:
             del self._graph.__dict__["_run_through_graph"]
 
     def _run(self, inputs, operation_fn=lambda operation: operation, call_fn=None):
-        """What Function._run_through_graph does, stage after stage."""
+        """Does the work of Function._run_through_graph, stage after stage."""
         graph = self._graph
         values = {self._key(tensor): value for tensor, value in zip(graph.inputs, tree.flatten(inputs), strict=True)}
         for stage, calls in enumerate(self._calls):
@@ -93,7 +93,7 @@ class Stages:
 
 @contextlib.contextmanager
 def _deviceSeeds():
-    """Random numbers of layers come from the stream of the device, those of layers with seeds of their own too."""
+    """Inside, random numbers of layers come from the device's stream, even those of layers with their own seeds."""
     original = torch_random.torch_seed_generator
     seeds = []
 
@@ -114,7 +114,7 @@ def _deviceSeeds():
 
 @contextlib.contextmanager
 def plainTracebacks():
-    """Keras' wrappers of calls would read values of tensors to describe them in messages."""
+    """Removes Keras' wrappers of calls, which would read values of tensors to describe them in messages."""
     was_enabled = traceback_utils.is_traceback_filtering_enabled()
     traceback_utils.disable_traceback_filtering()
     try:
@@ -126,7 +126,7 @@ def plainTracebacks():
 
 class StepModule(torch.nn.Module):
     """forward(*tensors of a micro-batch) -> tensors. Parameters are the model's trainable variables p0, p1, ...;
-    buffers its others.
+    buffers are its other variables.
 
     mode: "train", "test" or "predict".
     """
@@ -141,17 +141,17 @@ class StepModule(torch.nn.Module):
         for index, variable in enumerate(self.others):
             self.register_buffer(f"b{index}", variable._value)
         self._run = functools.partial(_forward, model, mode, structure, stages, wants_predictions, self)
-        self.predictions = None  # Structure of the results that follow the losses
-        self.num_losses = 0  # results of the whole loss and of its parts, which come first
-        self.masked = ()  # numbers of the predictions that have a mask; the masks come last
+        self.predictions = None  # Structure of the results after the losses
+        self.num_losses = 0  # number of results for the whole loss and its parts, which come first
+        self.masked = ()  # indices of the predictions with a mask; the masks come last
 
     def forward(self, *tensors):
-        """The loss, the parts it has with several outputs, predictions and their masks."""
+        """The loss, its parts if there are several outputs, predictions and their masks."""
         return self._run(tensors)
 
 
 def _heldVariables(model):
-    """Variables that a step may read or write: the model's, those of metrics inside of it, the loss scale."""
+    """Variables that a step may read or write: the model's, those of its metrics, the loss scale."""
     found = {id(variable): variable for variable in model.variables}
     own = [model._loss_tracker, model._compile_metrics, model._compile_loss]
     for metric in model.metrics:
@@ -183,7 +183,7 @@ def _forward(model, mode, structure, stages, wants_predictions, step, tensors):
             stack.enter_context(_recorded(model, parts))
             loss = model._compute_loss(x=x, y=y, y_pred=predicted, sample_weight=sample_weight, training=training)
             results = _losses(model, loss, training) + parts
-    model._clear_losses()  # they are values of the capture
+    model._clear_losses()  # because they are values of the capture
     step.num_losses = len(results)
     if not wants_predictions:
         return tuple(results)
@@ -195,7 +195,7 @@ def _forward(model, mode, structure, stages, wants_predictions, step, tensors):
 
 
 def _losses(model, loss, training):
-    """The loss and, where it differs, the scaled one that backward starts from."""
+    """The loss, and the scaled loss for backward if it differs."""
     if not training:
         return [loss]
     scaled = model.optimizer.scale_loss(loss)
@@ -205,7 +205,7 @@ def _losses(model, loss, training):
 
 @contextlib.contextmanager
 def _recorded(model, values):
-    """The losses of single outputs go into `values` instead of the metrics that follow them."""
+    """Inside, the losses of single outputs go into `values` instead of their metrics."""
     compiled = model._compile_loss
     if compiled is None or not compiled._metrics:
         yield

@@ -7,7 +7,7 @@ _SEQUENTIAL = (65, (0.5, 1.0), ("Layer (type)", "Pipeline Stage"))
 
 
 def _row(fields, ends):
-    """Fields cut, and padded, to where their columns end; a space at least between two."""
+    """Fields cut and padded to the ends of their columns, with at least one space between them."""
     line = ""
     for field, end in zip(fields, ends, strict=True):
         if line:
@@ -31,7 +31,7 @@ def _sequentialRows(assignment):
 
 
 def printSummary(name, assignments, *, sequential, line_length=None, print_fn=None):
-    """Prints a row for every assignment; further inputs of a layer have rows of their own."""
+    """Prints a row per assignment. Further inputs of a layer have their own rows."""
     print_fn = print if print_fn is None else print_fn
     default, shares, header = _SEQUENTIAL if sequential else _FUNCTIONAL
     width = default if line_length is None else line_length

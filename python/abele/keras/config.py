@@ -1,7 +1,7 @@
 """IPUConfig: how many virtual devices this process uses, and how they compute. Source: spec keras.md, section 1.
 
-A device is a worker with threads and memory of its own on this machine (docs/architecture.md). Settings that only the
-original hardware had are kept and checked, and change nothing.
+A device is a worker with its own threads and memory on this machine (docs/architecture.md). Settings that only the
+original hardware had are stored and checked, and have no effect.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _typeName(kind):
 
 
 def _checked(path, kind, value):
-    """The value as it is stored."""
+    """The value in its stored form."""
     kinds = kind if isinstance(kind, tuple) else (kind,)
     is_wrong_bool = isinstance(value, bool) and bool not in kinds
     if isinstance(value, int) and float in kinds and not is_wrong_bool:
@@ -159,7 +159,7 @@ _TREE = {
 
 
 class _Group:
-    """Settings that belong together; only the known ones can be set, and only to values of their types."""
+    """A group of settings. Only the known ones can be set, and only to values of their types."""
 
     def __init__(self, tree, path):
         values = {}
@@ -236,12 +236,12 @@ class IPUConfig(_Group):
         super().__init__(_TREE, "")
 
     def configure_ipu_system(self, device: str = "cpu") -> None:
-        """Makes these settings, as they are now, those of the process. Models that run later use them.
+        """Makes the present settings those of the process. Models that run later use them.
 
         Args:
-            device: kept for programs that name it.
+            device: accepted without effect, for programs that name it.
         Raises:
-            ValueError: devices are selected in two ways, or their number makes no sense.
+            ValueError: devices are selected in two ways, or their number is impossible.
         """
         _check(self)
         configured = IPUConfig()
@@ -259,7 +259,7 @@ class IPUConfig(_Group):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The settings of to_dict(); those that are not there keep their defaults."""
+        """The settings of to_dict(). Missing ones keep their defaults."""
         result = cls()
         result._fromDict(values)
         return result
@@ -270,11 +270,11 @@ class IPUConfig(_Group):
         return cls.from_dict(json.loads(text))
 
     def get_attribute_metadata(self, attr: str) -> dict[str, Any]:
-        """What is known of an attribute, given by its path ("device_connection.type").
+        """A description of an attribute, given by its path ("device_connection.type").
 
         Returns: {"name", "type", "default"}.
         Raises:
-            ValueError: there is no such attribute.
+            ValueError: an unknown attribute.
         """
         entry = _TREE
         for part in attr.split("."):
@@ -304,13 +304,13 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configura
     """config.configure_ipu_system(device).
 
     Args:
-        reset_configuration: no effect: the settings replace those that were configured before.
+        reset_configuration: no effect, because the settings replace earlier ones anyway.
     """
     config.configure_ipu_system(device)
 
 
 def reset_ipu_configuration() -> None:
-    """Back to a process that was never configured."""
+    """Returns to the state of a process that was never configured."""
     _configured.clear()
 
 
@@ -318,7 +318,7 @@ def get_ipu_config() -> IPUConfig:
     """The configuration of the process.
 
     Raises:
-        RuntimeError: there is none.
+        RuntimeError: the process is not configured.
     """
     if not _configured:
         raise refused(RuntimeError, "No IPUConfig has been configured: call configure_ipu_system() of one first.")
@@ -331,7 +331,7 @@ def current():
 
 
 def selectedDevices():
-    """Devices that a strategy can use; None: never configured, as many as a model asks for."""
+    """Devices that a strategy can use; None if not configured: as many as a model asks for."""
     if not _configured:
         return None
     config = _configured[0]

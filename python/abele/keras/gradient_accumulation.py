@@ -1,4 +1,4 @@
-"""How gradients of the micro-batches of one weight update are put together. Source: spec keras.md, section 2."""
+"""How gradients of the micro-batches of a weight update are combined. Source: spec keras.md, section 2."""
 
 import enum
 
@@ -17,7 +17,7 @@ class GradientAccumulationReductionMethod(enum.Enum):
         """A member, from itself or from its name in any case.
 
         Raises:
-            ValueError: there is no such method.
+            ValueError: an unknown method.
             TypeError: neither a member nor a string.
         """
         if isinstance(value, cls):

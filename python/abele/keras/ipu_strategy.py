@@ -1,4 +1,4 @@
-"""IPUStrategy: models made under it run as compiled programs. Source: spec keras.md, sections 1, 2 and 4."""
+"""IPUStrategy: models that are made under it run as compiled programs. Source: spec keras.md, sections 1, 2 and 4."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import _model, config
 
 _Result = TypeVar("_Result")
 
-_scopes: list[IPUStrategy] = []  # the strategies of the scopes that are open
+_scopes: list[IPUStrategy] = []  # the strategies of the open scopes
 
 
 class IPUStrategy:
@@ -27,11 +27,11 @@ class IPUStrategy:
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Arguments of the original are taken and change nothing."""
+        """Accepts the original's arguments without effect."""
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[Self]:
-        """Models that are made, or loaded, inside get the methods of this package and keep them."""
+        """Models that are made or loaded inside get the methods of this package, and keep them."""
         _scopes.append(self)
         if len(_scopes) == 1:
             _enter()
@@ -51,12 +51,12 @@ class IPUStrategy:
 
     @property
     def num_replicas_in_sync(self) -> int:
-        """Replicas of a model that takes one device: the devices of this process."""
+        """Number of replicas of a model on one device: the devices of this process."""
         return config.selectedDevices() or 1
 
     @property
     def num_ipus(self) -> int:
-        """The devices of this process."""
+        """Number of the devices of this process."""
         return config.selectedDevices() or 1
 
 
@@ -73,7 +73,7 @@ def get_strategy() -> IPUStrategy | None:
     return _scopes[-1] if _scopes else None
 
 
-# Keras' own functions while a scope is open: (class, name) -> what is to be put back.
+# Keras' own functions while a scope is open: (class, name) -> the function to restore.
 _originals = {}
 
 

@@ -4,10 +4,10 @@ import enum
 
 
 class PipelineSchedule(enum.Enum):
-    """The order of the stages' work; results never depend on it.
+    """The order of the stages' work. Results never depend on it.
 
-    Grouped keeps two micro-batches on their way for each stage, Interleaved one. Sequential runs one stage at a time,
-    for debugging.
+    Grouped keeps two micro-batches per stage in progress, Interleaved one. Sequential runs one stage at a time, for
+    debugging.
     """
 
     Grouped = 0
@@ -16,7 +16,7 @@ class PipelineSchedule(enum.Enum):
 
 
 class RecomputationMode(enum.Enum):
-    """Whether a stage's forward is made again for its backward rather than kept. All but Auto do so."""
+    """Whether a stage's forward is recomputed for its backward. All but Auto recompute it."""
 
     Auto = 0
     RecomputeThenBackpropagate = 1
