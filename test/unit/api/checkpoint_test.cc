@@ -1,4 +1,5 @@
-// Checkpoints: a run that stops and goes on is one that never stopped; damaged and foreign files are refused.
+// Checkpoints: a run that stops and resumes gives the numbers of a run that never stopped; damaged and foreign files
+// are refused.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -72,7 +73,7 @@ struct Training {
     };
     return trainingModel(net, forward, options(), optimizer);
   }
-  /// Steps up to `last`, with a learning rate that falls, through as many passes as that takes.
+  /// Runs steps up to `last`, with a falling learning rate, over the passes that this takes.
   void trainTo(int64_t last, const std::string& folder = "") {
     while (step < last)
       for (const auto& batch : loader) {
@@ -269,7 +270,7 @@ TEST(Checkpoint, PartsThatDoNotBelongTogetherChangeNothing) {
   std::string changed = second;
   changed.replace(changed.find(R"("abele.set":"7")"), 15, R"("abele.set":"8")");
   put(parts.file(1), changed);
-  expectRefused("E0501");  // of another time
+  expectRefused("E0501");  // written at another time
   put(parts.file(1), second.substr(0, second.size() - 1));
   expectRefused("E0501");  // cut off
   put(parts.file(1), bytesOf(parts.file(0)));
@@ -411,7 +412,7 @@ TEST(Checkpoint, FoldersThatAreNone) {
   Training training(1);
   EXPECT_FALSE(loadCheckpoint(folder.path + "/none", training.model));
   put(folder.path + "/file", "");
-  EXPECT_EQ(codeOf([&] { loadCheckpoint(folder.path + "/file", training.model); }), "E0712");  // not: start anew
+  EXPECT_EQ(codeOf([&] { loadCheckpoint(folder.path + "/file", training.model); }), "E0712");  // not a fresh start
 }
 
 TEST(Checkpoint, SaysWhichOfTorchsFormulasUpdates) {

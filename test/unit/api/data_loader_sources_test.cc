@@ -150,7 +150,7 @@ TEST(DataLoaderSources, ProcessesShareOneShuffledOrder) {
     std::set<int64_t> now;
     for (DataLoader& loader : loaders)
       for (int64_t row : flat(pass(loader))) now.insert(row);
-    EXPECT_EQ(now.size(), 8u);  // of 11, each at most once in a pass
+    EXPECT_EQ(now.size(), 8u);  // 8 of 11 samples, each at most once in a pass
     seen.insert(now.begin(), now.end());
   }
   EXPECT_EQ(seen.size(), 11u);

@@ -1,4 +1,4 @@
-// What happens behind a model's back: its process is forked, its weights are freed.
+// Events that a model does not see: its process is forked, its weights are freed.
 #include <gtest/gtest.h>
 
 #include <torch/torch.h>
@@ -51,7 +51,7 @@ class Forks : public testing::Test {
     at::set_num_threads(1);
     (*model)(x());
   }
-  ~Forks() override { EXPECT_EQ((*model)(x()).size(), 1u); }  // the parent goes on
+  ~Forks() override { EXPECT_EQ((*model)(x()).size(), 1u); }  // the parent continues
   Net net;
   std::unique_ptr<abele::TrainingModel> model = train(net);
 };
@@ -64,7 +64,7 @@ TEST_F(Forks, ChildEnds) {
   EXPECT_EQ(inChild([] { return true; }), 0);
 }
 
-/// Made before main(), and so destroyed behind all that the library made when it was first used.
+/// Made before main(), and so destroyed after everything that the library made at its first use.
 std::vector<std::unique_ptr<abele::TrainingModel>> of_the_whole_program;
 
 TEST(Ends, ModelsOfTheWholeProgramEndLast) {

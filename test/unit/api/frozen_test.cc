@@ -1,4 +1,4 @@
-// What a compiled program goes on with although the program around it has changed it: warnings name it.
+// Values that a compiled program keeps although the program around it has changed them: warnings name them.
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -1,5 +1,4 @@
-// Arguments and results of other kinds than tensors and lists of them: values that are no tensors, dictionaries,
-// structs.
+// Arguments and results other than tensors and lists of tensors: plain values, dictionaries, structs.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

@@ -1,4 +1,4 @@
-// Inputs of other kinds: each has a compiled program, and training goes on from one to the other.
+// Inputs of other kinds: each kind has a compiled program, and training continues from one program to the other.
 #include <gtest/gtest.h>
 
 #include <torch/torch.h>

@@ -173,7 +173,7 @@ TEST(Reads, OtherReadsAreRefused) {
               return net->norm->num_batches_tracked.item<int64_t>() > 0 ? out : x;
             }),
             "E0101");
-  // What follows is a batch normalisation, but not one that takes 1 / count.
+  // The read is followed by a batch normalisation, but by one that does not use 1 / count.
   EXPECT_EQ(codeOfForward([](Counting net, Tensor x) {
               return net->norm->num_batches_tracked.item<int64_t>() >= 0 ? net->norm(x) : x;
             }),

@@ -1,4 +1,4 @@
-// Saved models of the public C++ API: they go on bit for bit, without forward and without the module.
+// Saved models of the public C++ API: they continue bit for bit, without forward and without the module.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -190,7 +190,7 @@ TEST(Save, AFolderGetsAFileOfTheDefaultName) {
   EXPECT_EQ(codeOf([&] { model.save(file.path / "below"); }), "E0712");  // that is a file
 }
 
-// What training has not copied back yet is in the file of the inference model too.
+// The file of the inference model has the weights that training has not copied back yet.
 TEST(Save, InferenceHasTheWeightsOfItsTrainer) {
   const Batch batch;
   const File file("trainer");
@@ -261,7 +261,7 @@ TEST(Save, OptionsComeFromTheFile) {
   EXPECT_EQ(codeOf([&] { const_cast<abele::Options&>(alone.options()).deviceIterations(3); }), "E0707");
 }
 
-// What was compiled stays; whoever asks for something else hears it, and nobody else.
+// The compiled options stay. A warning goes to a user who asks for others, and only to that user.
 TEST(Save, OptionsOfTheProgramAreIgnoredAtALoadAndNamed) {
   SavedSharded saved("ignored");
   auto& [batch, file, net, other, model, expected] = saved;

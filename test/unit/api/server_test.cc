@@ -37,7 +37,7 @@ void expectAnswer(const at::Tensor& ids, const std::vector<at::Tensor>& found) {
 TEST(Server, EachCallerGetsItsRowsAndItsErrors) {
   constexpr int kThreads = 32, kRequests = 60;
   Server server(lookUp(), options(100us));
-  server(idsOf(1, 0));  // what is compiled first is right
+  server(idsOf(1, 0));  // compiles with a valid request
   std::atomic<int> wrong_words = 0;
   const auto call = [&](int thread) {
     std::mt19937 random(static_cast<unsigned>(thread));

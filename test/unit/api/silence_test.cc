@@ -105,7 +105,7 @@ TEST(Silence, WeightsThatAreGivenOtherMemory) {
   EXPECT_TRUE(torch::equal(predict(x())[0], net(x())));
 }
 
-// Found before anything changes: the model goes on as soon as its weights are what they were.
+// The change is found before anything else changes: the model continues once its weights have their old type.
 TEST(Silence, WeightsOfAnotherTypeThanTheCompiledOne) {
   nn::Linear net(3, 2);
   auto model = train(net);
@@ -148,7 +148,7 @@ TEST(Silence, TensorsAndFilesThatNoCallTakes) {
   const std::string pipe = testing::TempDir() + "/abele_pipe";
   ::unlink(pipe.c_str());
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_EQ(codeOf([&] { model.trace(pipe); }), "E0712");  // nobody reads it
+  EXPECT_EQ(codeOf([&] { model.trace(pipe); }), "E0712");  // the pipe has no reader
   EXPECT_EQ(codeOf([&] { model.trace(""); }), "E0712");
   ::unlink(pipe.c_str());
 }
@@ -166,7 +166,7 @@ TEST(Silence, WritesThatAreCopiedToTheDevice) {
   EXPECT_EQ(warningsOf([&] { model(x(), y()); }), "");
 }
 
-// Nothing to warn of: the second model goes on from what the first one left.
+// This needs no warning: the second model continues from the first one's weights.
 TEST(Silence, ModelsThatShareParameters) {
   nn::Linear shared(3, 2), eager(3, 2);
   {
@@ -208,7 +208,7 @@ TEST(Silence, ATermThatIsNoPartOfTheLoss) {
 
 TEST(Silence, HooksOfGradientAccumulators) {
   nn::Linear net(3, 2);
-  const auto kept = torch::autograd::impl::grad_accumulator(net->weight);  // it lives as long as somebody holds it
+  const auto kept = torch::autograd::impl::grad_accumulator(net->weight);  // torch drops it when no reference is left
   kept->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
       [](const torch::autograd::variable_list& outputs, const torch::autograd::variable_list&) { return outputs; }));
   auto model = train(net);

@@ -1,4 +1,4 @@
-// What forwards may take and return beside tensors, and modules that are wrapped with their own forward.
+// Arguments and results of forward other than tensors, and modules that are wrapped with their own forward.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

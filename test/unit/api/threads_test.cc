@@ -207,7 +207,7 @@ TEST(CallsWithinCalls, OfHostFunctions) {
   EXPECT_EQ(code, "E0608");
 }
 
-// Each thread is inside of one model and calls the other: one of them is told, and the other goes on.
+// Each thread is inside of one model and calls the other: one of them gets an error, and the other continues.
 TEST(CallsWithinCalls, ThatWaitForEachOther) {
   std::array<abele::InferenceModel*, 2> models{};
   std::array<std::string, 2> codes;

@@ -59,7 +59,7 @@ TEST(Instructions, KnowsTheParameterGroupOfEveryUpdateAndOfNothingElse) {
   }
 }
 
-// Files of programs hold the numbers: a new optimizer stands behind the others.
+// Files of programs hold these numbers, so a new optimizer gets the next number.
 TEST(Optimizers, KeepTheirNumbers) {
   EXPECT_EQ(static_cast<int>(OptimizerKind::kNone), 0);
   EXPECT_EQ(static_cast<int>(OptimizerKind::kSgd), 1);

@@ -22,7 +22,7 @@ def test_the_container_is_made_of_what_is_there():
     lines = (ROOT / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
     copied = [line.split()[1] for line in lines if line.startswith("COPY ") and "--from" not in line]
     assert copied and all((ROOT / name).exists() for name in copied)
-    # What ./dev setup takes for granted, or would look for in vain without a list of packages.
+    # ./dev setup expects these, or would search for them without a list of packages.
     (installed,) = [line for line in lines if line.startswith("RUN apt-get") and "g++" in line]
     assert {"g++", "git", "python3-venv", "python3-dev"} <= set(installed.split())
     assert re.search(r"^scikit-build-core==", (ROOT / "requirements.txt").read_text(), re.M)

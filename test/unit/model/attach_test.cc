@@ -23,7 +23,7 @@ TEST(Attach, ACppProgramIsShownWhileItHasDevices) {
     torch::nn::Linear first(4, 4), second(4, 4);
     torch::nn::Sequential both(first, second);
     Options options;
-    // Of the whole process: tests after this one count lines of the log.
+    // Applies to the whole process, and tests after this one count lines of the log.
     options.threadsPerDevice(1).modelName("net").maxRepeatLogs(std::nullopt);
     auto model = inferenceModel(
         both,

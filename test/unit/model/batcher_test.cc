@@ -131,7 +131,7 @@ TEST(Batcher, KindsBeyondTheirNumberAreRefusedAlsoWhereTheyWaited) {
   const at::Tensor rows = rowsFrom(0, 5);
   auto first = batcher.submit("t", {rows});
   gate.awaitCall();
-  auto second = batcher.submit("t", {rows.to(at::kInt)});  // nobody was answered yet
+  auto second = batcher.submit("t", {rows.to(at::kInt)});  // before any answer
   gate.open();
   EXPECT_TRUE(isAnswer(first, rows));
   EXPECT_THROW(second->get(), UserError);

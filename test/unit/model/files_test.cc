@@ -73,7 +73,7 @@ TEST_F(Files, EntryOfAnotherProgramIsAMiss) {
   const std::string own = readWholeFile(entry);
   fs::remove(entry);
   Trained other("conv", cache);
-  // The other program's file under the first one's name, and under its own what is no program.
+  // Puts the other program's file under the first one's name, and an invalid file under its own name.
   fs::rename(entries().at(0), entry);
   testing::internal::CaptureStderr();
   Trained again("mlp", cache);
@@ -181,8 +181,8 @@ int outcomeOf(const std::function<void()>& fn) {
   return status <= 1 ? status : -1;
 }
 
-// Programs with changed fields and everything around them written anew, on the device: refused, or run to the end. What
-// mutations_test asks of all files on the null device, with ATen's kernels. ABELE_MUTATIONS: how many.
+// Programs with changed fields, in files that are otherwise valid: each is refused, or runs to the end. mutations_test
+// does the same for all files on the null device; this uses ATen's kernels. ABELE_MUTATIONS: the number of changes.
 TEST_F(Files, ChangedProgramsAreRefusedOrRun) {
   const int count = numMutations();
   at::set_num_threads(1);  // a child has no other threads

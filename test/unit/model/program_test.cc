@@ -142,7 +142,7 @@ TEST(Program, RefusesTensorsThatNoDeviceTakes) {
     return codeOf([&] { b.session.load(host::decodeProgram(encode(program)), b.view.program.model); });
   };
   EXPECT_EQ(codeWith([](exe::Executable&, exe::External& external) {
-              if (external.kind == exe::ExternalKind::kState) external.initial = 1e300;  // of float
+              if (external.kind == exe::ExternalKind::kState) external.initial = 1e300;  // too large for float
             }),
             "E0501");
   EXPECT_EQ(codeWith([](exe::Executable& executable, exe::External& external) {

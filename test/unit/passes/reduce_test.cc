@@ -1,4 +1,4 @@
-// What is left of a graph of which only a part matters.
+// The rest of a graph after all parts without effect on the question are removed.
 #include "passes/reduce.h"
 
 #include <gtest/gtest.h>
@@ -81,7 +81,7 @@ TEST(Reduce, AWriteAndAViewKeepTheirMemory) {
   EXPECT_TRUE(ir::verify(graph, ir::Form::kCaptured).empty());
 }
 
-// Whatever is looked for: two operators, or an operator and where its operand comes from.
+// Questions about a graph: two operators, or an operator and the source of its operand.
 TEST(Reduce, WhatIsLeftIsValidReadableAndSmallest) {
   int shrunk = 0;
   for (uint32_t seed = 0; seed < 40; ++seed) {

@@ -135,8 +135,8 @@ TEST(DefaultSchedule, SpendsNoMemoryThatNobodyGranted) {
   EXPECT_TRUE(contains(tight.reason, "whose limit is")) << tight.reason;
 }
 
-// What forward keeps is free again when backward has run: neither weight gradients that wait nor the stage before,
-// which reads a gradient later, hold it. A frame of it more would be too much.
+// Memory of forward's values is free after backward: neither waiting weight gradients nor the previous stage, which
+// reads a gradient later, hold it. One more frame of it would not fit.
 TEST(DefaultSchedule, LateWeightGradientsHoldOnlyWhatTheyRead) {
   const ir::Graph graph = chainOf(2, 2, /*weight=*/64, /*trains_weights=*/true, /*kept=*/2048);
   const DefaultSchedule choice = choose(graph, withCosts(2, 8));
@@ -162,7 +162,7 @@ TEST(DefaultSchedule, LateWeightGradientsHoldOnlyWhatTheyRead) {
 TEST(DefaultSchedule, KnowsThatDevicesShareCores) {
   DefaultScheduleOptions options = withCosts(4, 8);
   EXPECT_EQ(choose(chainOf(4, 4, kWide), options).schedule, ScheduleKind::kZeroBubble);
-  // Whoever waits leaves its core to others.
+  // A worker that waits leaves its core to others.
   options.cores = 1;
   EXPECT_EQ(choose(chainOf(4, 4, kWide), options).schedule, ScheduleKind::k1F1B);
 }

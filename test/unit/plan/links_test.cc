@@ -80,7 +80,7 @@ TEST(Transfers, TakeTheTimeOfTheirLink) {
   EXPECT_EQ(predict(chain, {.schedule = ScheduleKind::kSharded}).run.step_ns, 100 + 350 + 100 + 200 + 350 + 200);
 }
 
-// Four forwards: the link is slower than the work, so messages queue up behind the first.
+// Four forwards. The link is slower than the work, so messages queue up after the first one.
 TEST(Transfers, TakeTurnsOnALinkAndOverlapWithWork) {
   Chain chain = chainOf(2, {100, 0, 0, 0}, 145);
   const Prediction p = predict(chain, {.schedule = ScheduleKind::kForward, .training = false, .device_iterations = 4});
@@ -256,7 +256,7 @@ graph @main {
   EXPECT_EQ(chain.handovers, (std::vector<Handover>{{forward(0), forward(1), 1024, true}}));
   const Prediction p = predict(chain, {.schedule = ScheduleKind::kForward, .training = false});
   EXPECT_EQ(p.run.step_ns, 100 + 5 + 1024 + 100);
-  EXPECT_EQ(p.peakBytes(), 50);  // what the plan counts is not counted again
+  EXPECT_EQ(p.peakBytes(), 50);  // bytes of the plan are not counted twice
 }
 
 TEST(MachineText, IsReadBackWithinCosts) {

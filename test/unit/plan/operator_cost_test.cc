@@ -8,7 +8,7 @@
 namespace abele::plan {
 namespace {
 
-// Of the last node of a graph with these lines.
+// The time of the last node of a graph with these lines.
 int64_t nsOf(const std::string& lines) {
   const ir::Graph graph =
       ir::parse(cat("\ngraph @main {\n  stage 0 \"s0\" {device=0}\n", lines, "  output result(0) %9\n}\n"));

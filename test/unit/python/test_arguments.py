@@ -137,7 +137,7 @@ class Applied(torch.nn.Module):
 
 
 def test_programs_of_poptorch_name_objects_that_are_constants(capfd):
-    """Classes without a parser are constants there: nothing else goes on without a word."""
+    """In poptorch classes without a parser are constants, and warnings say so."""
     model = poptorch.inferenceModel(Applied(lambda x, cache: (x + cache.keys[0], [[Cache(x)]])))
     cache, x = Cache(torch.ones(2)), torch.ones(2)
     assert torch.equal(model(x, cache)[0], x + 1)

@@ -1,4 +1,5 @@
-"""abele.save_checkpoint and load_checkpoint: a run that stops goes on as if it had not."""
+"""abele.save_checkpoint and load_checkpoint: a run that stops and resumes gives the numbers of one that never
+stopped."""
 
 import collections
 import json
@@ -415,7 +416,7 @@ def test_a_damaged_checkpoint(tmp_path):
         {"python": '{"optimizer": {"groups": [3]}}'},
         {"python": '{"extra": {"tensor": "none"}}'},
         {"python": '{"extra": {"dict": [1]}}'},
-        # Of what Python wrote, these alone.
+        # These replace all of Python's values.
         {"python": {"random": {"random": 3}}},
         {"python": {"random": {"random": {"tuple": [3, {"tuple": [-1] * 625}, None]}}}},
         {"python": {"random": {"numpy": "MT19937"}}},

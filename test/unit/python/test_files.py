@@ -1,4 +1,4 @@
-"""Files that somebody else wrote, or that something happened to: data only, of this program, or a typed error."""
+"""Files of other writers, and damaged files: they hold only data of this program, or cause a typed error."""
 
 import os
 import pickle

@@ -27,7 +27,8 @@ class Tied(torch.nn.Module):
 
 
 def resident(tensor):
-    """Bytes of the tensor's mapping that are in memory, or None if it lies in no mapping of a nameless file."""
+    """Bytes of the tensor's mapping that are in memory, or None if the tensor is not in a mapping of a nameless
+    file."""
     found = None
     for line in Path("/proc/self/smaps").read_text().splitlines():
         header = re.match(r"([0-9a-f]+)-([0-9a-f]+) .*", line)
@@ -99,7 +100,7 @@ def resident_mib():
 
 
 class Wide(torch.nn.Module):
-    """Keeps 24 activations of 16 MiB for backward; notes how much of the process is in memory behind them."""
+    """Keeps 24 activations of 16 MiB for backward. Notes how much of the process is in memory after them."""
 
     def __init__(self):
         super().__init__()

@@ -53,7 +53,7 @@ def test_log_levels():
             with pytest.raises(ValueError, match="WARN"):
                 poptorch.setLogLevel(wrong)
     finally:
-        poptorch.setLogLevel("WARN")  # of the native part too
+        poptorch.setLogLevel("WARN")  # also sets the native part
         poptorch.logger.setLevel(before)
 
 

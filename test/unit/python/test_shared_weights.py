@@ -190,7 +190,7 @@ def test_inference_beside_training_has_a_copy_and_sees_the_newest_weights():
     executor.destroy()
     del executor
     gc.collect()
-    beside.copyWeightsToDevice()  # nobody else has them any more
+    beside.copyWeightsToDevice()  # no other program uses them any more
     assert sharedBytes(beside) == weightBytes(model)
 
 

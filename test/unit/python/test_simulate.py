@@ -115,7 +115,7 @@ def test_costs_of_a_compiled_model():
     assert [s["device"] for s in after] == [0, 1]
     for stages in (before, after):
         assert all(s["forward_ns"] > 0 and s["weight_grad_ns"] > 0 and s["stash_bytes"] > 0 for s in stages)
-        # Nobody waits for the backward of the first stage; the second has both parts.
+        # No stage waits for the backward of the first stage; the second has both parts.
         assert stages[0]["backward_ns"] == 0 and stages[1]["backward_ns"] > 0
     assert before != after
     step = abele.simulate(model.costs(), "1f1b", 4)

@@ -1,4 +1,4 @@
-"""abele.stop_on_signal: a run ends behind a step when the system asks it to, and goes on from its checkpoint."""
+"""abele.stop_on_signal: a run ends after a step when the system asks it to, and resumes from its checkpoint."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What looks like training and is not: said once, by name, with a remedy. Ordinary programs see no warning."""
+"""Code that looks like training and is not: one warning names it and a remedy. Ordinary programs get no warning."""
 
 import copy
 import gc
@@ -27,7 +27,7 @@ class Net(torch.nn.Module):
 @pytest.fixture
 def said(capfd, caplog):
     """Warnings of both languages since the last call."""
-    poptorch.setLogLevel("WARN")  # of the native part too, whatever other tests have left
+    poptorch.setLogLevel("WARN")  # also for the native part, after any level that other tests have left
     poptorch.logger.propagate = True
     caplog.set_level("WARNING", logger=poptorch.logger.name)
 
@@ -138,7 +138,7 @@ def edits():
 
 @pytest.mark.parametrize("edit", edits(), ids=lambda edit: edit.__name__)
 def test_abele_sees_them_or_says_so(edit, said):
-    """Where the devices work on the module's own memory, they see what is written there."""
+    """If the devices use the module's own memory, they see what is written there."""
     net = Net().eval()
     executor = abele.inferenceModel(net, allWarnings())
     executor(X)
@@ -257,7 +257,7 @@ def test_executors_that_share_parameters(package, said):
     other = Other(net.fc)
     second, _ = trained(package, other)
     second(X, TARGET)
-    if package is poptorch:  # abele's go on from each other's weights (test/parity/test_trainings_that_share.py)
+    if package is poptorch:  # abele's continue from each other's weights (test/parity/test_trainings_that_share.py)
         (text,) = said()
         assert "fc.weight" in text and "destroy()" in text
     assert said() == []
@@ -421,7 +421,7 @@ def test_a_checkpoint_resumes(package, make, when, tmp_path):
     for _ in range(2):
         executor(X, TARGET)
     assert all(map(torch.equal, weights(resumed), expected))
-    # And eager goes on from it.
+    # Eager continues from the saved state too.
     eager.load_state_dict(saved["model"])
     own.load_state_dict(saved["optimizer"])
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""What type checkers know of the packages: programs of users are right, mistakes are found, stubs say what is there."""
+"""The packages' types: type checkers accept users' programs and find mistakes, and stubs match the modules."""
 
 import ast
 import importlib
@@ -50,7 +50,7 @@ def pyright(*files, folder):
 
 @pytest.fixture(scope="module", params=[mypy, pyright])
 def found(request, tmp_path_factory):
-    """What one run of a checker says of all programs: a run reads torch, which takes longer than they do."""
+    """The messages of one run of a checker over all programs. A run reads torch, which takes most of its time."""
     return request.param(*PROGRAMS, MISTAKES, folder=tmp_path_factory.mktemp("checked"))
 
 
@@ -86,7 +86,7 @@ def parameters_of(function):
     return [stars.get(each.kind, "") + each.name for each in inspect.signature(function).parameters.values()]
 
 
-# What an executor has of the model that it wraps.
+# Attributes that an executor takes from the model that it wraps.
 OF_THE_MODEL = {"parameters", "named_parameters", "state_dict", "train", "eval", "rng_state"}
 
 

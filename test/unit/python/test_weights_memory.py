@@ -28,7 +28,7 @@ def test_a_capture_takes_no_memory_for_weights_and_gradients():
     with torch.device("meta"):
         model = Wide()
     executor = abele.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
-    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = _status("VmRSS")
     with pytest.raises(abele.Error, match="is on the meta device"):
         executor(torch.zeros(1, 4096))

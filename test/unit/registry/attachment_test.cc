@@ -1,4 +1,4 @@
-// Who has which devices, as other processes see it: programs that live, and nothing of those that do not.
+// Which programs have which devices, as other processes see it: live programs only.
 #include "registry/attachment.h"
 
 #include <gtest/gtest.h>
@@ -155,7 +155,7 @@ TEST_F(Registry, ADetachedModelIsGone) {
 }
 
 TEST_F(Registry, AForkedChildHasNoDevicesAndKeepsNone) {
-  int life[2];  // of the child: until the test closes its end
+  int life[2];  // the child lives until the test closes its end
   ASSERT_EQ(::pipe(life), 0);
   Program parent([&] {
     auto model = attach({});
@@ -206,7 +206,7 @@ TEST_F(Registry, ExclusiveDevicesAreNobodyElses) {
   auto own_model = attach({.num_devices = 2});
   EXPECT_EQ(own_model->attached().devices[0].id, 2);
   EXPECT_TRUE(attached()[1].is_exclusive);
-  // Devices of this process's own models are no obstacle.
+  // Devices of this process's own models do not count.
   EXPECT_EQ(attach({.num_devices = 2})->attached().devices[0].id, 2);
   EXPECT_EQ(codeOf([&] { attach({.num_devices = 4, .in_groups = true}); }), "E0402");
   try {

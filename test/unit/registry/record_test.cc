@@ -1,4 +1,4 @@
-// What is read of records: only what a program of this version wrote, and never more than it says.
+// Reading records: accepts only records of this version's programs, and reads no more than they hold.
 #include "registry/record.h"
 
 #include <gtest/gtest.h>

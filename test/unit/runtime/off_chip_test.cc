@@ -1,4 +1,5 @@
-// Off-chip groups: fetched before use, released behind it, in every step; failures end in the fetch's own error.
+// Off-chip groups: each step fetches them before use and releases them after it; a failure ends in the fetch's own
+// error.
 #include <gtest/gtest.h>
 
 #include "base/error.h"

@@ -1,5 +1,5 @@
-// Are all uses of the same bytes ordered by worker programs and waits, whatever the timing? Decided by vector clocks
-// over the tables alone, so that a missing wait is found even if it never does harm in a run.
+// Checks that worker programs and waits order all uses of the same bytes, for any timing. Vector clocks over the tables
+// decide it, so a missing wait is found even if it never does harm in a run.
 #pragma once
 
 #include <algorithm>

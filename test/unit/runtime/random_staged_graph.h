@@ -97,7 +97,7 @@ class RandomStagedGraph {
     return chance(4) ? viewOf(v, stage, direction) : v;
   }
 
-  // An op with one to three operands, a constant, maybe a list, two results of which one may stay unused.
+  // Adds an op with one to three operands, a constant, sometimes a list, and two results (one may stay unused).
   void addCompute(std::vector<Made>& values, int stage, ir::Direction direction, const std::vector<Made>& from) {
     std::vector<ir::ValueId> operands;
     for (int i = 0, n = 1 + pick(3); i < n; ++i) operands.push_back(operand(from, stage, direction));
@@ -199,7 +199,7 @@ class RandomStagedGraph {
     sums_.push_back({sum, s});
   }
 
-  // Of the sum's type, as a gradient is.
+  // Adds a node with the sum's type, like a gradient.
   ir::ValueId addGradient(int s, ir::Direction where, const Type& type, ir::ValueId from) {
     ir::Node& node = addNode("t::gradient", s, where);
     node.args = {Arg::id(from)};

@@ -1,6 +1,6 @@
-// What a step must do, said as simply as possible: micro-batch after micro-batch, node after node, every value with
-// memory of its own, in the symbolic contents of the null device. Replicas take turns in every micro-batch; they share
-// what only updates write.
+// A step in its simplest form: micro-batch after micro-batch, node after node, every value in its own memory, in the
+// symbolic contents of the null device. Replicas take turns in every micro-batch. They share values that only updates
+// write.
 #pragma once
 
 #include <map>
@@ -58,8 +58,8 @@ class Reference {
     return is_own && r > 0 ? own[r][e] : externals[e];
   }
 
-  std::vector<Bytes> externals;             // of replica 0; all contiguous: memory order is logical order
-  std::vector<std::vector<Bytes>> own;      // by replica; not for what it shares
+  std::vector<Bytes> externals;             // replica 0's; all contiguous, so memory order is logical order
+  std::vector<std::vector<Bytes>> own;      // by replica; without shared externals
   std::vector<std::vector<Bytes>> outputs;  // by replica and target, and micro-batch
 
  private:

@@ -129,7 +129,7 @@ TEST_P(Runtimes, WrapsForeignExceptions) {
   runtime.run();
 }
 
-// A worker that hangs in a kernel until it is told to go on.
+// A worker that hangs in a kernel until the test releases it.
 class Blockade {
  public:
   void block(const ActionContext&) {
@@ -285,7 +285,7 @@ graph @main {training} {
                     replication);
 }
 
-// A process of several that hold the stages: it agrees with the others between all else and its last updates.
+// One of several processes that hold the stages. It agrees with the others after all work except its last updates.
 struct Agreeing : NullBackend {
   using NullBackend::NullBackend;
   void agree() override {

@@ -1,4 +1,5 @@
-// Does every worker stay in the memory of its own space? Transfers alone read another one's, and write their own.
+// Checks that every worker stays in the memory of its own space. Only transfers read another space, and write their
+// own.
 #pragma once
 
 #include <string>

@@ -61,7 +61,7 @@ TEST(Errors, OptionsOutOfRange) {
   options.device_iterations = 0;
   textOf(ErrorCode::E0702, [&] { host::Session session(options); });
   options = {};
-  options.gradient_accumulation = 4;  // of inference
+  options.gradient_accumulation = 4;  // invalid for inference
   EXPECT_TRUE(has(textOf(ErrorCode::E0702, [&] { host::Session session(options); }), "deviceIterations(4)"));
 }
 

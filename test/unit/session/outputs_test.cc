@@ -1,4 +1,4 @@
-// What a call returns: output modes, shapes, results that are inputs, host tensors or repeated, arguments written in
+// The results of a call: output modes, shapes; results that are inputs, host tensors or repeated; arguments written in
 // place.
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ Tensors doubleAndSum(const Tensors& in) { return {in[0] * 2, in[0].sum()}; }
 struct ModeCase {
   host::OutputMode mode;
   int64_t period;
-  std::vector<int64_t> chosen;  // of 4 micro-batches
+  std::vector<int64_t> chosen;  // indices among 4 micro-batches
 };
 
 TEST(Outputs, EveryModeOfTheTable) {

@@ -108,7 +108,7 @@ TEST(State, HandsOverGradientSumsOfPrograms) {
     const int parts = 2 * replicas;
     const Tensors data = network->sample(4 * parts);
     session.compile(view.program, data, host::OptimizerSpec());
-    for (int call = 0; call < 2; ++call) session.run(data);  // each call begins anew
+    for (int call = 0; call < 2; ++call) session.run(data);  // each call starts new sums
     const std::map<std::string, at::Tensor> sums = session.gradientSums();
 
     for (int k = 0; k < parts; ++k) eager->run(microBatch(data, k, parts))[0].backward();

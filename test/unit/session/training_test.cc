@@ -7,7 +7,7 @@
 namespace abele::test {
 namespace {
 
-constexpr int64_t kRows = 4;  // of a micro-batch
+constexpr int64_t kRows = 4;  // rows of a micro-batch
 constexpr int kSteps = 5;
 
 struct Case {
@@ -57,7 +57,7 @@ TEST_P(Training, EqualsEager) {
 
   ModelView view(*network);
   host::Session session(optionsOf(c));
-  // Both draw dropout masks from here: the session copies the default stream as it stands at compile.
+  // Both draw dropout masks from here, because the session copies the present state of the default stream at compile.
   torch::manual_seed(13);
   session.compile(view.program, data[0], specFor(*network, c.optimizer));
   EXPECT_EQ(firstDifference(*network, *eager_network), "") << "compile changed the model";

@@ -1,4 +1,4 @@
-// Gradient sums over processes are added up while backward goes on.
+// Gradient sums over processes are added up while backward runs.
 #include "exe/build/buckets.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace abele::exe {
 namespace {
 
-// Two stages. The second one has two weights, of which backward gives the gradient of the last first.
+// Two stages. The second one has two weights, and backward makes the gradient of its last weight first.
 std::string graphOf(int64_t elements) {
   const std::string type = cat("f32[", elements, "]");
   std::string text = R"(

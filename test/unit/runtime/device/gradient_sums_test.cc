@@ -102,7 +102,7 @@ TEST_P(GradientSums, ProductsGiveTheBitsOfAProductAndAnAdd) {
   }
 }
 
-// Products of several pieces, the last of which has fewer rows; long rows are added up in parts.
+// Products of several pieces (the last one has fewer rows); long rows are added up in parts.
 TEST_P(GradientSums, LargeProductsGiveTheBitsOfAProductAndAnAdd) {
   for (const int64_t k : {4, 700})
     for (const bool left_transposed : {false, true}) {

@@ -58,7 +58,7 @@ TEST_P(Memory, MemoryStartsAsTheExecutableSays) {
   EXPECT_TRUE(sameBits(backend->value(2), at::zeros({2}, at::kHalf)));
 }
 
-// A device whose memory is no host's has none to lend.
+// A device with its own memory cannot lend host memory.
 TEST_P(Memory, WhatADeviceLendsIsTheExternal) {
   Program p;
   p.external(f32({3, 4}), ExternalKind::kState);
@@ -169,7 +169,7 @@ TEST_P(Memory, RefusesTensorsOfAnotherType) {
   EXPECT_TRUE(sameBits(backend->value(0), at::ones({3, 4})));
 }
 
-// A device that cannot work in the host's memory says so and goes on with its own.
+// A device that cannot use the host's memory says so and keeps using its own.
 TEST_P(Memory, WorksInMemoryOfTheHostOrSaysThatItDoesNot) {
   Program p;
   const int32_t in = p.input(f32({4})), weight = p.external(f32({4}), ExternalKind::kParameter);

@@ -236,7 +236,7 @@ TEST_P(Steps, AnAbortedStepLeavesADeviceThatWorks) {
   const at::Tensor x = at::randn({4 * Pipeline::kMicroBatches}), last = at::zeros({4});
   std::vector<at::Tensor> results(Pipeline::kMicroBatches);
   results.back() = last;
-  backend->interrupt();  // between steps: nobody waits
+  backend->interrupt();  // between steps, when no call waits
   for (int step = 0; step < 5; ++step) {
     backend->bindInputs({x});
     backend->bindOutputs({results});
@@ -293,7 +293,7 @@ TEST_P(Steps, AWatchSeesEveryWriteInOrder) {
   Seen seen;
   Runner runner(p, {.watch = &seen});
   const at::Tensor x = at::randn({4});
-  runner.stepInto({x}, {{at::Tensor(), at::empty({2})}});  // what nobody wants is not filled
+  runner.stepInto({x}, {{at::Tensor(), at::empty({2})}});  // unwanted results are not filled
   EXPECT_EQ(seen.events,
             (std::vector<Seen::Event>{
                 {0, 0, 0, first}, {0, 0, 1, second}, {0, 1, 0, first}, {0, 1, 1, second}, {0, 1, 2, out}}));

@@ -125,7 +125,7 @@ TEST_F(Accelerator, AWaitThatTheExecutableLacksIsFound) {
   Program p = pipeline(8);
   for (exe::Action& action : p.executable.workers[1].actions) action.waits.clear();
   const auto backend = load(p);
-  // One worker after the other on this thread: the host's order is right, that of the streams is not.
+  // Runs one worker after the other on this thread: the host's order is right, the streams' order is not.
   const auto first = backend->makeDevice(0), second = backend->makeDevice(1);
   std::vector<at::Tensor> results(8);
   backend->bindInputs({at::randn({32, 4})});
@@ -267,7 +267,7 @@ TEST_F(Accelerator, ValuesGoFromOneDeviceToAnother) {
   }
 }
 
-// What both stages have of a value is in the host's memory: the link brings it from there to there.
+// Values that both stages keep are in the host's memory, and the link copies within that memory.
 TEST_F(Accelerator, TheHostWaitsForNoCopyBetweenOffChipFrames) {
   int64_t waits[2] = {};
   for (const int i : {0, 1}) {
@@ -450,7 +450,7 @@ TEST_F(Graphs, ResultsMayBeElsewhereOrNotWanted) {
     EXPECT_TRUE(sameBits(one, first + second));
     runner.stepInto({x}, {{}});
   }
-  EXPECT_EQ(captures(), 2 + 4);  // of the first micro-batch and of the second
+  EXPECT_EQ(captures(), 2 + 4);  // the first micro-batch's and the second one's
 }
 
 // Draws of the forward pass, then the second one again, as recomputation does.
@@ -505,7 +505,7 @@ TEST_F(Graphs, WhatCannotBeCapturedRunsEachTime) {
     const at::Tensor x = at::randn({4});
     EXPECT_TRUE(sameBits(runner.step({x, chosen})[0][0], x.neg().exp().masked_select(chosen).neg()));
   }
-  EXPECT_EQ(captures(), 2);  // before it and behind it
+  EXPECT_EQ(captures(), 2);  // before and after it
   EXPECT_EQ(replays(), 2 * 3);
 }
 

@@ -29,7 +29,7 @@ class Variable {
   const char* name_;
 };
 
-/// What torch.distributed's new_group is in a program.
+/// Replaces torch.distributed's new_group of a program.
 class Groups {
  public:
   DeviceGroup make(int64_t process, const std::string& kind, int64_t first, int64_t second) {
@@ -72,7 +72,7 @@ struct DeviceLinksOfProcesses : Processes {
     Processes::TearDown();
   }
 
-  /// That of twoStages(), as this process sees it.
+  /// The link of twoStages(), as this process sees it.
   static std::vector<DeviceLink> linkFrom(c10::Device own) { return {{.link = kLink, .from = 0, .to = 1, .own = own}}; }
   static inline const int64_t kLink = exe::linkOffset(twoStages(1).executable);
   static c10::Device simulatedDevice(int index) { return {kSimulated, static_cast<c10::DeviceIndex>(index)}; }
@@ -83,7 +83,7 @@ struct DeviceLinksOfProcesses : Processes {
 
   static constexpr int64_t kSteps = 3;
 
-  /// What a process says when it runs a step of twoStages() alone. meanwhile: called when a device waits for the other.
+  /// The error of a process that runs a step of twoStages() alone. meanwhile: called when a device waits for the other.
   static std::string errorOfLoneStep(const std::shared_ptr<Peers>& peers, int process,
                                      const std::function<void(Runtime&)>& meanwhile) {
     const Program p = twoStages(2);
@@ -214,7 +214,7 @@ TEST_F(DeviceLinksOfProcesses, DevicesThatNobodyWakesAreRefused) {
   }
 }
 
-// Whoever waits for the stream does not hear of it, but for the backend that is aborted.
+// A wait for the stream does not report the failure. The backend does, because it is aborted.
 TEST_F(DeviceLinksOfProcesses, AProcessThatFailsIsAnErrorInTheOther) {
   for (const int alone : {0, 1}) {
     const auto peers = join(2);

@@ -114,7 +114,7 @@ class MovedMemory {
       const auto byte = static_cast<std::size_t>(i);
       int64_t& here = works_at_home_[worker] ? home[byte] : windows_[worker].at(static_cast<std::size_t>(at + i));
       int64_t& last = expected[byte];
-      // What a stage keeps of another micro-batch nobody reads.
+      // A stage's values of another micro-batch are never read.
       const bool is_alive =
           group.kind != exe::GroupKind::kStash || micro_batch_of_[last] == std::pair(step_, action.micro_batch);
       if (writes)
@@ -139,7 +139,7 @@ class MovedMemory {
   int64_t number_ = 0, num_wrong_ = 0;
 };
 
-// What belongs to which parameter, as lowering has it.
+// Sets the owners of parameters as lowering does.
 void setOwners(ir::Graph& graph) {
   for (ir::External& external : graph.externals)
     for (std::size_t p = 0; p < graph.externals.size(); ++p)
@@ -190,8 +190,8 @@ TEST(Moves, EveryActionFindsWhatTheOnesBeforeItLeft) {
   EXPECT_GT(num_moves, 1000);
 }
 
-// Each action changes a frame of its own. What comes for the next one takes the place of what left before this one, and
-// what leaves behind this one is in nobody's way: both directions copy at once.
+// Each action changes its own frame. The fetch for the next action takes the place that was freed before this one. The
+// store after this action does not delay it: both directions copy at once.
 TEST(Moves, AFetchWaitsForTheStoresThatMakeItsPlaceAlone) {
   constexpr int32_t kCount = 6;
   exe::Executable executable;

@@ -71,7 +71,7 @@ TEST_F(OffChip, HostMemoryHasWhatMovesMostOftenUpToTheLimit) {
   half->fetch({often, 0, true});
   EXPECT_EQ(residentBytes(in_file.data_ptr()), bytes);
   in_memory.fill_(3);
-  half->release({often, 0, true});  // stays: it is no file
+  half->release({often, 0, true});  // stays in memory, because it is not in the file
   EXPECT_TRUE(in_memory.eq(3).all().item<bool>());
 }
 

@@ -243,7 +243,7 @@ TEST(Operator, BatchNormWithoutStatisticsIsRefusedWhenLoaded) {
   }
 }
 
-// Nobody would wait for what such an instruction writes, and an input of the caller's could be written.
+// No instruction would wait for such a write, and the write could change an input of the caller.
 TEST(Operator, WritesThatAreNotListedAreRefusedWhenLoaded) {
   const auto messageOf = [](const auto& change) -> std::string {
     Program p;

@@ -85,7 +85,7 @@ TEST(ReusedPages, TensorsThatLiveKeepTheirContents) {
     pages.expectWrite(memory.begin, memory.end, memory.begin, memory.end);
     std::memset(memory.begin, 9, static_cast<size_t>(memory.end - memory.begin));
     EXPECT_TRUE(outlives.eq(5).all().item<bool>());
-    before = bytesOf(pages, 2 * kPage, 6);  // of what is left, and of more
+    before = bytesOf(pages, 2 * kPage, 6);  // takes the remaining pages and more
     EXPECT_TRUE(before.eq(6).all().item<bool>());
   }
   EXPECT_TRUE(outlives.eq(5).all().item<bool>());
