@@ -272,6 +272,7 @@ def _lint(tools: machine.Toolchain) -> None:
             "ruff format": [tools.tool("ruff"), "format", "--check", "--quiet", "."],
             "layers": [tools.python, "scripts/check_layers.py"],
             "references": [tools.python, "scripts/check_references.py"],
+            "words": [tools.python, "scripts/check_words.py"],
         }.items()
         if run(command, env=tools.env, check=False)
     ]

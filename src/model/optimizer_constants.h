@@ -9,7 +9,7 @@ namespace abele::host {
 
 class OptimizerConstants {
  public:
-  /// Whose marks apply. kOfBoth also refuses a present optimizer that fixes a value which varies here.
+  /// The optimizers whose marks apply. kOfBoth also refuses a present optimizer that fixes a value which varies here.
   enum class Marks { kOfBoth, kOfCompiled };
   explicit OptimizerConstants(Marks marks = Marks::kOfBoth) : marks_(marks) {}
 
