@@ -344,7 +344,7 @@ def signatureOf(structure):
 def formOf(structure):
     """A text that identifies arguments of this kind, or of this signature.
 
-    It does not rely on the texts of the program's classes and of numpy, which may leave out values that forward reads.
+    It does not use str() of the program's classes and of numpy, which may leave out values that forward reads.
     """
     return _form(structure, lambda tensor: repr(TensorType(tensor)))
 

@@ -49,7 +49,7 @@ std::vector<int> deviceCandidates(const ProgramOptions& options);
 using Try = std::function<PlacementTrial(int devices)>;
 std::vector<PlacementTrial> tryCandidates(const std::vector<int>& candidates, const Try& run);
 
-/// Processor, cores, intra-op threads and torch. Measured times are valid for the same text only.
+/// Processor, cores, intra-op threads and torch. Measured times are valid only on a machine with the same text.
 std::string machineText(const ProgramOptions& options);
 
 /// Measured placements in a folder, one file per program and machine. With an empty folder they live as long as the

@@ -1,4 +1,4 @@
-// Moves the user's own tensors into a file: runtime/memory/offload.h for the layers above this one.
+// Moves the user's own tensors into a file. Gives the layers above this one access to runtime/memory/offload.h.
 #pragma once
 
 #include <string>

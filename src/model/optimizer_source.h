@@ -36,7 +36,7 @@ class HostState {
 
   /// The devices have taken over the state, or begin without one.
   virtual void noteUpload(bool is_taken) = 0;
-  /// The devices have taken over another state. is_void: the state here is not theirs.
+  /// The devices have taken over another state. is_void: the host's state is no longer valid.
   virtual void noteStale(bool is_void) = 0;
   virtual void noteBeginOfStep() = 0;
   virtual void noteEndOfStep() = 0;

@@ -25,7 +25,8 @@ Json memoryOf(const Session& session) {
   }
 }
 
-/// The path as the process resolves it now. If its folder was removed, the write below fails and reports that.
+/// The absolute path, as the present working folder gives it. If that folder was removed, the write below fails and
+/// reports that.
 std::string absolutePath(const std::string& path) {
   std::error_code error;
   const std::filesystem::path found = std::filesystem::absolute(path, error);

@@ -346,11 +346,11 @@ TEST(Checkpoint, FilesOfTensorsThatOthersWrote) {
   EXPECT_EQ(tensors.at("b").item<int>(), 7);
   EXPECT_EQ(tensors.at("f").item<float>(), 1.0f);
   for (const char* header : {
-           R"({"f":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}})",                      // more bytes than it has
-           R"({"f":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})",                     //
-           R"({"f":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})",                      //
-           R"({"f":{"dtype":"X32","shape":[1],"data_offsets":[0,4]}})",                      //
-           R"({"f":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})",                    //
+           R"({"f":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}})",    // more bytes than the file has
+           R"({"f":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})",   //
+           R"({"f":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})",    //
+           R"({"f":{"dtype":"X32","shape":[1],"data_offsets":[0,4]}})",    //
+           R"({"f":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})",  //
            R"({"f":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})",  // 2^64 elements
            R"({"f":{"dtype":"U8","shape":[3],"data_offsets":[1,4]}})",                       // a hole
            R"({"f":{"dtype":"F32","data_offsets":[0,4]}})",                                  //

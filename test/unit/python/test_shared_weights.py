@@ -57,7 +57,7 @@ class Twin:
 
 
 def raw(model):
-    """The parameters' memory, read past the classes that fetch it from the device."""
+    """The parameters' memory, without the wrapper classes that would fetch it from the device."""
     return [p.detach() for p in model.parameters()]
 
 

@@ -205,7 +205,7 @@ TEST_P(GradientSums, RowsGiveTheBitsOfAnEmbeddingsGradientAndAnAdd) {
   }
 }
 
-// Another row than the table has is left out by eager's kernel, too.
+// Rows outside of the table are left out, as eager's kernel does.
 TEST_P(GradientSums, RowsThatTheSumLacksAreLeftOut) {
   const Rows of(4, 3, 5, DType::kInt64);
   const Program joined = of.program(true);
