@@ -195,7 +195,7 @@ TEST(Checkpoint, WhatItCannotDo) {
   EXPECT_EQ(codeOf([&] { saveCheckpoint("/dev/null/folder", run.model, 1); }), "E0712");
 }
 
-// As two processes write a checkpoint of a step, each the tensors of its stages, of the one file that this one wrote.
+// The checkpoint of one file, split as two processes write it: each has the tensors of its stages.
 struct Parts {
   Parts(const std::string& folder, int64_t step) : stem(folder + "/step-000000000" + std::to_string(step)) {
     const std::string whole = bytesOf(stem + ".safetensors");
@@ -279,7 +279,7 @@ TEST(Checkpoint, PartsThatDoNotBelongTogetherChangeNothing) {
   expectRefused("E0712");  // gone
   put(parts.file(1), second);
   EXPECT_EQ(loadCheckpoint(folder.path, other.model, &other.loader)->step, 4);
-  // One file of the step takes the place of the parts.
+  // A checkpoint of the same step in one file replaces the parts.
   saveCheckpoint(folder.path, other.model, 4, &other.loader);
   EXPECT_FALSE(fs::exists(parts.file(0)) || fs::exists(parts.stem + ".safetensors.index.json"));
   EXPECT_EQ(loadCheckpoint(folder.path, other.model, &other.loader)->path, parts.stem + ".safetensors");
@@ -314,7 +314,7 @@ TEST(Checkpoint, DamageIsFoundWhereverItIs) {
   saveTensors(path, {{"w", torch::randn({3, 5})}, {"n", torch::arange(7)}, {"empty", torch::empty({0, 2})}});
   const std::string whole = bytesOf(path);
   for (size_t i = 0; i < whole.size(); ++i)
-    for (const int bit : {static_cast<int>(i % 8), 5}) {  // 5: a space becomes a zero, a letter another case
+    for (const int bit : {static_cast<int>(i % 8), 5}) {  // bit 5 turns a space into a zero, and changes case
       std::string bytes = whole;
       bytes[i] = static_cast<char>(bytes[i] ^ (1 << bit));
       put(path, bytes);
@@ -337,7 +337,7 @@ TEST(Checkpoint, FilesOfTensorsThatOthersWrote) {
     for (size_t i = 0; i < 4; ++i) length[i] = static_cast<char>(header.size() >> (8 * i));
     return length + header + data;
   };
-  // Without checksums, with a header that leaves the floats at an odd address.
+  // Writes a file without checksums whose header leaves the floats at an odd address.
   put(path,
       file(
           R"({"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"f":{"dtype":"F32","shape":[],"data_offsets":[1,5]}})",
@@ -362,7 +362,7 @@ TEST(Checkpoint, FilesOfTensorsThatOthersWrote) {
     put(path, file(header, std::string(4, '\1')));
     EXPECT_EQ(codeOf([&] { loadTensors(path); }), "E0501") << header;
   }
-  // Nested without end: no message may print such a value.
+  // The value is nested so deeply that no message may print it.
   const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
   const auto around = [&](const char* before, const char* behind) { return before + deep + behind; };
   for (const std::string& header : {

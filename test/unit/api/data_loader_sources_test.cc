@@ -235,7 +235,7 @@ TEST(DataLoaderSources, DictionariesOfSamplesKeepTheirOrder) {
   const Batch batch = batchOf<Ordered>([&](size_t i) { return sample(i, false); });
   EXPECT_EQ(batch.at(0).scalar_type(), at::kLong);
   EXPECT_EQ(batch.at(1).dim(), 2);
-  // Columns of different things would be mixed.
+  // The columns would mix different values.
   const std::string text = abele::test::errorOf([&] { batchOf<Ordered>([&](size_t i) { return sample(i, i == 2); }); });
   EXPECT_NE(text.find("E0801"), std::string::npos) << text;
   EXPECT_NE(text.find("{image: a tensor, label: a tensor}"), std::string::npos) << text;

@@ -36,8 +36,8 @@ const at::Tensor& x() {
   return tensor;
 }
 
-/// Runs fn in a forked child, which then ends as programs do. Returns its exit status; -1: a signal ended it, also for
-/// taking too long.
+/// Runs fn in a forked child, which then ends as programs do. Returns its exit status; -1 if a signal ended it, or if
+/// it took too long.
 int inChild(const std::function<bool()>& fn) {
   return abele::test::inChild([&]() -> int {
     ::alarm(120);

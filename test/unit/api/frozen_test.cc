@@ -71,7 +71,7 @@ TEST(Frozen, WeightsOfAModuleThatTheModelDoesNotHave) {
   auto inference = abele::inferenceModel([&](const Tensor& x) { return net(x); }, one());
   const Tensor x = torch::randn({2, 4});
   inference(x);
-  net->second->bias.data().fill_(1);  // behind torch's back
+  net->second->bias.data().fill_(1);  // torch does not count this write
   EXPECT_EQ(logOf([&] { inference(x); }), "");
   {
     const torch::NoGradGuard no_grad;
@@ -118,7 +118,7 @@ TEST(Frozen, RequiresGradIsNoMatterOfInference) {
   EXPECT_EQ(logOf([&] { model(x); }), "");
 }
 
-// PopTorch's rule, which docs/cpp.md tells.
+// PopTorch's rule, which docs/cpp.md describes.
 TEST(Frozen, TrainAndEvalAreNoMatter) {
   nn::Sequential net(nn::Linear(4, 4), nn::Dropout(0.5));
   net->eval();
@@ -170,7 +170,7 @@ TEST(Frozen, PartsThatComeAndGo) {
   const std::string more = logOf([&] { model(x), model(x); });
   EXPECT_EQ(count(more, "the module between was not there when the model was compiled"), 1u) << more;
   EXPECT_EQ(count(more, "between.weight was not there when the model was compiled"), 1u) << more;
-  // Behind those that came, the others are still known.
+  // Modules in places after a new one are still known.
   net->second = net->replace_module("second", nn::Linear(8, 2));
   EXPECT_EQ(count(logOf([&] { model(x); }), "second.bias is another tensor now"), 1u);
   model.copyWeightsToDevice();
@@ -208,7 +208,7 @@ TEST(Frozen, ALateChangeIsSeenToo) {
 
 struct Setting {
   const char* name;
-  std::function<void(bool)> set;  // to another value than torch's; back to it
+  std::function<void(bool)> set;  // true: sets a value other than torch's; false: restores it
   std::string was, now;
 };
 

@@ -1,4 +1,4 @@
-// What compiled models tell about themselves, and the life of their devices and state.
+// Information from compiled models, and the life of their devices and state.
 #include <gtest/gtest.h>
 
 #include <torch/torch.h>
@@ -56,7 +56,7 @@ TEST(Introspection, AnchorsAreValuesInsideTheProgram) {
   EXPECT_EQ(codeOf([&] { model.getAnchoredTensor("none of them"); }), "E0708");
 }
 
-// A module that has tensors names the operators that read them, in backward too; other operators keep the scope around.
+// A module with tensors gives its name to the operators that read them, in backward too. Others keep the outer scope.
 TEST(Introspection, OperationsCarryThePathOfTheirModule) {
   torch::manual_seed(1);
   nn::Sequential layers(nn::Linear(4, 4), nn::ReLU(), nn::Linear(4, 4));

@@ -104,7 +104,7 @@ std::vector<std::string> keysOf(const Map& map) {
 TEST(Kinds, DictionariesKeepTheOrderOfTheProgram) {
   using Ordered = torch::OrderedDict<std::string, Tensor>;
   using Falling = std::map<std::string, Tensor, std::greater<>>;
-  // Goes by the order of its keys.
+  // The program depends on the order of the keys.
   const auto forward = [](const Ordered& in) {
     Ordered out;
     Tensor sum = torch::zeros({4, 4});

@@ -1,4 +1,4 @@
-// Which value training starts from.
+// The value that training starts from.
 #include <functional>
 #include <string>
 

@@ -101,7 +101,7 @@ TEST(Memory, SimulationSaysWhatFits) {
   EXPECT_EQ(tight.memory[1].spare_bytes, 10 - tight.memory[1].peak_bytes);
 }
 
-// Two stages share a device: their frames are reserved, although they are never all in use at once.
+// Two stages share a device. Their frames are reserved, although they are never all in use at once.
 TEST(Memory, SimulationCountsReservedFrames) {
   const std::string costs = R"({"stages": [{"forward_ns": 1, "backward_ns": 2, "stash_bytes": 10, "device": 0},
                                            {"forward_ns": 1, "backward_ns": 2, "stash_bytes": 10, "device": 0}]})";

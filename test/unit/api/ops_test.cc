@@ -1,4 +1,4 @@
-// Operators of abele/ops.h in captured programs against the same function run natively: results and gradients.
+// Operators of abele/ops.h in captured programs, compared with the same function outside of a capture.
 #include <gtest/gtest.h>
 
 #include <torch/torch.h>
@@ -30,7 +30,7 @@ struct Weighted : torch::nn::Module {
   at::Tensor weight;
 };
 
-/// One step of SGD with lr 1 makes start - gradient: the gradient of mean(function(weight)^2) by its bits.
+/// A step of SGD with lr 1 makes start - gradient, which gives the gradient of mean(function(weight)^2) bit for bit.
 void expectSameGradient(const at::Tensor& start, const std::function<at::Tensor(const at::Tensor&)>& function) {
   Weighted eager(start), compiled(start);
   const auto loss = [&](const at::Tensor& weight) { return function(weight).to(at::kFloat).square().mean(); };

@@ -1,4 +1,4 @@
-// Blocks for modules by path: the stages that they make, and that the numbers stay.
+// Blocks for modules by path: they make the right stages, and the numbers do not change.
 #include <gtest/gtest.h>
 
 #include <torch/torch.h>
@@ -32,7 +32,7 @@ struct TowerImpl : nn::Module {
 };
 TORCH_MODULE(Tower);
 
-/// The captured program, where every operation names its block, after a run that equals eager.
+/// The captured program, with the block of every operation. Also compares a run with eager.
 std::string graphOf(Tower net) {
   auto model = abele::inferenceModel(net);
   const at::Tensor x = torch::ones({2, 4});
@@ -56,7 +56,8 @@ TEST(PlaceModules, MakesStagesOfModules) {
   Tower net(2);
   abele::placeModules(net, {{"embedding", 0}, {"layer.0", 1}, {"layer.1", 1}, {"head", 2}});
   const std::string graph = graphOf(net);
-  // A block begins where forward uses its module, the first one with forward; a stage is a device's blocks in a row.
+  // A block begins where forward uses its module; the first one begins with forward. A stage is a run of blocks of one
+  // device.
   for (const char* part :
        {"block 1 \"embedding\" {ipu=0", "block 2 \"layer.0\" {ipu=1", "block 4 \"head\" {ipu=2",
         "= aten.mul.Scalar(%0, 2) {block=1, stage=0", "%10: f32[2,8] = aten.relu(%9) {block=2, stage=1",
@@ -75,7 +76,7 @@ TEST(PlaceModules, NumbersStay) {
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(torch::equal(found[i], expected[i])) << i;
 }
 
-/// Words in and the logits of words out, by one matrix: of another module, of one that has it too, or in a Block.
+/// Takes words and returns logits of words, with one matrix: of another module, of one that has it too, or in a Block.
 struct TiedImpl : nn::Module {
   enum Kind { kPlain, kRegistered, kInBlock };
   explicit TiedImpl(Kind how) : kind(how) {

@@ -62,7 +62,7 @@ TEST(Programs, RandomNumbersGoOn) {
     for (const int64_t n : rows) results.push_back(model(torch::ones({n}))[0]);
     return results;
   };
-  // A program for other inputs in between takes its numbers from the same stream.
+  // A program for other inputs runs in between, and takes its numbers from the same stream.
   const std::vector<at::Tensor> alone = dropped({64, 64}), between = dropped({64, 16, 64});
   EXPECT_TRUE(torch::equal(alone[0], between[0]));
   EXPECT_FALSE(torch::equal(between[0], between[2]));
@@ -81,7 +81,7 @@ TEST(Programs, InferenceTakesAnyNumberOfRowsTypesAndStrides) {
       EXPECT_EQ(result.dtype(), input.sum(0).dtype());
     }
   EXPECT_EQ(model.numPrograms(), 5);
-  // An empty dimension's stride tells nothing.
+  // The stride of an empty dimension has no meaning.
   model(inputs[1].narrow(0, 0, 1));
   model(torch::randn({4, 1}).t());
   EXPECT_EQ(model.numPrograms(), 6);

@@ -21,7 +21,7 @@ abele::Options options() {
   return options;
 }
 
-/// Some steps of training are those of eager gradient accumulation, in every bit.
+/// Compares some steps of training with eager gradient accumulation, bit for bit.
 template <class Make, class Loss>
 void expectEager(Make make, Loss loss_of, const std::vector<Tensor>& inputs) {
   torch::manual_seed(1);
@@ -181,7 +181,7 @@ TEST(Reads, OtherReadsAreRefused) {
   EXPECT_EQ(codeOfForward([](Counting, Tensor x) { return torch::allclose(x, x + 1) ? x : x * 2; }), "E0101");
 }
 
-// The number of an image's words is compared with the number of its pieces.
+// The program compares the number of an image's words with the number of its pieces.
 TEST(Reads, IntegersThatFollowFromIntegerArgumentsAreChecked) {
   torch::manual_seed(2);
   const Tensor pieces = torch::randn({4, 3, 8}), labels = torch::randn({4, 7, 8});

@@ -11,7 +11,7 @@ using abele::test::codeOf;
 namespace nn = torch::nn;
 using at::Tensor;
 
-/// Takes what has a default, so that it can be called with one, two or three tensors.
+/// Has default arguments, so that it can be called with one, two or three tensors.
 struct ScaledImpl : nn::Module {
   ScaledImpl() { inner = register_module("inner", nn::Linear(4, 3)); }
   Tensor forward(const Tensor& x, const Tensor& factor = {}, std::optional<Tensor> shift = {}) {
@@ -151,7 +151,7 @@ TEST(Modules, MayHaveDefaultsAndStructures) {
   EXPECT_TRUE(torch::equal(from_state(steps, state)[0], std::get<0>(lstm(steps, state))));
 }
 
-/// A module whose forward leaves it as it is.
+/// A module whose forward is const.
 struct Constant : nn::Module {
   Constant() : inner(register_module("inner", nn::Linear(4, 2))) {}
   Tensor forward(const Tensor& x) const { return torch::linear(x, inner->weight, inner->bias); }

@@ -1,4 +1,4 @@
-// Optimizers and schedulers of LibTorch steer the device's own.
+// LibTorch's optimizers and schedulers control the device's own optimizer.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -32,7 +32,7 @@ abele::TrainingModel train(nn::Sequential net, const torch::optim::Optimizer& op
       abele::Options().threadsPerDevice(1), optimizer);
 }
 
-/// Steps of eager LibTorch and of the device, with a scheduler for each. Returns the largest difference of a weight.
+/// Runs steps in eager LibTorch and on the device, with a scheduler each. Returns the largest difference of a weight.
 template <class TorchOptimizer, class TorchOptions>
 double differenceAfterSteps(const TorchOptions& first, const TorchOptions& second, at::ScalarType type = at::kFloat) {
   Batch batch;
@@ -153,7 +153,7 @@ TEST(TorchOptim, WhatTheDeviceDoesNotHaveIsRefused) {
   EXPECT_EQ(codeWith(torch::optim::LBFGS(net->parameters(), 0.1)), "E0706");
   EXPECT_EQ(codeWith(torch::optim::Adam(net->parameters(), torch::optim::AdamOptions(0.1).amsgrad(true))), "E0706");
   EXPECT_EQ(codeWith(torch::optim::SGD(other->parameters(), 0.1)), "E0706");
-  // LibTorch lists and updates a parameter once for each place of its module.
+  // LibTorch lists a parameter once for each place of its module, and updates it as often.
   nn::Linear layer(4, 4);
   nn::Sequential twice(layer, nn::Tanh(), layer);
   torch::optim::SGD optimizer(twice->parameters(), 0.1);

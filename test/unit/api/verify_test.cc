@@ -1,4 +1,4 @@
-// abele::verify: equal models are called equal, and the first operator that differs is named.
+// abele::verify: it accepts equal models, and names the first operator that differs.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

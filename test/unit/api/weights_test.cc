@@ -32,7 +32,7 @@ struct Net : torch::nn::Module {
   torch::nn::BatchNorm1d norm = nullptr;
 };
 
-/// LibTorch's own layers are on the host: one whose tensors are made where the caller says.
+/// LibTorch's own layers are made on the host. This layer makes its tensors where the caller says.
 struct Layer : torch::nn::Module {
   explicit Layer(torch::Device device) {
     weight = register_parameter("weight", torch::randn({3, 4}, device));
@@ -92,7 +92,7 @@ TEST(Weights, OfAModuleOnTheMetaDevice) {
   EXPECT_TRUE(other->weight.is_cpu());
 }
 
-/// As torch's constructors draw, and a layer of our own between them.
+/// Draws as torch's constructors do, with a layer of our own between them.
 struct Drawn : torch::nn::Module {
   Drawn() {
     first = register_module("first", torch::nn::Linear(4, 8));

@@ -17,7 +17,7 @@ TEST(Instructions, EveryRowIsFoundByItsName) {
     EXPECT_EQ(ownOp(row.name), row.op);
     EXPECT_STREQ(ownOpName(row.op), row.name);
     EXPECT_FALSE(row.operands.empty());
-    // An operand that may be left out is followed by such operands only.
+    // Optional operands come last.
     for (size_t i = 1; i < row.operands.size(); ++i)
       EXPECT_TRUE(row.operands[i].may_lack || !row.operands[i - 1].may_lack) << row.operands[i].name;
   }
@@ -26,7 +26,7 @@ TEST(Instructions, EveryRowIsFoundByItsName) {
   EXPECT_TRUE(isOwn("abele::emitt"));
 }
 
-// The names are those of files that exist.
+// Existing files hold these names.
 TEST(Instructions, KeepsTheOperandsOfUpdates) {
   const auto text = [](OptimizerKind kind) {
     std::string all;

@@ -7,7 +7,7 @@ namespace {
 
 TEST(LinkTime, ComesOfAShortAndALongMessage) {
   EXPECT_EQ(linkTimeOf(1'000, 3'000, 4'000), (LinkTime{1'000, 2'000'000'000}));
-  // A clock that does not move: no more than it can tell.
+  // The clock does not move, so the time cannot be smaller than its resolution.
   EXPECT_EQ(linkTimeOf(0, 0, 8), (LinkTime{0, 8'000'000'000}));
   EXPECT_TRUE(linkTimeOf(5, 3, 1).isKnown());
 }

@@ -25,7 +25,7 @@ TEST(Log, KnowsItsLevels) {
   EXPECT_EQ(detail, Detail::kGraphs);
 }
 
-// One test, since a process configures its log once.
+// A single test, because a process configures its log once.
 TEST(Log, WritesWhatTheEnvironmentAskedFor) {
   std::string file = testing::TempDir() + "/abele_log_test.txt";
   setenv("POPTORCH_LOG_LEVEL", "LOUD", 1);

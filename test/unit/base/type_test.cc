@@ -12,7 +12,7 @@ TEST(Type, TextLeavesOutContiguousStridesOnly) {
   EXPECT_EQ((Type{DType::kFloat32, {4, 8}, {1, 4}}).str(), "f32[4,8]{1,4}");
   EXPECT_EQ(contiguousType(DType::kBFloat16, {}).str(), "bf16[]");
   EXPECT_EQ(Type().str(), "none");
-  // Contiguous as ATen sees it, but not the strides that would be read back.
+  // ATen calls it contiguous, but its strides are not those that would be read back.
   Type odd{DType::kInt64, {1, 8}, {99, 1}};
   EXPECT_TRUE(odd.isContiguous());
   EXPECT_EQ(odd.str(), "i64[1,8]{99,1}");

@@ -1,4 +1,4 @@
-// Files are old or new, whole, whatever happens to who writes them.
+// Files are old or new and complete, whatever happens to the process that writes them.
 #include "base/whole_file.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ TEST_F(WholeFile, RefusesNamesThatTheSystemWouldShorten) {
 }
 
 TEST_F(WholeFile, RefusesOtherFormatsAndSizesBeforeReadingThem) {
-  // A sparse file of a terabyte: reading it would end the process.
+  // A sparse file of a terabyte, whose read would end the process.
   std::ofstream(path("large")) << "MAGIC";
   fs::resize_file(path("large"), uint64_t{1} << 40);
   EXPECT_EQ(codeOf([&] { readWholeFile(path("large"), "OTHER"); }), "E0501");
@@ -92,7 +92,7 @@ TEST_F(WholeFile, ReplacesASymbolicLinkInsteadOfFollowingIt) {
 
 TEST_F(WholeFile, KeepsTheOldFileWhenTheDiskIsFull) {
   writeWholeFile(path("file"), "old");
-  // The limit of a process stands for a full disk: write() fails half way in both.
+  // The file limit of a process acts like a full disk: write() fails half way.
   const int status = inChild([&] {
     std::signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{1 << 16, 1 << 16};

@@ -63,7 +63,7 @@ struct Tensorised {
   }
 };
 
-/// A copy with the same strides, gaps included: the capture keeps them, and kernels choose by them.
+/// A copy with the same strides, gaps included, because the capture keeps them and kernels depend on them.
 inline at::Tensor copyWithStrides(const at::Tensor& tensor) {
   int64_t extent = 1;
   for (int64_t d = 0; d < tensor.dim(); ++d) extent += (tensor.size(d) - 1) * tensor.stride(d);
@@ -76,7 +76,7 @@ struct Eager {
   ByName gradients, updates;
 };
 
-/// The first result is the loss in training. Puts the module's tensors back afterwards.
+/// In training the first result is the loss. Restores the module's tensors afterwards.
 inline Eager runEager(Tensorised& tensors, const Forward& forward, Tensors inputs, bool training,
                       double loss_gradient) {
   const ByName before = tensors.contents();
@@ -120,8 +120,8 @@ inline test::ReplayResult replay(const Recording& recording, const Tensorised& t
   return test::Replayer(recording.graph, externals, seeded(seed)).run(inputs);
 }
 
-/// Captures on the first inputs; results, loss, gradients and updates must equal eager's on those and on the second
-/// inputs, and the model must be untouched.
+/// Captures on the first inputs. Results, loss, gradients and updates must equal eager's on both sets of inputs, and
+/// the model must not change.
 inline Recording expectCaptured(const std::shared_ptr<torch::nn::Module>& module, const Forward& forward,
                                 const Tensors& first, const Tensors& second, bool training = true) {
   Tensorised tensors(module);

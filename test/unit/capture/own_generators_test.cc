@@ -1,4 +1,4 @@
-// Generators of the program's own become streams of their own, and stay where they are while forward is captured.
+// The program's own generators become streams, and do not advance while forward is captured.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ TEST(OwnGenerators, HaveStreamsOfTheirOwn) {
 }
 
 TEST(OwnGenerators, ThatForwardSeedsBeginAnew) {
-  for (const uint64_t seed : {4, 5}) {  // one is the seed that it has
+  for (const uint64_t seed : {4, 5}) {  // one of them is its present seed
     at::Generator generator = at::detail::createCPUGenerator(5);
     const Captured captured = captureWith(generator, [&](at::Generator& g) {
       g.set_current_seed(seed);

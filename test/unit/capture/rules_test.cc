@@ -1,4 +1,4 @@
-// Operators that are not recorded as they come: lazy views, filled memory, choices of torch's that a mode changes.
+// Operators that are recorded in another form: lazy views, filled memory, torch's choices that depend on a mode.
 #include "fixture.h"
 
 namespace abele::capture {

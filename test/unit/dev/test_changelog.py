@@ -1,4 +1,4 @@
-"""The list of changes and the container's recipe name what is there."""
+"""The list of changes and the container's recipe name things that exist."""
 
 import re
 from pathlib import Path

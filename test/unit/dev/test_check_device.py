@@ -1,4 +1,4 @@
-"""scripts/check_device.sh: its JSON has its form whatever the machine lacks. Building is not tested: minutes."""
+"""scripts/check_device.sh: its JSON has its form on every machine. Building is not tested, because it takes minutes."""
 
 import importlib.util
 import json
@@ -55,7 +55,7 @@ def test_a_dry_run_tells_the_machine(tmp_path):
 
 
 def test_what_a_machine_lacks_is_noted_and_the_rest_goes_on(tmp_path):
-    """A compiler that finds no header, and neither CMake nor anything else."""
+    """A compiler that finds no header, and no other tools."""
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "g++").write_text("#!/bin/sh\nexit 1\n")
@@ -72,7 +72,7 @@ def test_what_a_machine_lacks_is_noted_and_the_rest_goes_on(tmp_path):
 
 
 def told(devices):
-    """What the steps ask of a machine with these accelerators."""
+    """The questions of the steps to a machine with these accelerators."""
     code = (
         "import json, check_device as c; check = c.Check(c.parse([])); report = check.report;"
         f"report['machine']['devices'] = {devices}; report['abele_device'] = 'cuda' if {devices} else 'cpu';"
@@ -103,7 +103,7 @@ def test_refuses_steps_that_there_are_not(tmp_path, name):
 
 
 class Pretended(check_device.Check):
-    """On a machine whose commands take what `takes` says of them, in seconds of a clock of its own."""
+    """A machine whose commands take the times of `takes`, in seconds of its own clock."""
 
     def __init__(self, given, takes):
         self.now = 0.0
@@ -160,7 +160,7 @@ def test_nothing_takes_more_than_the_time_that_is_left(tmp_path, seed):
     if steps["build"]["result"] != "passed":
         assert machine.trained == [] and steps["parity"]["why"].startswith("build: ")
         return
-    for workload, system in machine.pairs():  # nothing is left out without a word
+    for workload, system in machine.pairs():  # every pair that is left out has a note
         row = steps["parity"]["figures"].get(workload, {})
         assert row.get(system) in ("equal", "skipped") or "took more than" in row[system]
         if row[system] == "skipped":

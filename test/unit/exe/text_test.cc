@@ -70,7 +70,7 @@ TEST(ExecutableText, DamagedTextsAreReadOrRefused) {
   EXPECT_GT(num_read, 100);
 }
 
-// Names with marks, one name twice, and names that are words of the text.
+// Names with punctuation, a name that occurs twice, and names that are words of the text.
 TEST(ExecutableText, AnyNameReadsBack) {
   Executable e = randomExecutable(1);
   ASSERT_GE(e.segments.size(), 3U);

@@ -1,4 +1,4 @@
-// Models of C++ programs have devices, and the registry shows them.
+// Models of C++ programs attach to devices, and the registry shows them.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

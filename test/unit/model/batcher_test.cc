@@ -1,4 +1,4 @@
-// Batches of requests: what is in them, and when the next one is put together.
+// Batches of requests: their content, and when the next one is made.
 #include "model/batcher.h"
 
 #include <gtest/gtest.h>

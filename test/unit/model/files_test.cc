@@ -1,4 +1,4 @@
-// Saved programs and cache entries: of their own program, whole, and nothing else.
+// Saved programs and cache entries: only complete files of the same program are accepted.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -73,7 +73,7 @@ TEST_F(Files, EntryOfAnotherProgramIsAMiss) {
   const std::string own = readWholeFile(entry);
   fs::remove(entry);
   Trained other("conv", cache);
-  // Puts the other program's file under the first one's name, and an invalid file under its own name.
+  // The other program's file under the first one's name, and under its own what is no program.
   fs::rename(entries().at(0), entry);
   testing::internal::CaptureStderr();
   Trained again("mlp", cache);
@@ -86,7 +86,7 @@ TEST_F(Files, EntryOfAnotherProgramIsAMiss) {
   EXPECT_TRUE(found.session.report().from_cache);
 }
 
-// The key is right, and the executable is one that does not fit: whatever goes wrong while it is used is a miss.
+// The key is right, but the executable does not fit: any failure while it is used is a miss.
 TEST_F(Files, EntryThatCannotBeUsedIsAMiss) {
   const std::string cache = folder_;
   Trained first("mlp", cache);
@@ -123,8 +123,8 @@ TEST_F(Files, EntryThatCannotBeUsedIsAMiss) {
   EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(entry)));
 }
 
-// Entries with something changed in them, and the checksum of the header repaired, in a folder that is used as a cache.
-// ABELE_MUTATIONS: how many.
+// Changed entries, with the checksum of the header repaired, in a folder that is used as a cache. ABELE_MUTATIONS: the
+// number of changes.
 TEST_F(Files, ChangedEntriesAreMisses) {
   const int count = numMutations();
   const std::string cache = folder_;
@@ -164,7 +164,7 @@ TEST_F(Files, FullDiskInTheFolderOfTheCacheIsAWarning) {
   EXPECT_FALSE(trained.session.run(trained.data).empty());
 }
 
-/// In a process of its own: 0 when fn returns, 1 when it throws an error of ours, -1 for everything else.
+/// Runs fn in its own process. 0: fn returned. 1: it threw an error of ours. -1: anything else happened.
 int outcomeOf(const std::function<void()>& fn) {
   const int status = inChild([&] {
     ::alarm(30);
@@ -205,7 +205,7 @@ TEST_F(Files, ChangedProgramsAreRefusedOrRun) {
   std::printf("%d files: %d refused, %d ran\n", count, refused, count - refused);
 }
 
-// The same for saved models: their forms, weights, optimizer state and random state too.
+// The same for saved models, including their forms, weights, optimizer state and random state.
 TEST_F(Files, ChangedModelsAreRefusedOrRun) {
   const int count = numMutations();
   at::set_num_threads(1);  // a child has no other threads

@@ -15,7 +15,7 @@ namespace {
 
 using host::NamedTensor;
 
-/// Attributes that are numbers; texts are those of std::to_string.
+/// Attributes that are numbers. Their texts are those of std::to_string.
 class Fake : public host::OptimizerAttributes {
  public:
   OptimizerKind kind() const override { return kind_; }

@@ -1,4 +1,4 @@
-// The one reader of optimizers: which rules and numbers fields become, and back.
+// The one reader of optimizers: fields become rules and numbers, and back.
 #include <gtest/gtest.h>
 
 #include <limits>

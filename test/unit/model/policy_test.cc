@@ -1,4 +1,4 @@
-// Rules in which packages differ: values on their way in and out, and devices that can be reserved.
+// Rules that differ between the packages: values on their way in and out, and devices that can be reserved.
 #include "model/policy.h"
 
 #include <gtest/gtest.h>

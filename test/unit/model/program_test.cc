@@ -132,7 +132,7 @@ TEST(Program, RefusesFieldsThatDoNotBelongTogether) {
             "E0501");
 }
 
-// What only a device finds out.
+// Errors that only a device can find.
 TEST(Program, RefusesTensorsThatNoDeviceTakes) {
   Trained a("mlp"), b("mlp");
   a.compile();

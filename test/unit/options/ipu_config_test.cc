@@ -1,4 +1,4 @@
-// IpuConfig: settings, what they decide of each other, and the options and places of layers that they stand for.
+// IpuConfig: settings, their dependencies, and the options and places of layers that they become.
 #include "abele/ipu_config.h"
 
 #include <gtest/gtest.h>

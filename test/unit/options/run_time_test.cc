@@ -1,4 +1,4 @@
-// Options of a program that is compiled already: those that still count, and those that get their values of then.
+// Options of a program that is compiled already: some still apply, others return to their compiled values.
 #include "options/run_time.h"
 
 #include <gtest/gtest.h>
@@ -76,7 +76,7 @@ TEST(RunTime, SavedOptionsComeBackWithoutAPlaceOrATargetWithoutDevices) {
   EXPECT_EQ(toText(savedOptions("")), toText(Options::Values(false)));
 }
 
-/// (number of this process, of how many, devices of each) after a file's options took their place.
+/// (index of this process, number of processes, devices of each) after a file's options took this process's place.
 std::vector<int64_t> placeHere(int64_t here, int64_t processes, int64_t saved_process, int64_t saved_devices,
                                int64_t saved_processes) {
   Options::Values values(false);
@@ -89,11 +89,11 @@ std::vector<int64_t> placeHere(int64_t here, int64_t processes, int64_t saved_pr
 
 TEST(RunTime, SavedOptionsTakeThePlaceOfThisProcess) {
   using Place = std::vector<int64_t>;
-  // Whole replicas in each process: the file's place, where one of the numbers is 1.
+  // Whole replicas in each process: the file's place applies if one of the numbers is 1.
   EXPECT_EQ(placeHere(0, 1, 1, 0, 2), (Place{1, 2, 0}));
   EXPECT_EQ(placeHere(1, 2, 0, 0, 1), (Place{0, 1, 0}));
   EXPECT_EQ(placeHere(1, 2, 0, 0, 4), (Place{1, 2, 0}));
-  // Stages in several processes: the same devices in those of here, where they can be shared out.
+  // Stages in several processes: the processes here share the same devices, if they can be divided.
   EXPECT_EQ(placeHere(0, 1, 1, 2, 2), (Place{0, 1, 0}));
   EXPECT_EQ(placeHere(1, 2, 3, 1, 4), (Place{1, 2, 2}));
   EXPECT_EQ(placeHere(0, 3, 0, 2, 2), (Place{0, 3, 2}));

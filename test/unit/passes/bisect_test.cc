@@ -1,4 +1,4 @@
-// Which pass is blamed, and for what.
+// Which pass is blamed, and why.
 #include "passes/bisect.h"
 
 #include <gtest/gtest.h>

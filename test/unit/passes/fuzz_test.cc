@@ -1,4 +1,4 @@
-// Damaged texts: every outcome but a crash or an internal error is fine.
+// Damaged texts: any outcome except a crash or an internal error is acceptable.
 #include <gtest/gtest.h>
 
 #include "../../support/random_graph.h"

@@ -150,7 +150,7 @@ TEST(AutoSplit, ManyPiecesAndDevicesTakeNoTime) {
 // --- chains of graphs
 // -------------------------------------------------------------------------------------------------
 
-// Backward nodes belong to forward nodes at random: any attribution must work.
+// Assigns backward nodes to forward nodes at random, because any assignment must work.
 ir::Graph randomProgram(uint32_t seed) {
   ir::Graph graph = test::RandomGraph(seed).make();
   std::mt19937 random(seed);
@@ -171,8 +171,8 @@ void lower(ir::Graph& graph, passes::StageRules rules) {
   passes::runPipeline(graph, context);
 }
 
-// Copies of what forward writes depend on the cuts: the chain, which keeps such buffers in one stage, knows only those
-// that backward reads.
+// Copies of values that forward writes depend on the cuts. The chain keeps such buffers in one stage, and knows only
+// those that backward reads.
 bool hasCopies(const ir::Graph& lowered) {
   return std::any_of(lowered.nodes.begin(), lowered.nodes.end(),
                      [](const ir::Node& node) { return node.op == "aten::clone"; });
@@ -205,7 +205,7 @@ TEST(SplitChain, SaysWhatTheStagesOfAnyCutsWillCost) {
       std::vector<StageCost> costs = estimateCosts(staged);
       several += devices > 1;
       for (size_t s = 0; s < costs.size(); ++s) {
-        // The chain adds the time to read what is handed over.
+        // The chain adds the time to read the values that are handed over.
         const size_t begin = s > 0 ? split.cuts[s - 1] : 0;
         costs[s].forward_ns += chain.pieces[begin].crossing_bytes / 10;
         if (s < split.cuts.size()) costs[s].backward_ns += chain.pieces[split.cuts[s]].crossing_bytes / 10;

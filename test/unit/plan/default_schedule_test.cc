@@ -87,11 +87,11 @@ TEST(DefaultSchedule, CountsWhatLinksTake) {
   options.limits.every = int64_t{1} << 30;
   const ir::Graph graph = chainOf(2, 2, kWide);
   EXPECT_EQ(choose(graph, options).schedule, ScheduleKind::kZeroBubble);
-  // An order that holds more micro-batches waits for messages less often.
+  // A schedule that holds more micro-batches waits for messages less often.
   options.machine.links = {{.name = "far", .latency_ns = 10'000'000, .bytes_per_s = 1'000'000'000}};
   const DefaultSchedule far = choose(graph, options);
   EXPECT_EQ(far.schedule, ScheduleKind::kZeroBubble2) << far.reason;
-  // Devices that share memory hand over in no time.
+  // Devices that share memory hand over at no cost.
   options.machine.space_devices = 2;
   EXPECT_EQ(choose(graph, options).schedule, ScheduleKind::kZeroBubble);
 }
@@ -162,7 +162,7 @@ TEST(DefaultSchedule, LateWeightGradientsHoldOnlyWhatTheyRead) {
 TEST(DefaultSchedule, KnowsThatDevicesShareCores) {
   DefaultScheduleOptions options = withCosts(4, 8);
   EXPECT_EQ(choose(chainOf(4, 4, kWide), options).schedule, ScheduleKind::kZeroBubble);
-  // A worker that waits leaves its core to others.
+  // Whoever waits leaves its core to others.
   options.cores = 1;
   EXPECT_EQ(choose(chainOf(4, 4, kWide), options).schedule, ScheduleKind::k1F1B);
 }

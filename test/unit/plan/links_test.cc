@@ -1,4 +1,4 @@
-// Machines with links: what handovers and gradient sums take on them, by hand.
+// Machines with links: times of handovers and gradient sums, computed by hand.
 #include "plan/links.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ using ir::Direction;
 constexpr Task forward(int32_t stage) { return {stage, Direction::kForward}; }
 constexpr Task backward(int32_t stage) { return {stage, Direction::kBackward}; }
 
-// One byte a nanosecond in a host of four, a tenth of it between hosts.
+// Hosts of four devices: one byte per nanosecond within a host, a tenth of that between hosts.
 Machine hostsOfFour(bool is_shared = false) {
   return {.links = {{"inside", 4, 5, 1'000'000'000}, {"between", 0, 50, 100'000'000, is_shared}}};
 }
@@ -91,7 +91,7 @@ TEST(Transfers, TakeTurnsOnALinkAndOverlapWithWork) {
   EXPECT_EQ(p.run.actions[0].back().end_ns, 400);  // the sender does not wait
 }
 
-// A value that skips a stage goes its own way.
+// A value that skips a stage has its own transfer.
 TEST(Transfers, MaySkipStages) {
   Chain chain = chainOf(3, {100, 0, 0, 0}, 0);
   chain.handovers.push_back({forward(0), forward(2), 1000});
@@ -119,7 +119,7 @@ TEST(Transfers, FreeTheSendersFrameWhenTheyHaveArrived) {
   EXPECT_TRUE(p.run.complete);
 }
 
-// Another way to move on in time: where no message waits for another, it is a hop.
+// If no message waits for another, a link takes the same time as a hop.
 TEST(Transfers, AreHopsWhereNoneWaits) {
   std::mt19937 random(5);
   auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
@@ -158,7 +158,7 @@ TEST(Rings, AreAsFastAsTheirSlowestLink) {
   EXPECT_EQ(ringTimes(bytes, two, hostsOfFour(), {.replicas = 2}), (std::vector<int64_t>{2 * 405, 2 * 45}));
   // Four replicas over two hosts: 6 messages of a quarter, as fast as between hosts.
   EXPECT_EQ(ringTimes(bytes, two, hostsOfFour(), {.replicas = 4}), (std::vector<int64_t>{6 * 2050, 6 * 250}));
-  // Side by side each ring is within a host.
+  // With the replicas side by side, each ring is within one host.
   EXPECT_EQ(ringTimes(bytes, two, hostsOfFour(), {.replicas = 4, .is_together = true}),
             (std::vector<int64_t>{6 * 205, 6 * 25}));
   // Rings of both devices cross between the hosts at once.
@@ -178,7 +178,7 @@ TEST(Rings, StandBeforeUpdatesOrBesideTheWork) {
   EXPECT_EQ(predict(chain, {}).run.step_ns, 600 + 120 + 10);
   chain.replication.is_early = true;  // stage 1 has ended at 400
   EXPECT_EQ(predict(chain, {}).run.step_ns, 600 + 30 + 10);
-  // Stages of one device sum up one after the other; the second one updates meanwhile.
+  // Stages of one device compute their sums one after the other, and the first one updates meanwhile.
   chain.device_of = {0, 0};
   EXPECT_EQ(predict(chain, {}).run.step_ns, 600 + 30 + 10);
   chain.replication.is_early = false;
@@ -197,7 +197,7 @@ TEST(Links, OfAThousandDevices) {
 }
 
 TEST(Links, ChooseOtherCuts) {
-  // Equal work; the middle hands over much, its neighbours little.
+  // The pieces have equal work. The middle one hands over many bytes, its neighbours few.
   SplitChain chain{.training = true};
   for (int i = 0; i < 8; ++i) {
     Piece piece{.first = i, .forward_ns = 1000, .backward_ns = 1000};
@@ -205,7 +205,7 @@ TEST(Links, ChooseOtherCuts) {
     chain.pieces.push_back(piece);
   }
   SplitOptions options{.devices = 2, .accumulation = 16};
-  // Without links bytes cost a little of memory's time; made equal here.
+  // Without links, bytes cost some memory time; this makes them equal.
   chain.pieces[4].crossing_bytes = 100;
   EXPECT_EQ(autoSplit(chain, options).front().cuts, (std::vector<size_t>{4}));
   chain.pieces[4].returning_bytes = 400'000;

@@ -1,4 +1,4 @@
-// What the papers promise of each schedule, and that all of them run for any shape.
+// The papers' promises for each schedule, and that every schedule runs for any shape.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -74,7 +74,7 @@ TEST(ScheduleTheory, InterleavingDividesTheBubbleByTheChunks) {
             EXPECT_EQ(idle(run), theory);
           else
             EXPECT_GE(idle(run), theory);
-          // Never behind 1F1B of the same workers with all their chunks in one stage.
+          // Never slower than 1F1B of the same workers with all their chunks in one stage.
           const StageCost whole{v * cost.forward_ns, v * cost.backward_ns, 0, 0};
           EXPECT_LE(run.step_ns,
                     timed(schedule1F1B({.worker_of = dealtRound(p, p), .accumulation = m}), p, m, equalCosts(p, whole))

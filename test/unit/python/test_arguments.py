@@ -63,7 +63,7 @@ def test_dicts_are_found():
 
 
 class Cache:
-    """What language models keep of the words before: lists of tensors, a number, other objects."""
+    """A language model's memory of earlier words: lists of tensors, a number, other objects."""
 
     def __init__(self, *keys, limit=None):
         self.keys, self.limit = list(keys), limit
@@ -93,12 +93,12 @@ def test_objects_of_a_call_change_as_eager_changes_them():
     options = abele.Options().showCompilationProgressBar(False)
     model, net = abele.inferenceModel(Cached(), options), Cached()
     ours, theirs = (Cache(limit=torch.ones(2)) for _ in range(2))
-    for step in range(3):  # one more tensor in each: a program of its own
+    for step in range(3):  # each has one more tensor, and therefore its own program
         x = torch.randn(2) + step
         result, expected = model(x, ours), net(x, theirs)
         assert result["cache"] is ours
         same(result, expected)
-    for value in (1.0, 2.0):  # others of the same kind, by the program that is there
+    for value in (1.0, 2.0):  # others of the same kind use the existing program
         given = Cache(torch.full((2,), value), limit=torch.ones(2))
         x = torch.randn(2)
         expected = net(x, copy.deepcopy(given))
@@ -283,7 +283,7 @@ def test_large_arrays_tell_programs_apart():
 
 
 class Times:
-    """Is not opened, and says nothing of itself."""
+    """Cannot be opened, and has no text of its own."""
 
     def __init__(self, factor):
         self.factor = factor

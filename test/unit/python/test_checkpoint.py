@@ -169,7 +169,7 @@ def test_an_asynchronous_loader_between_two_passes(tmp_path):
 
 
 class Counted(torch.nn.Module):
-    """Keeps notes beside its weights."""
+    """Keeps notes in addition to its weights."""
 
     def __init__(self):
         super().__init__()
@@ -219,7 +219,7 @@ def test_extra_states_of_modules(tmp_path):
 
 
 class Half(torch.nn.Module):
-    """The gradients are what x says."""
+    """The gradients are the values of x."""
 
     def __init__(self):
         super().__init__()
@@ -231,7 +231,7 @@ class Half(torch.nn.Module):
 
 @pytest.mark.parametrize("stop", [2, 3, 4, 5])
 def test_automatic_loss_scaling_goes_on_within_a_period(tmp_path, stop):
-    """The factor is looked at every third update, from what all three had."""
+    """The factor is computed at every third update, from the gradients of all three."""
     sizes = [0.5, 12000.0, 0.5, 0.5, 0.5, 12000.0, 0.5, 0.5]
 
     def begun():

@@ -1,4 +1,4 @@
-"""docs/compatibility.md lists every name, and claims no C++ declaration that is not there."""
+"""docs/compatibility.md lists every name, and names only C++ declarations that exist."""
 
 import importlib.util
 from pathlib import Path

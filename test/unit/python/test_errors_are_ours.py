@@ -1,4 +1,4 @@
-"""`except poptorch.Error` catches what the packages raise themselves: no plain assertion or builtin error is left."""
+"""`except poptorch.Error` catches all errors that the packages raise: no plain assertion or builtin error is left."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Expert settings are honoured, refused as not available, or hints that say so in the log: src/options/options.json."""
+"""Expert settings are honoured, or refused as not available, or are hints that the log names: options.json."""
 
 import json
 import logging

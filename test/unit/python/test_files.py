@@ -28,7 +28,7 @@ def saved(path, **kwargs):
 
 
 def changed(path, **fields):
-    """The file with other contents, sealed as save() seals them."""
+    """The file with other contents, and with the checksum that save() writes."""
     file = core().ProgramFile.read(os.fsencode(path))
     for name, value in fields.items():
         setattr(file, name, value)
@@ -72,7 +72,7 @@ def test_metadata_names_plain_classes_only(tmp_path, data):
 
 
 class ShortOptions(poptorch.Options):
-    """Options of a program, as popdist has its own."""
+    """A program's own class of options, such as popdist's."""
 
 
 def test_options_of_a_class_of_the_program_come_back(tmp_path):

@@ -1,4 +1,4 @@
-"""What notebooks show: small pieces of HTML, closed and escaped, that fetch nothing."""
+"""Output for notebooks: small pieces of HTML, closed and escaped, that fetch nothing."""
 
 import html.parser
 
@@ -10,7 +10,7 @@ VOID = {"br", "hr", "img", "meta", "link", "input"}
 
 
 class Page(html.parser.HTMLParser):
-    """The texts of the cells, row by row, and all text. Refuses scripts, what is not closed, what would be fetched."""
+    """The texts of the cells, row by row, and all text. Refuses scripts, unclosed tags, and references to fetch."""
 
     def __init__(self, text):
         super().__init__()

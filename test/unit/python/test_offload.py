@@ -1,4 +1,4 @@
-"""abele.offload: a module's tensors in a file are the tensors they were."""
+"""abele.offload: a module's tensors in a file stay the same tensors."""
 
 import copy
 import os

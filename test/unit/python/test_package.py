@@ -1,4 +1,4 @@
-"""What `import poptorch` brings."""
+"""The effects of `import poptorch`."""
 
 import logging
 import pickle

@@ -9,7 +9,7 @@ import torch
 
 
 class Scaled:
-    """Rows and what they are multiplied by."""
+    """Rows and their factor."""
 
     def __init__(self, rows, factor, notes=None):
         self.rows, self.factor, self.notes = rows, factor, notes

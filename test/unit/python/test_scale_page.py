@@ -1,4 +1,4 @@
-"""docs/scale.md shows what its commands print, and its costs are those of the script that it names."""
+"""docs/scale.md shows the output of its commands, and its costs are those of the script that it names."""
 
 import shlex
 import subprocess

@@ -1,4 +1,4 @@
-"""Devices that work in the memory of the model's own parameters: abele's default."""
+"""Devices that use the memory of the model's own parameters: abele's default."""
 
 import copy
 import gc

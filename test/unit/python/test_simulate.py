@@ -1,4 +1,4 @@
-"""abele.simulate and the tool abele-sim: the same figures by two doors, and those of a compiled model."""
+"""abele.simulate and the tool abele-sim give the same figures, and those of a compiled model."""
 
 import json
 import subprocess

@@ -46,7 +46,7 @@ def trained(package, net, optimizer=None, options=None):
 
 
 def allWarnings():
-    """Also those that another test has caused."""
+    """Warnings, including those that another test has caused."""
     return poptorch.Options().maxRepeatLogs(None)
 
 

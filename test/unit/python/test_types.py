@@ -16,7 +16,7 @@ import pytest
 
 PYTHON = Path(abele.__file__).parents[1]
 TYPED = Path(__file__).parent / "typed"
-# keras_...: only where Keras is installed, as CI has it not.
+# keras_...: only if Keras is installed. CI does not have it.
 HAS_KERAS = importlib.util.find_spec("keras") is not None
 MISTAKES = TYPED / "mistakes.py"
 PROGRAMS = sorted(
@@ -35,7 +35,7 @@ def mypy(*files, folder):
 
 
 def pyright(*files, folder):
-    """The same of pyright, in the form that PyPI has."""
+    """The same for pyright, in the form of its PyPI package."""
     pytest.importorskip("basedpyright")
     settings = {"typeCheckingMode": "standard", "extraPaths": [str(PYTHON)]}
     (folder / "pyrightconfig.json").write_text(json.dumps(settings))
@@ -68,7 +68,7 @@ def test_mistakes_are_found(found):
 
 
 def test_the_programs_run(tmp_path):
-    """One after the other, in one process."""
+    """Runs all programs in one process, one after the other."""
     program = "import runpy, sys\nfor path in sys.argv[1:]:\n    runpy.run_path(path, run_name='__main__')"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PYTHON), *sys.path])}
     subprocess.run([sys.executable, "-c", program, *PROGRAMS], cwd=tmp_path, env=env, check=True, timeout=300)

@@ -1,4 +1,4 @@
-"""`abele verify`: a program stays as it is, and its models are compared with eager PyTorch."""
+"""`abele verify`: a program does not change, and its models are compared with eager PyTorch."""
 
 import sys
 

@@ -51,7 +51,7 @@ def _equal(one, other):
 
 
 def _write_set(folder, tensors, shards=2, **metadata):
-    """An index and its files, as others write them."""
+    """Writes an index and its files as other programs do."""
     names, weight_map = list(tensors), {}
     for shard in range(shards):
         file = f"model-{shard + 1:05}-of-{shards:05}.safetensors"
@@ -376,7 +376,7 @@ def test_a_module_that_cannot_be_initialised():
 
 
 def test_hooks_of_parameters_see_and_change_gradients(saved):
-    """A hook that turns a gradient around, beside parameters without hooks whose gradients a capture lets go of."""
+    """A hook that negates a gradient, beside parameters without hooks whose gradients a capture frees."""
     _, folder = saved
 
     def load(executor):

@@ -1,5 +1,5 @@
-"""Memory of models on the meta device. In a process of its own: the heap of a long one has holes that are not resident
-and that a tensor may be put into, each in another."""
+"""Memory of models on the meta device. Runs in its own process, because the heap of a long-running one has gaps that
+are not resident, and a tensor may be placed in a different gap each time."""
 
 import pathlib
 import re
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.own_process
 
 
 def test_a_capture_takes_no_memory_for_weights_and_gradients():
-    """Shapes alone: what is 64 MiB a layer leaves a few pages."""
+    """The capture needs only shapes: of 64 MiB per layer it keeps a few pages."""
 
     class Wide(torch.nn.Module):
         def __init__(self):

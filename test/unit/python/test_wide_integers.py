@@ -9,7 +9,7 @@ LARGE = 2**40
 
 
 class Net(torch.nn.Module):
-    """Every way in which an int64 comes about."""
+    """Makes int64 values in every possible way."""
 
     def __init__(self):
         super().__init__()

@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::codeOf;
 
-/// A process that runs attach(), and lives until end() or kill(). What it returns is what it attached.
+/// A process that runs attach(), and lives until end() or kill(). The returned model is attached.
 class Program {
  public:
   template <class Attach>
@@ -160,7 +160,7 @@ TEST_F(Registry, AForkedChildHasNoDevicesAndKeepsNone) {
   Program parent([&] {
     auto model = attach({});
     ::close(life[1]);
-    // The child lives on for a while when its parent is killed, with all that the parent had open.
+    // After its parent is killed, the child lives for a while with all files that the parent had open.
     if (::fork() == 0) {
       const bool sees = attachedTexts() == list({cat(::getppid(), ": 0")});
       model->endStep(std::vector<int64_t>{1}, true);  // nothing
@@ -188,7 +188,7 @@ TEST_F(Registry, ModelsGetFreeDevicesFirst) {
   Program second([&] { return attach({.num_devices = 2, .in_groups = true}); });
   Program third([&] { return attach({.num_devices = 1}); });
   EXPECT_EQ(attachedTexts(), list({cat(first.pid(), ": 0"), cat(third.pid(), ": 1"), cat(second.pid(), ": 2 3")}));
-  // All are in use: they are shared.
+  // All devices are in use, so they are shared.
   Program fourth([&] { return attach({.num_devices = 4, .in_groups = true}); });
   Program fifth([&] { return attach({.num_devices = 6}); });
   EXPECT_EQ(attached().size(), 5u);
@@ -279,7 +279,7 @@ TEST_F(Registry, PassesOverWhatIsNoRecord) {
   std::ofstream(own() / "-1-0") << "text";
   std::ofstream(own() / "99999999999999999999-0") << "text";
   EXPECT_EQ(attachedTexts(), list({cat(other.pid(), ": 0")}));
-  Program next([&] { return attach({}); });  // removes the files of dead processes, and nothing else
+  Program next([&] { return attach({}); });  // removes only the files of dead processes
   EXPECT_FALSE(fs::exists(own() / "4712-0"));
   EXPECT_TRUE(fs::exists(own() / "readme") && fs::exists(own() / "4714-0") && fs::exists(own() / "4716-0"));
   EXPECT_EQ(attached().size(), 2u);

@@ -46,7 +46,7 @@ TEST(Record, CountsStepsAndWhatDevicesDidLately) {
     writer.beginStep();
     writer.endStep(std::vector<int64_t>{first, second}, completed, end_ns);
   };
-  // Ten seconds in which the first device is busy all the time, then ten in which it is not.
+  // The first device is busy for ten seconds, and idle for the next ten.
   for (int64_t s = 1; s <= 10; ++s) step(s * kSecond, kSecond, kSecond / 4);
   EXPECT_EQ(readRecord(bytes, 10 * kSecond)->steps, 10);
   EXPECT_DOUBLE_EQ(readRecord(bytes, 10 * kSecond)->devices[0].load, 1);
@@ -55,7 +55,7 @@ TEST(Record, CountsStepsAndWhatDevicesDidLately) {
   for (int64_t s = 11; s <= 20; ++s) step(s * kSecond, 0, kSecond / 2);
   EXPECT_DOUBLE_EQ(readRecord(bytes, 20 * kSecond)->devices[0].load, 0);
   EXPECT_DOUBLE_EQ(readRecord(bytes, 20 * kSecond)->devices[1].load, 0.5);
-  // Nothing runs: after a second the load is 0. While a step is under way it is what it was.
+  // One second after the last step the load is 0. While a step runs, the load does not change.
   EXPECT_DOUBLE_EQ(readRecord(bytes, 22 * kSecond)->devices[1].load, 0);
   writer.beginStep();
   EXPECT_DOUBLE_EQ(readRecord(bytes, 99 * kSecond)->devices[1].load, 0.5);

@@ -1,4 +1,4 @@
-// What an executable moves to and from its devices, checked action by action.
+// Checks an executable's moves to and from its devices, action by action.
 #pragma once
 
 #include <map>
@@ -10,8 +10,8 @@
 
 namespace abele::test {
 
-/// All faults: off-chip memory that is used without being there (or writable), more held at once than fetchedBytes
-/// says, releases of what is not held, memory that stays for an action that does not need it.
+/// All faults: off-chip memory that is used before it is fetched (or made writable), more memory held at once than
+/// fetchedBytes says, releases of memory that is not held, and memory held for an action that does not need it.
 inline std::vector<std::string> findMoveFaults(const exe::Executable& exe) {
   using Frame = std::pair<int32_t, int32_t>;
   std::vector<std::string> faults;

@@ -121,7 +121,7 @@ TEST_P(Order, FetchesComeBeforeTheirActionAndReleasesBehind) {
     Runtime runtime(c.executable, backend);
     for (size_t step = 0; step < kSteps; ++step) runtime.run();
   }
-  // The calls, in the order that they must have come in; those of the end may be missing.
+  // The calls in their required order. Those of the end may be missing.
   const std::vector<NullBackend::Move> moves = backend.moves();
   size_t at = 0;
   auto expect = [&](const std::vector<exe::FrameUse>& frames, bool is_fetch, size_t least, size_t most) {

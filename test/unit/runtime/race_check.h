@@ -86,7 +86,7 @@ class RaceCheck {
   }
 
   const exe::Executable& exe_;
-  std::vector<std::vector<Clock>> done_;  // by segment and completion: what is known after it
+  std::vector<std::vector<Clock>> done_;  // by segment and completion: the clock after it
   std::map<std::pair<int32_t, int32_t>, std::vector<Access>> accesses_;  // by group and frame
   std::vector<std::string> findings_;
 };

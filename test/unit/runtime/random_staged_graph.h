@@ -12,8 +12,8 @@ namespace abele::test {
 
 class RandomStagedGraph {
  public:
-  /// sequential: a buffer may be written by several stages. updates_at_sums: as lowering has it, each update runs in
-  /// the stage of its gradient. alike: micro-batches leave nothing behind but gradient sums.
+  /// sequential: several stages may write a buffer. updates_at_sums: each update runs in the stage of its gradient, as
+  /// lowering places it. alike: micro-batches leave only gradient sums behind.
   RandomStagedGraph(uint64_t seed, bool training, bool sequential = false, bool updates_at_sums = false,
                     bool alike = false)
       : random_(seed), training_(training), sequential_(sequential), updates_at_sums_(updates_at_sums), alike_(alike) {}
@@ -91,7 +91,7 @@ class RandomStagedGraph {
   }
 
   ir::ValueId operand(const std::vector<Made>& from, int stage, ir::Direction direction) {
-    // Mostly what was made last, so that values die.
+    // Prefers recent values, so that others die.
     const int n = static_cast<int>(from.size());
     ir::ValueId v = from[chance(3) ? pick(n) : n - 1 - pick(std::min(n, 4))].value;
     return chance(4) ? viewOf(v, stage, direction) : v;
@@ -119,7 +119,7 @@ class RandomStagedGraph {
     if (graph_.nodes.back().results[1][0] >= 0 && chance(2)) values.push_back({second, stage});
   }
 
-  // Writes a whole base value or half of it; what was there before may be read again later.
+  // Writes a whole base value or half of it. Its previous content may be read again later.
   ir::ValueId addWrite(ir::ValueId before, int stage, ir::Direction direction, const std::string& op,
                        const std::vector<ir::ValueId>& others) {
     const Type whole = graph_.values[before].type;
@@ -154,7 +154,7 @@ class RandomStagedGraph {
       if (!alike_ && chance(3)) buffer = updateBuffer(s, buffer);
     }
     if (sequential_ && chance(2)) writeShared(s);
-    if (buffer >= 0 && chance(2)) forward_.push_back({buffer, s});  // read by the backward as well, maybe
+    if (buffer >= 0 && chance(2)) forward_.push_back({buffer, s});  // backward may read it too
     if (buffer >= 0) graph_.outputs.push_back({buffer, ir::OutputKind::kUpdate, buffer_external_});
   }
 

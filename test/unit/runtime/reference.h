@@ -51,7 +51,7 @@ class Reference {
     }
   }
 
-  /// What replica r sees of an external.
+  /// An external as replica r sees it.
   Bytes& external(int32_t e, int r) {
     const ir::InputKind kind = graph_.externals[e].kind;
     const bool is_own = kind == ir::InputKind::kAccumulator || kind == ir::InputKind::kBuffer;
@@ -74,7 +74,7 @@ class Reference {
     runtime::scatter(memory.data() + offset * elementBytes(type.dtype), type, contents);
   }
 
-  // The sums of all replicas in those of replica 0, where its updates read them.
+  // Adds the sums of all replicas to replica 0's, where its updates read them.
   void addSums() {
     for (const ir::Output& out : graph_.outputs) {
       if (out.kind != ir::OutputKind::kUpdate || graph_.externals[out.target].kind != ir::InputKind::kAccumulator)

@@ -326,7 +326,7 @@ TEST(Runtime, ProcessesAgreeBeforeTheirUpdates) {
   }
 }
 
-// A failing step leaves persistent memory as it was, and the next one gives what it would have given.
+// A failing step does not change persistent memory, and the next step gives the result that it would have given.
 TEST(NullBackend, PutsBackPersistentMemory) {
   const ir::Graph graph = ir::parse(R"(
 graph @main {

@@ -1,4 +1,4 @@
-// Sums over processes run beside backward: told by who waits for whom, not by time.
+// Sums over processes run beside backward. The tests check the order of waits, not the time.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -49,12 +49,12 @@ graph @main {training} {
                     {.processes = 2, .input_part = {0}});
 }
 
-// Runs nothing; an action may be held until others have run, and may fail.
+// Runs nothing. An action may be held until others have run, and may fail.
 class HoldingBackend final : public Backend {
  public:
   explicit HoldingBackend(const exe::Executable& executable) : executable_(executable) {}
 
-  std::string held, until;  // segments, the first one in its last micro-batch
+  std::string held, until;  // names of segments; `held` in its last micro-batch
   std::string failing;
   bool was_met = false;
   std::set<std::string> ran;

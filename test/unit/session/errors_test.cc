@@ -194,7 +194,7 @@ TEST(Errors, OptimizerThatDiffersFromTheCompiledOne) {
 }
 
 TEST(Errors, InterruptedStepLeavesTheWeights) {
-  // Enough work that the runtime asks at least once before the step is over: it asks about every 50 ms.
+  // Enough work that the runtime, which asks about every 50 ms, asks at least once during the step.
   const auto heavy = [](Tensors in) {
     at::Tensor h = in[0];
     for (int i = 0; i < 40; ++i) h = torch::matmul(h, in[0]).tanh();
@@ -215,7 +215,7 @@ TEST(Errors, InterruptedStepLeavesTheWeights) {
 }
 
 TEST(Errors, KernelThatThrowsLeavesWeightsAndBuffers) {
-  // An index out of range is known only when the kernel runs.
+  // Only the kernel can find an index out of range.
   Trained t(training());
   at::Tensor table = torch::randn({4, 6});
   host::Session::Program program = t.view.program;

@@ -117,7 +117,7 @@ class Tied : public Network {
   nn::Linear middle_{nullptr};
 };
 
-// The first layer's result is read by the second and, over the others, by the last.
+// The second layer and the last layer read the first layer's result.
 class Skip : public Network {
  public:
   explicit Skip(int stages) : Network(stages) {

@@ -1,4 +1,4 @@
-// Small LibTorch networks, marked with blocks for 1..5 stages, and the eager loop that a Session has to equal.
+// Small LibTorch networks with blocks for 1..5 stages, and the eager loop that a Session must equal.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ class Network : public torch::nn::Module {
  public:
   static constexpr int kLayers = 5;
   explicit Network(int stages) : stages_(stages) {}
-  /// Takes one micro-batch (input, target), returns {loss, prediction}.
+  /// Takes one micro-batch (input, target), and returns {loss, prediction}.
   virtual Tensors run(const Tensors& inputs) = 0;
   /// `rows` samples of (input, target).
   virtual Tensors sample(int64_t rows) = 0;
@@ -50,7 +50,7 @@ struct Recipe {
   optim::Optimizer optimizer = optim::SGD{.lr = 0.1};
 };
 
-/// One group, all trainable parameters.
+/// The spec of one group with all trainable parameters.
 host::OptimizerSpec specFor(Network& network, const optim::Optimizer& optimizer);
 
 /// Eager PyTorch: `(loss / A).backward()` for A micro-batches, then torch.optim's arithmetic, D times a step.
@@ -70,7 +70,7 @@ class EagerTrainer {
 
 /// Rows of micro-batch k of `parts`.
 Tensors microBatch(const Tensors& inputs, int64_t k, int64_t parts);
-/// "" when all parameters and buffers are equal bit for bit, else the first that is not.
+/// Returns "" if all parameters and buffers are equal bit for bit, otherwise the first one that differs.
 std::string firstDifference(Network& a, Network& b);
 
 }  // namespace abele::test

@@ -1,4 +1,4 @@
-// Several processes, as C++ programs have them: a process group of their own. Here threads play the processes.
+// Several processes of a C++ program, in their own process group. Threads act as the processes.
 #include <gtest/gtest.h>
 
 #include <condition_variable>
@@ -16,7 +16,7 @@
 namespace abele::test {
 namespace {
 
-// What two threads send each other.
+// Messages between two threads.
 struct Mail {
   std::mutex mutex;
   std::condition_variable arrived;
@@ -93,7 +93,7 @@ struct Trained {
   host::Session session;
 };
 
-// Micro-batches of one process, of [micro-batch, process] all together.
+// The micro-batches of one process, from data in the order [micro-batch, process].
 Tensors shareOf(const Tensors& data, int64_t process, int64_t processes) {
   Tensors share;
   for (const at::Tensor& whole : data) {
@@ -106,7 +106,7 @@ Tensors shareOf(const Tensors& data, int64_t process, int64_t processes) {
   return share;
 }
 
-// Runs two sessions as two processes; what: the network of each.
+// Runs two sessions as two processes. what: the network of each.
 struct Pair {
   Pair(const std::string& group, const std::vector<std::string>& what) {
     auto mail = std::make_shared<Mail>();

@@ -32,7 +32,7 @@ struct Fixture {
   Tensors data;
 };
 
-// A step depends on weights, buffers, optimizer state and random stream: moving all of them moves the training.
+// A step depends on weights, buffers, optimizer state and random stream. Moving all of them moves the training.
 TEST(State, MovesATrainingToAnotherSession) {
   for (const char* name : {"dropout", "conv"}) {
     Fixture a(name), b(name);
@@ -95,7 +95,7 @@ TEST(State, UploadsOnlyTheNamedBuffers) {
   EXPECT_THROW(f.session.copyBuffersToDevice({"conv0.weight"}), UserError);
 }
 
-// For callers with optimizers of their own: the sums of a program that has none.
+// Gradient sums of a program without an optimizer, for callers with their own optimizers.
 TEST(State, HandsOverGradientSumsOfPrograms) {
   at::set_num_threads(1);
   for (const int replicas : {1, 2}) {
@@ -115,7 +115,7 @@ TEST(State, HandsOverGradientSumsOfPrograms) {
     EXPECT_EQ(sums.size(), eager->named_parameters().size());
     for (const auto& parameter : eager->named_parameters()) {
       ASSERT_TRUE(sums.contains(parameter.key())) << parameter.key();
-      // Replicas are added at the end: another order.
+      // Replicas are added at the end, which is another order.
       EXPECT_TRUE(replicas == 1 ? torch::equal(sums.at(parameter.key()), parameter.value().grad())
                                 : torch::allclose(sums.at(parameter.key()), parameter.value().grad(), 1e-4, 1e-6))
           << parameter.key();

@@ -142,7 +142,7 @@ TEST(Determinism, SameSeedSameBytes) {
   std::vector<std::string> runs;
   for (int i = 0; i < 2; ++i) {
     const std::shared_ptr<Network> network = makeNetwork("dropout", 3);
-    // Its order is computed from costs, which therefore must be no measurements.
+    // Its order depends on costs, so these must not be measurements.
     host::ProgramOptions options =
         optionsOf({.network = "dropout", .stages = 3, .accumulation = 4, .schedule = plan::ScheduleKind::kZeroBubble});
     options.has_seed = true;
@@ -151,7 +151,7 @@ TEST(Determinism, SameSeedSameBytes) {
     host::Session session(options);
     torch::manual_seed(5);
     const Tensors data = network->sample(16);
-    torch::manual_seed(1000 + i);  // torch's own stream is not what counts
+    torch::manual_seed(1000 + i);  // torch's own stream has no effect
     session.compile(view.program, data, specFor(*network, optim::SGD{.lr = 0.1}));
     std::string bytes = exe::encode(session.executable());
     for (int step = 0; step < 3; ++step)

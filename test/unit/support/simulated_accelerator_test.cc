@@ -1,4 +1,4 @@
-// The simulated accelerator itself: what tests of the accelerator backend rely on.
+// The simulated accelerator itself: properties that tests of the accelerator backend rely on.
 #include <cstring>
 #include <thread>
 
@@ -66,7 +66,7 @@ torch::nn::Sequential network() {
                                torch::nn::LayerNorm(torch::nn::LayerNormOptions({8})), torch::nn::Linear(8, 3));
 }
 
-// torch::nn::Module::to() refuses devices that are out of its tree.
+// torch::nn::Module::to() refuses devices outside of its tree.
 void move(const at::Tensor& tensor, const at::Device& device) {
   const at::Tensor there = tensor.detach().to(device);
   tensor.unsafeGetTensorImpl()->_change_backend_component_keys(device);

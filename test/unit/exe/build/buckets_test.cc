@@ -67,7 +67,7 @@ Executable buildOf(int64_t elements, const Replication& replication, int64_t mic
   return executable;
 }
 
-// Actions of the workers, a line each, with those of the sums last.
+// The actions of the workers, one per line; those of the sums come last.
 std::string actionsOf(const Executable& executable) {
   std::istringstream lines(print(executable));
   std::string out;

@@ -7,7 +7,7 @@
 namespace abele::exe {
 namespace {
 
-// The lines of the printed executable from `first` on that start with four spaces.
+// The indented lines after the line `first` of a printed executable.
 std::string section(const std::string& text, const std::string& first) {
   const size_t at = text.find(first + "\n");
   if (at == std::string::npos) return "no " + first;
@@ -167,7 +167,7 @@ TEST(Build, UpdatesFollowAllBackwardsAndPrecedeTheNextGroup) {
             "fwd/0 micro_batch=1\n"
             "bwd/0 micro_batch=1 wait(bwd/1>=2)\n"
             "update/0 micro_batch=1\n");
-  // Stage 1 reads the tied weight as well; stage 0's next forward, which it waits for, follows the update.
+  // Stage 1 reads the tied weight too. It waits for stage 0's next forward, which follows the update.
   EXPECT_EQ(section(text, "  worker 1 device=1"),
             "fwd/1 micro_batch=0 wait(fwd/0>=1)\n"
             "bwd/1 micro_batch=0\n"

@@ -7,7 +7,7 @@
 namespace abele::exe {
 namespace {
 
-// Parameters of these many elements, each with a state of the same, all of one worker.
+// One worker's parameters with these numbers of elements, each with a state of the same size.
 Executable programOf(const std::vector<int64_t>& elements) {
   Executable exe;
   exe.groups.push_back({.kind = GroupKind::kPersistent, .worker = 0});

@@ -1,4 +1,4 @@
-"""A program that reads its own profile and trace, as of the original's analysis library."""
+"""A program that reads its own profile and trace, in the style of the original's analysis library."""
 
 import pathlib
 import tempfile

@@ -1,4 +1,4 @@
-"""A model that is placed by an IPUConfig, one that is placed by its modules' names, and pieces of large layers."""
+"""A model placed by an IPUConfig, a model placed by its modules' names, and large layers in pieces."""
 
 import abele
 import torch

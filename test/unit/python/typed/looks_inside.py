@@ -1,4 +1,4 @@
-"""What shows a run: channels, a trace, costs, the simulator, a proof."""
+"""Ways to observe a run: channels, a trace, costs, the simulator, a proof."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Functions on the host, branches, hints and operators that PyTorch has not."""
+"""Functions on the host, branches, hints and operators that PyTorch lacks."""
 
 import poptorch
 import torch

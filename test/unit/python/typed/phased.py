@@ -1,4 +1,4 @@
-"""Phases, several processes, a data loader in a process of its own, a custom argument type."""
+"""Phases, several processes, a data loader in another process, a custom argument type."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Copies of a model with a loader in a process of its own."""
+"""Copies of a model, with a loader in another process."""
 
 from collections.abc import Iterator
 

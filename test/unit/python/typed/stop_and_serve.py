@@ -1,4 +1,4 @@
-"""A training that stops when the system asks it to, and a server of what it trained."""
+"""A training that stops when the system asks it to, and a server of the trained model."""
 
 import concurrent.futures
 import signal

@@ -1,4 +1,4 @@
-"""Parameter groups, a schedule of learning rates, inner tensors, and a choice of schedule by what is predicted."""
+"""Parameter groups, a schedule of learning rates, inner tensors, and a choice of schedule by prediction."""
 
 import abele
 import torch

@@ -45,7 +45,7 @@ TEST(SharedChannel, BringsMessagesOfAnySizeInOrder) {
   sender.join();
 }
 
-// Each of many pairs waits for the other side all the time, and for a core: no message gets lost between a look and a
+// Many pairs wait for their other side, and for a core, all the time. No message may get lost between a check and a
 // sleep.
 TEST(SharedChannel, MessagesGoToAndFroBetweenManyPairs) {
   struct Pair {

@@ -1,6 +1,6 @@
-// What the tests of the device contract share: a fixture that runs once for every row of backends.def. Nothing here
-// knows which one it is; a test of arithmetic asks BackendRow::computes. The accelerator is the simulated one, which
-// must not find a missing wait.
+// Shared by the tests of the device contract: a fixture that runs once for every row of backends.def. Nothing here
+// depends on the row; a test of arithmetic asks BackendRow::computes. The accelerator is the simulated one, which must
+// not find a missing wait.
 #pragma once
 
 #include <memory>
@@ -40,7 +40,7 @@ std::string codeOf(Call&& call) {
   return "none";
 }
 
-// An executable may be read from a file: what the tests run is what a device is given.
+// Executables may come from files. So the tests verify the executables that they give to a device.
 inline void expectVerified(const Program& program) {
   EXPECT_EQ(exe::verify(program.executable), std::vector<std::string>{});
 }

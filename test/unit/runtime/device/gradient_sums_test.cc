@@ -1,4 +1,4 @@
-// Gradients that the operator which makes them adds up: the bits of making them and adding them, on every device.
+// Operators that add their gradient to the sum give the bits of an operator and an addition, on every device.
 #include <random>
 #include <utility>
 
@@ -27,7 +27,7 @@ Type transposed(Type type) {
   return type;
 }
 
-// Numbers among which a sum meets zeros of both signs, infinities, NaN and what is almost zero.
+// Numbers for sums: zeros of both signs, infinities, NaN and numbers close to zero.
 at::Tensor numbers(std::vector<int64_t> sizes, DType dtype, bool odd) {
   at::Tensor tensor = at::randn(sizes, static_cast<at::ScalarType>(dtype));
   if (!odd) return tensor;
@@ -37,7 +37,7 @@ at::Tensor numbers(std::vector<int64_t> sizes, DType dtype, bool odd) {
   return tensor;
 }
 
-// Equal, NaN where the other is NaN, and zeros of the same sign.
+// Equal numbers, NaN at the same places, and zeros of the same sign.
 bool sameNumbers(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor nan = a.isnan();
   return at::equal(nan, b.isnan()) && at::equal(at::nan_to_num(a), at::nan_to_num(b)) &&
@@ -50,7 +50,7 @@ class Product {
   Product(int64_t m, int64_t k, int64_t n, DType dtype) : m_(m), k_(k), n_(n), dtype_(dtype) {}
   bool left_transposed = false, right_transposed = false, sum_transposed = false;
 
-  /// reorders: joined, in whatever order the library adds up.
+  /// reorders: joined, in any order of addition that the library chooses.
   Program program(bool joined, bool reorders = false) const {
     Program p(kMicroBatches);
     const int32_t left = p.input(left_transposed ? transposed(typed(dtype_, {k_, m_})) : typed(dtype_, {m_, k_}));

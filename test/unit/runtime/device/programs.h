@@ -71,7 +71,7 @@ struct Program {
     return static_cast<int32_t>(executable.slots.size()) - 1;
   }
   int32_t value(Type type) { return slot(values, std::move(type)); }
-  // The caller's tensors: groups without bytes.
+  // Adds a tensor of the caller: a group without bytes.
   int32_t input(Type type) {
     const auto frames = static_cast<int32_t>(executable.micro_batches);
     executable.input_slots.push_back(slotAt(group(exe::GroupKind::kInput, frames, "input"), 0, std::move(type)));

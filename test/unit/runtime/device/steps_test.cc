@@ -119,7 +119,7 @@ void skip(at::Generator& generator, int draws) {
     generator.set_offset(generator.get_offset() + draws);
 }
 
-// A program of two micro-batches that keeps three draws for each.
+// A program of two micro-batches with three draws each.
 Program drawing() {
   Program p(2);
   p.executable.random_draws = 3;
@@ -191,7 +191,7 @@ TEST_P(Steps, RunsOnAnotherThread) {
   EXPECT_FALSE(result.requires_grad());
 }
 
-// Two workers; the second reads what the first copied out of a ring of two frames.
+// Two workers. The second reads copies of the first one's values from a ring of two frames.
 struct Pipeline {
   static constexpr int32_t kMicroBatches = 6;
   Program p{kMicroBatches, /*frames=*/2};

@@ -1,4 +1,4 @@
-// What the contract's tests cannot see: streams, events, the device's own random numbers, errors that come late.
+// Properties that the contract's tests do not cover: streams, events, the device's own random numbers, late errors.
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
 
@@ -54,7 +54,7 @@ TEST_F(Accelerator, MemoryIsOnTheDeviceThatWasAskedFor) {
   EXPECT_EQ(others.first, used(0).first);
 }
 
-// Two workers over a ring of two frames: values and frames go back and forth between their streams.
+// Two workers over a ring of two frames. Their streams exchange values and frames.
 Program pipeline(int32_t micro_batches, bool off_chip = false) {
   Program p(micro_batches, /*frames=*/2);
   p.executable.groups[p.values].off_chip = off_chip;
@@ -174,7 +174,7 @@ TEST_F(Accelerator, OperatorsWithoutAGeneratorDrawFromTheStepsNumbers) {
   EXPECT_TRUE(sameBits(found, std::get<0>(at::native_dropout(x.to(device), 0.5, true)).cpu()));
 }
 
-// A kernel fails behind the host's back: no weight has changed then.
+// A kernel fails after the host has moved on. Then no weight has changed.
 TEST_F(Accelerator, WhatAKernelThrowsStopsTheUpdates) {
   Program p;
   const int32_t in = p.input(f32({4})), index = p.input(contiguousType(DType::kInt64, {4}));
@@ -193,8 +193,8 @@ TEST_F(Accelerator, WhatAKernelThrowsStopsTheUpdates) {
   EXPECT_TRUE(sameBits(runner.backend().value(0), at::zeros({4})));
 }
 
-// Two stages on devices of their own and the link between them: what the first one makes of its input, the second one
-// looks up. The first one's weight is updated behind both.
+// Two stages on their own devices and the link between them. The second stage looks up the first one's result. The
+// first one's weight is updated after both.
 struct TwoDevices : Program {
   int32_t in, index, weight, sum;
 
@@ -366,7 +366,7 @@ TEST_F(Accelerator, MemoryOfASpaceIsOnItsDevice) {
   EXPECT_EQ(backend->allocatedBytes(1), exe::residentBytes(p.executable, 1));
 }
 
-// What a kernel throws on one device stops updates on the others.
+// An error of a kernel on one device stops updates on the others.
 TEST_F(Accelerator, WhatAKernelOfAnotherDeviceThrowsStopsTheUpdates) {
   const TwoDevices p(2);
   const auto backend = load(p, {.accelerator = "simulated:0,simulated:1"});
@@ -392,7 +392,7 @@ TEST_F(Accelerator, InputsAndResultsMayBeOnADevice) {
 }
 
 #if __has_include(<ATen/accelerator/Graph.h>)
-// Counts what a test made.
+// Counts the graphs that a test made.
 struct Graphs : Accelerator {
   int64_t captures() const { return simulated::numCaptures() - captures_; }
   int64_t replays() const { return simulated::numReplays() - replays_; }
@@ -401,7 +401,7 @@ struct Graphs : Accelerator {
   int64_t captures_ = simulated::numCaptures(), replays_ = simulated::numReplays();
 };
 
-// The sum of what micro-batches make, over a ring of two frames.
+// Adds up results of the micro-batches, over a ring of two frames.
 Program summing(int64_t micro_batches) {
   Program p(micro_batches, /*frames=*/2);
   const int32_t in = p.input(f32({4})), made = p.value(f32({4})), again = p.value(f32({4}));
@@ -453,7 +453,7 @@ TEST_F(Graphs, ResultsMayBeElsewhereOrNotWanted) {
   EXPECT_EQ(captures(), 2 + 4);  // the first micro-batch's and the second one's
 }
 
-// Draws of the forward pass, then the second one again, as recomputation does.
+// Draws in the forward pass, then makes the second draw again, as recomputation does.
 TEST_F(Graphs, RandomNumbersAreThoseOfEagerOnTheDevice) {
   const c10::Device device(c10::DeviceType::PrivateUse1, 0);
   Program p(2);
@@ -489,7 +489,7 @@ TEST_F(Graphs, RandomNumbersAreThoseOfEagerOnTheDevice) {
     }
 }
 
-// The host waits for the shape of what masked_select gives.
+// The host waits for the shape of masked_select's result.
 TEST_F(Graphs, WhatCannotBeCapturedRunsEachTime) {
   Program p;
   const int32_t in = p.input(f32({4})), mask = p.input(contiguousType(DType::kBool, {4}));
@@ -509,7 +509,7 @@ TEST_F(Graphs, WhatCannotBeCapturedRunsEachTime) {
   EXPECT_EQ(replays(), 2 * 3);
 }
 
-// Kernels allocate beside the planned memory: what graphs allocated stays in their pool.
+// Kernels allocate memory beyond the plan. Allocations of graphs stay in their pool.
 TEST_F(Graphs, PoolsAreCounted) {
   Program p(2);
   const int32_t in = p.input(f32({500})), first = p.value(f32({500})), out = p.value(f32({500}));

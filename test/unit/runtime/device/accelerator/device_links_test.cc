@@ -1,5 +1,5 @@
-// Messages from accelerator to accelerator, by a backend of torch.distributed that orders them by calls alone and whose
-// streams stand still until the other process calls, too.
+// Messages from accelerator to accelerator, by a backend of torch.distributed that orders them by calls alone. Its
+// streams stop until the other process calls, too.
 #include <atomic>
 #include <map>
 #include <mutex>

@@ -1,5 +1,5 @@
-// Off-chip frames of random executables, moved as planned: every action finds on its device what the ones before it
-// left, whatever the order of workers.
+// Off-chip frames of random executables, moved as planned: every action finds the results of earlier actions on its
+// device, for any order of workers.
 #include "runtime/device/accelerator/moves.h"
 
 #include <algorithm>

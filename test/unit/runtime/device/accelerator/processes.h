@@ -1,4 +1,4 @@
-// Processes that are threads of this one, each with accelerators of its own, and a program for two of them.
+// Processes that are threads of this one, each with its own accelerators, and a program for two of them.
 #pragma once
 
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
-// Accelerators of several processes. The processes are threads of this one, each with accelerators of its own, so that
-// one judge sees all streams; what they send goes over a process group, as between real ones (test/multi).
+// Accelerators of several processes. The processes are threads of this one, each with its own accelerators, so that one
+// checker sees all streams. Messages go over a process group, as between real processes (test/multi).
 #include "processes.h"
 
 #include "runtime/runtime.h"

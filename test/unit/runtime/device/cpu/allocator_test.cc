@@ -1,4 +1,4 @@
-// The memory of a step's kernels, seen from the program around it: nothing piles up.
+// The memory of a step's kernels, seen from the program around it: it does not grow.
 #include <malloc.h>
 
 #include <c10/core/CPUAllocator.h>
@@ -16,7 +16,7 @@ std::size_t bytesInUse() {
   return state.uordblks + state.hblkhd;
 }
 
-// Steps of an operator that takes `rows` KiB beside its result.
+// Runs an operator that needs `rows` KiB in addition to its result.
 void runLogSumExp(int64_t rows) {
   const at::Tensor x = at::randn({rows, 256});
   Program p;

@@ -1,4 +1,4 @@
-// What the tests of the CPU devices share.
+// Shared by the tests of the CPU devices.
 #pragma once
 
 #include "../programs.h"

@@ -1,4 +1,4 @@
-// Off-chip groups of the CPU backend: which are in a file, what of it is in the process's memory, and its failures.
+// Off-chip groups of the CPU backend: which of them are in a file, how much of it is in memory, and failures.
 #include <fstream>
 #include <sstream>
 

@@ -1,4 +1,4 @@
-// Operators give eager's bits, whichever way they are called.
+// Operators give eager's bits, for every way to call them.
 #include "harness.h"
 #include "runtime/memory/steering_allocator.h"
 
@@ -190,7 +190,7 @@ TEST(Operator, OptionalTensorListsAndIndices) {
   p.op("aten::index.Tensor", {Arg::id(in), indices}, {out});
   p.emit(out);
   Runner runner(p);
-  // Indexing the second dimension: the kernel lays its result out as it likes; the slot is dense.
+  // Indexing the second dimension: the kernel chooses the layout of its result; the slot is dense.
   EXPECT_TRUE(sameBits(runner.step({x, rows})[0][0], at::index(x, {std::nullopt, rows}).contiguous()));
 }
 
@@ -226,7 +226,7 @@ TEST(Operator, SteadyStateAllocatesNothing) {
   EXPECT_GT(before, 0);
 }
 
-// ATen's kernel reads them all the same, which ends eager PyTorch by a signal.
+// ATen's kernel reads the missing statistics, and a signal ends eager PyTorch.
 TEST(Operator, BatchNormWithoutStatisticsIsRefusedWhenLoaded) {
   Program p;
   const int32_t in = p.input(f32({8, 4})), out = p.value(f32({8, 4}));

@@ -1,4 +1,4 @@
-// Random operators draw what eager draws from one generator, in whatever order the schedule runs them.
+// Random operators draw the numbers that eager draws from one generator, for any order of the schedule.
 #include <ATen/CPUGeneratorImpl.h>
 
 #include "harness.h"
@@ -35,7 +35,7 @@ Program dropoutProgram(int64_t micro_batches) {
   return p;
 }
 
-// How many numbers the installed kernels draw is what capture measures; this test asks the same way.
+// Capture measures how many numbers the installed kernels draw. This test measures the same way.
 int64_t drawsOf(int64_t elements) {
   at::Generator generator = at::detail::createCPUGenerator(1), twin = at::detail::createCPUGenerator(1);
   at::empty({elements}).bernoulli_(0.5, generator);
@@ -128,7 +128,7 @@ Program normalProgram(int64_t micro_batches) {
   exe::Instruction& a = p.op("aten::normal_", {Arg::id(first), Arg::real(0), Arg::real(1), randomStream()}, {-1});
   a.writes = {first};
   a.random_draws = a.random_offset = 0;
-  a.normals = {.count = 3, .spare = 0};  // behind the mask of the micro-batch before
+  a.normals = {.count = 3, .spare = 0};  // after the mask of the previous micro-batch
   exe::Instruction& b = p.op("aten::bernoulli_.float", {Arg::id(mask), Arg::real(0.5), randomStream()}, {-1});
   b.writes = {mask};
   b.random_draws = mask_draws, b.random_offset = 0;
