@@ -150,7 +150,8 @@ Flat call(Fn& forward, const std::vector<Tensor>& inputs, const std::string& for
       return Known::call(forward, inputs, form);
     }
   } else if constexpr (takesSome<Fn, Tensor>(std::index_sequence<1, 2, 3, 4, 5, 6, 7, 8>())) {
-    // Separate tensors come first: the question whether a generic lambda takes a list compiles its body for a list.
+    // Tries separate tensors first, because the test whether a generic lambda takes a list compiles its body for a
+    // list.
     std::optional<Flat> results = callWithTensors<1>(forward, inputs);
     if (!results) refuseArguments(inputs.size(), {});
     return std::move(*results);

@@ -25,7 +25,7 @@ struct ServerOptions {
   std::chrono::nanoseconds longest_wait = std::chrono::milliseconds(2);
   /// Rows that may wait in the queue: submit() waits for room, trySubmit() does not. One request may have more rows.
   int64_t most_waiting_rows = 1024;
-  /// Number of different shapes and types of requests. Each has its own compiled program.
+  /// Largest number of different shapes and types of requests. Each has its own compiled program.
   int64_t most_shapes = 16;
 };
 

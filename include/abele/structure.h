@@ -1,6 +1,6 @@
-// For users of the library: arguments and results of a forward. A structure is a tensor, or one of these of structures:
-// std::optional, std::vector, std::array, std::tuple, std::pair, std::map<std::string, ...>, std::unordered_map,
-// torch::OrderedDict, torch::data::Example, or a struct of your own:
+// For users of the library: arguments and results of a forward. A structure is a tensor, or one of these types that
+// holds structures: std::optional, std::vector, std::array, std::tuple, std::pair, std::map<std::string, ...>,
+// std::unordered_map, torch::OrderedDict, torch::data::Example, or a struct of your own:
 //
 //   struct Batch {
 //     at::Tensor ids, mask;

@@ -238,7 +238,7 @@ def serve(
         batch_rows: rows of one call; None: the rows that the model is compiled for.
         longest_wait_ms: the longest time that a request waits for others to fill its batch.
         most_waiting_rows: rows in the queue; beyond them submit() waits and try_submit() returns None.
-        most_shapes: number of shapes and types of requests, each of which has its own compiled program.
+        most_shapes: largest number of shapes and types of requests. Each has its own compiled program.
     Returns: a Server.
     Raises: E0705 if batch_rows is missing and the model is not compiled, E0702 for impossible numbers, E0708 for a
         model that trains.

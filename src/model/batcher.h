@@ -31,7 +31,7 @@ class Batcher {
     int64_t batch_rows = 1;                    // rows of each call
     std::chrono::nanoseconds longest_wait{0};  // the longest time that a request waits for others to fill its batch
     int64_t most_waiting_rows = 1;             // rows in the queue; a larger request may enter an empty queue
-    int64_t most_kinds = 1;                    // kinds of requests; each kind has its own program
+    int64_t most_kinds = 1;                    // largest number of kinds of requests; each has a program
   };
   struct Statistics {
     int64_t requests = 0, failed = 0, rows = 0, batches = 0, waiting_rows = 0;

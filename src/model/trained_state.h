@@ -15,7 +15,7 @@ struct TrainedState {
 };
 
 TrainedState trainedState(const Session& session);
-/// Number of updates that made a state: the largest step count of a parameter; 1 if no state counts.
+/// Number of updates that made a state: the largest step count of a parameter; 1 if the state has no step count.
 int64_t updatesOf(const TrainedState& state);
 /// Throws E0706, E0708, and then does not change the session.
 void takeOver(Session& session, const TrainedState& state);

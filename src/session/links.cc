@@ -94,7 +94,7 @@ int64_t rounded(int64_t value) {
 
 constexpr int64_t kBandwidthUnit = 1000;  // bytes per second
 
-/// Packs a link into a fact of an announcement. 0: not measured.
+/// Packs a link's times into the 64 bits that processes exchange. 0: not measured.
 uint64_t packed(const LinkTime& link) {
   if (!link.isKnown()) return 0;
   constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
