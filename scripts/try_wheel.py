@@ -17,7 +17,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from pathlib import Path
@@ -95,11 +94,10 @@ def packages_of(*names):
 
 def link_packages(site):
     """Links torch, and what it needs, into an environment: a copy of it would take minutes."""
-    here = Path(sysconfig.get_path("purelib"))
     for package in packages_of("torch", "numpy"):
         for top in {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}:
             if not (site / top).exists():
-                (site / top).symlink_to(here / top)
+                (site / top).symlink_to(Path(package.locate_file(top)))
 
 
 def call(command, folder, *path):
@@ -115,6 +113,22 @@ def call(command, folder, *path):
 
 def show(text, seconds):
     print(f"{seconds:7.1f} s  {text}", flush=True)
+
+
+def try_find_package(package, folder):
+    """A C++ program builds against the wheel, where there is CMake, and trains without Python."""
+    tools = Path(sys.executable).parent  # the environment may have CMake where the system has none
+    path = (tools, "/usr/bin", "/bin")
+    if shutil.which("cmake", path=os.pathsep.join(map(str, path))):
+        shutil.copytree(ROOT / "test" / "consumer", folder / "consumer")
+        _, seconds = call(
+            f"cmake -S consumer -B built -DCMAKE_PREFIX_PATH={package} && cmake --build built", folder, *path
+        )
+        show("find_package(Abele) in CMake, and a build against it", seconds)
+        text, seconds = call("built/consumer", folder)
+        show("built/consumer", seconds)
+        if "bubble" not in text:
+            sys.exit(f"built/consumer does not train:\n{text}")
 
 
 def try_wheel(wheel, folder):
@@ -146,9 +160,10 @@ def try_wheel(wheel, folder):
         sys.exit(f"abele-run takes libraries of this tree:\n{libraries}")
     if shutil.which("g++"):  # the headers are there, and enough for a custom operator
         (folder / "operator.cc").write_text("#include <abele/custom_op.h>\n")
-        (include,) = moved.parent.glob("lib/python*/site-packages/abele/include")
-        _, seconds = call(f"g++ -std=c++20 -fsyntax-only -I{include} operator.cc", folder, *usual)
+        (package,) = moved.parent.glob("lib/python*/site-packages/abele")
+        _, seconds = call(f"g++ -std=c++20 -fsyntax-only -I{package}/include operator.cc", folder, *usual)
         show("g++ operator.cc", seconds)
+        try_find_package(package, folder)
 
 
 def interpreter_of(wheel):
