@@ -3,15 +3,22 @@
 
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace abele::host {
 
+struct FormItem;
+
 struct FormValue {
-  char kind = '-';                                       // 't', '-', '=', '[' or '{'
-  std::string text;                                      // the text of a value other than a tensor
-  std::vector<std::pair<std::string, FormValue>> items;  // the items of a list (without keys) or of a map
+  char kind = '-';              // 't', '-', '=', '[' or '{'
+  std::string text;             // the text of a value other than a tensor
+  std::vector<FormItem> items;  // the items of a list (without keys) or of a map
+};
+
+/// Not a std::pair: clang asks what a pair can be made from before FormValue is complete.
+struct FormItem {
+  std::string key;
+  FormValue value;
 };
 
 /// Requires: the text is a form.

@@ -71,7 +71,7 @@ FormValue valueOf(Cursor& form) {
   const bool has_keys = value.kind == '{';
   while (form.here() != (has_keys ? '}' : ']')) {
     std::string key(has_keys ? form.text() : "");
-    value.items.emplace_back(std::move(key), valueOf(form));
+    value.items.push_back({std::move(key), valueOf(form)});
   }
   ++form.at;
   return value;

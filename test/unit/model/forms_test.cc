@@ -26,9 +26,9 @@ TEST(Forms, ValuesAreATree) {
   const auto& [key, list] = values[1].items[0];
   EXPECT_EQ(key, "a");
   ASSERT_EQ(list.items.size(), 2U);
-  EXPECT_EQ(list.items[1].second.kind, '-');
-  EXPECT_EQ(values[1].items[1].first, "bc");
-  EXPECT_EQ(values[1].items[1].second.text, "]}=1");
+  EXPECT_EQ(list.items[1].value.kind, '-');
+  EXPECT_EQ(values[1].items[1].key, "bc");
+  EXPECT_EQ(values[1].items[1].value.text, "]}=1");
 }
 
 TEST(Forms, TensorsAreMatchedByTheirKeys) {
