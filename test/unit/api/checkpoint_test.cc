@@ -14,8 +14,7 @@
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
-namespace abele::test {
-namespace {
+namespace abele::test::checkpoint_test {
 
 namespace fs = std::filesystem;
 
@@ -445,5 +444,4 @@ TEST(Checkpoint, FormulasAreThoseOfTheModelThatGoesOn) {
   EXPECT_FALSE(torch::equal(states.begin()->second, same.begin()->second)) << "rounded as LibTorch does";
 }
 
-}  // namespace
-}  // namespace abele::test
+}  // namespace abele::test::checkpoint_test

@@ -11,7 +11,7 @@
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
-namespace {
+namespace data_accessor_test {
 
 using abele::AsynchronousDataAccessor;
 using abele::test::codeOf;
@@ -115,4 +115,4 @@ TEST(Accessor, WrongSizesAreRefused) {
   EXPECT_EQ(codeOf([&] { AsynchronousDataAccessor(source, {.rebatched_size = 0}); }), "E0801");
 }
 
-}  // namespace
+}  // namespace data_accessor_test

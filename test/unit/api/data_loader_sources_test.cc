@@ -5,7 +5,7 @@
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
-namespace {
+namespace data_loader_sources_test {
 
 using Batch = std::vector<at::Tensor>;
 using abele::DataLoader;
@@ -253,4 +253,4 @@ TEST(DataLoaderSources, NumbersInSamplesAreRefused) {
             "E0801");
 }
 
-}  // namespace
+}  // namespace data_loader_sources_test

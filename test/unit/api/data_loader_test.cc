@@ -8,7 +8,7 @@
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
-namespace {
+namespace data_loader_test {
 
 using abele::test::codeOf;
 
@@ -199,4 +199,4 @@ TEST(DataLoader, BatchesAreCopies) {
   }
 }
 
-}  // namespace
+}  // namespace data_loader_test

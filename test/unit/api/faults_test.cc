@@ -13,7 +13,7 @@
 #include "abele/abele.h"
 #include "two_layers.h"
 
-namespace {
+namespace faults_test {
 
 using abele::test::codeOf;
 using abele::test::errorOf;
@@ -174,4 +174,4 @@ TEST_P(FreedMemory, OfAnInput) {
 INSTANTIATE_TEST_SUITE_P(Api, FreedMemory, testing::Bool(),
                          [](const auto& info) { return info.param ? "Shared" : "Copied"; });
 
-}  // namespace
+}  // namespace faults_test

@@ -10,7 +10,7 @@
 #include "abele/abele.h"
 #include "two_layers.h"
 
-namespace {
+namespace frozen_test {
 
 namespace nn = torch::nn;
 using abele::test::TwoLayers;
@@ -316,4 +316,4 @@ TEST(Frozen, ConstantsAndResultsMayBeKept) {
             "");
 }
 
-}  // namespace
+}  // namespace frozen_test

@@ -9,7 +9,7 @@
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
-namespace {
+namespace introspection_test {
 
 using abele::test::codeOf;
 using abele::test::errorOf;
@@ -407,4 +407,4 @@ TEST(OptimizerAttributes, StateTypes) {
   EXPECT_EQ(codeOf([&] { Training refused({}, optimizer); }), "E0706");
 }
 
-}  // namespace
+}  // namespace introspection_test

@@ -7,7 +7,7 @@
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
-namespace {
+namespace kinds_test {
 
 namespace nn = torch::nn;
 using abele::test::codeOf;
@@ -158,4 +158,4 @@ TEST(Kinds, ExamplesOfDataSets) {
   EXPECT_TRUE(torch::equal(model(example)[0], expected));
 }
 
-}  // namespace
+}  // namespace kinds_test

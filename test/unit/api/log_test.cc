@@ -4,7 +4,7 @@
 
 #include "abele/abele.h"
 
-namespace {
+namespace log_test {
 
 std::string logOf(const char* level) {
   abele::setLogLevel(level);
@@ -23,4 +23,4 @@ TEST(LogLevel, DecidesWhatIsShown) {
   abele::setLogLevel("WARN");
 }
 
-}  // namespace
+}  // namespace log_test

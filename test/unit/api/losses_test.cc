@@ -8,7 +8,7 @@
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
-namespace {
+namespace losses_test {
 
 namespace nn = torch::nn;
 namespace F = torch::nn::functional;
@@ -114,4 +114,4 @@ TEST(Losses, ALossThatTrainsNothingIsWarnedOf) {
   EXPECT_NE(text.find("the loss depends on no parameter that is trained"), std::string::npos) << text;
 }
 
-}  // namespace
+}  // namespace losses_test

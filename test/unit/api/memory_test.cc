@@ -5,7 +5,7 @@
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
-namespace {
+namespace memory_test {
 
 namespace nn = torch::nn;
 using abele::test::errorOf;
@@ -113,4 +113,4 @@ TEST(Memory, SimulationCountsReservedFrames) {
   EXPECT_NE(run.json.find(R"("fits": false, "spare_bytes": -1)"), std::string::npos) << run.json;
 }
 
-}  // namespace
+}  // namespace memory_test

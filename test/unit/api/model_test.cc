@@ -7,7 +7,7 @@
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
-namespace {
+namespace model_test {
 
 using abele::test::codeOf;
 namespace nn = torch::nn;
@@ -391,4 +391,4 @@ TEST(Options, RefuseWhatIsOutOfRange) {
   EXPECT_STREQ(abele::version(), "0.1.0");
 }
 
-}  // namespace
+}  // namespace model_test

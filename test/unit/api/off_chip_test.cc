@@ -5,7 +5,7 @@
 
 #include "abele/abele.h"
 
-namespace {
+namespace off_chip_test {
 
 struct NetImpl : torch::nn::Module {
   NetImpl() {
@@ -77,4 +77,4 @@ TEST(OffChip, AFolderThatIsNoneIsRefused) {
   EXPECT_THROW(abele::offload(*net, "/proc/no-such-folder"), abele::Error);
 }
 
-}  // namespace
+}  // namespace off_chip_test

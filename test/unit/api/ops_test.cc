@@ -6,7 +6,7 @@
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
-namespace {
+namespace ops_test {
 
 using abele::ops::Tensors;
 using abele::test::codeOf;
@@ -227,4 +227,4 @@ TEST_F(Ops, Hints) {
   EXPECT_EQ(codeOf([&] { inferred(nested, {image}); }), "E0710");
 }
 
-}  // namespace
+}  // namespace ops_test

@@ -9,7 +9,7 @@
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
-namespace {
+namespace placement_test {
 
 using abele::test::codeOf;
 namespace nn = torch::nn;
@@ -198,4 +198,4 @@ TEST(LayersPerIpu, SharesLayersAsIPUConfigDoes) {
   EXPECT_EQ(codeOf([&] { abele::layersPerIpu(net, "layers", {7}); }), "E0708");
 }
 
-}  // namespace
+}  // namespace placement_test

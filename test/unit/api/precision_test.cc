@@ -6,7 +6,7 @@
 
 #include "abele/abele.h"
 
-namespace {
+namespace precision_test {
 
 at::Tensor infer(const abele::Options& options, at::Tensor (*function)(const at::Tensor&), const at::Tensor& x) {
   auto model = abele::inferenceModel([function](at::Tensor given) { return function(given); }, options);
@@ -66,4 +66,4 @@ TEST(Precision, StochasticRounding) {
   EXPECT_FALSE(at::equal(rounded(1), rounded(2)));
 }
 
-}  // namespace
+}  // namespace precision_test

@@ -13,7 +13,7 @@
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
-namespace {
+namespace profile_test {
 
 using abele::test::codeOf;
 namespace fs = std::filesystem;
@@ -171,4 +171,4 @@ TEST(Channel, WithoutTracingDoesNothing) {
   EXPECT_TRUE(fs::is_empty(folder.path));
 }
 
-}  // namespace
+}  // namespace profile_test

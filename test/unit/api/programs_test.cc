@@ -7,7 +7,7 @@
 #include "abele/abele.h"
 #include "two_layers.h"
 
-namespace {
+namespace programs_test {
 
 using abele::test::codeOf;
 using abele::test::TwoLayers;
@@ -131,4 +131,4 @@ TEST(Programs, AnInferenceModelFollowsTheTrainingInEachOfThem) {
   }
 }
 
-}  // namespace
+}  // namespace programs_test

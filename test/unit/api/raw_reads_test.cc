@@ -8,7 +8,7 @@
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
-namespace {
+namespace raw_reads_test {
 
 namespace nn = torch::nn;
 using abele::test::codeOf;
@@ -133,4 +133,4 @@ TEST(HostCalls, OfOtherShapesAreRefused) {
   EXPECT_TRUE(torch::equal(model(x)[0], (x + 1) * 2));
 }
 
-}  // namespace
+}  // namespace raw_reads_test

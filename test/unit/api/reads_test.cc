@@ -6,7 +6,7 @@
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
-namespace {
+namespace reads_test {
 
 namespace nn = torch::nn;
 using abele::test::codeOf;
@@ -211,4 +211,4 @@ TEST(Reads, IntegersThatFollowFromIntegerArgumentsAreChecked) {
   EXPECT_EQ(codeOfForward([](Counting, Tensor x) { return x * x.sum().to(torch::kLong).item<int64_t>(); }), "E0101");
 }
 
-}  // namespace
+}  // namespace reads_test

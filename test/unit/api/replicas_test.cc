@@ -6,7 +6,7 @@
 #include "abele/abele.h"
 #include "two_layers.h"
 
-namespace {
+namespace replicas_test {
 
 namespace nn = torch::nn;
 using abele::test::TwoLayers;
@@ -99,4 +99,4 @@ TEST(Replicas, RefuseWhatDoesNotFit) {
   EXPECT_TRUE(torch::equal(make(2, 2)(torch::ones({2}))[0], torch::full({2}, 2.0f)));
 }
 
-}  // namespace
+}  // namespace replicas_test

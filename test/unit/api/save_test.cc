@@ -8,7 +8,7 @@
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
-namespace {
+namespace save_test {
 
 using abele::test::codeOf;
 namespace nn = torch::nn;
@@ -397,4 +397,4 @@ TEST(Save, RefusesFilesThatAreNone) {
   EXPECT_NE(refuses().find("a file that begins with"), std::string::npos);  // a zero does not end the text
 }
 
-}  // namespace
+}  // namespace save_test

@@ -9,8 +9,7 @@
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
-namespace abele::test {
-namespace {
+namespace abele::test::script_test {
 
 /// Two layers, a running mean, and what forward takes beside tensors. Saved and loaded, as a file would be.
 torch::jit::Module network() {
@@ -207,5 +206,4 @@ TEST(AnyModule, RunsByItsOwnForward) {
   EXPECT_EQ(codeOf([&] { inferenceModel(torch::nn::AnyModule()); }), "E0708");
 }
 
-}  // namespace
-}  // namespace abele::test
+}  // namespace abele::test::script_test

@@ -11,8 +11,7 @@
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
-namespace abele::test {
-namespace {
+namespace abele::test::server_test {
 
 using namespace std::chrono_literals;
 
@@ -190,5 +189,4 @@ TEST(Server, TensorsThatCannotBeRowsAreErrorsOfTheirCaller) {
   expectAnswer(idsOf(2, 0), server(idsOf(2, 0)));
 }
 
-}  // namespace
-}  // namespace abele::test
+}  // namespace abele::test::server_test

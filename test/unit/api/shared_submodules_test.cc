@@ -9,8 +9,7 @@
 
 #include "abele/abele.h"
 
-namespace abele::test {
-namespace {
+namespace abele::test::shared_submodules_test {
 
 struct Net : torch::nn::Module {
   explicit Net(torch::nn::Sequential shared) : encode(std::move(shared)) {
@@ -116,5 +115,4 @@ TEST(SharedSubmodule, TheEndOfATrainingWaitsForThoseWhoCopyItsWeights) {
   EXPECT_TRUE(torch::equal(features(x)[0], encode->forward(x)));
 }
 
-}  // namespace
-}  // namespace abele::test
+}  // namespace abele::test::shared_submodules_test

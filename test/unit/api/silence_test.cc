@@ -11,7 +11,7 @@
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
-namespace {
+namespace silence_test {
 
 namespace nn = torch::nn;
 using abele::test::codeOf;
@@ -289,4 +289,4 @@ TEST(Silence, DampeningIsThatOfTorch) {
   }
 }
 
-}  // namespace
+}  // namespace silence_test

@@ -6,7 +6,7 @@
 
 #include "abele/abele.h"
 
-namespace {
+namespace simulate_test {
 
 TEST(Simulate, TimesASchedule) {
   const std::string costs = R"({"stages": [{"forward_ns": 10, "backward_ns": 10, "weight_grad_ns": 10, "repeat": 4}]})";
@@ -91,4 +91,4 @@ TEST(PipelinedExecution, TakesMeasuredCosts) {
   EXPECT_EQ(codeWith("fast"), "E0404");
 }
 
-}  // namespace
+}  // namespace simulate_test

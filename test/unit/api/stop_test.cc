@@ -6,8 +6,7 @@
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
-namespace abele::test {
-namespace {
+namespace abele::test::stop_test {
 
 TEST(StopOnSignal, NotesAndGivesBack) {
   static int seen = 0;
@@ -40,5 +39,4 @@ TEST(StopOnSignal, WhatCannotBeCaught) {
   EXPECT_EXIT(std::raise(SIGTERM), testing::KilledBySignal(SIGTERM), "") << "it was given back";
 }
 
-}  // namespace
-}  // namespace abele::test
+}  // namespace abele::test::stop_test

@@ -5,7 +5,7 @@
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
-namespace {
+namespace structure_test {
 
 using abele::test::codeOf;
 namespace nn = torch::nn;
@@ -272,4 +272,4 @@ TEST(Structures, GenericForwardsTakeSeparateTensors) {
   EXPECT_EQ(codeOf([&] { abele::inferenceModel([](auto in) { return in.relu(); })(x, y); }), "E0708");
 }
 
-}  // namespace
+}  // namespace structure_test

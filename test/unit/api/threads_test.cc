@@ -15,7 +15,7 @@
 #include "abele/ops.h"
 #include "two_layers.h"
 
-namespace {
+namespace threads_test {
 
 using abele::test::codeOf;
 using Net = abele::test::TwoLayers;
@@ -243,4 +243,4 @@ TEST(CallsWithinCalls, ThatWaitForEachOther) {
   EXPECT_EQ(codes, (std::array<std::string, 2>{"", "E0608"}));
 }
 
-}  // namespace
+}  // namespace threads_test

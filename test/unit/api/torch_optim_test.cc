@@ -5,7 +5,7 @@
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
-namespace {
+namespace torch_optim_test {
 
 namespace nn = torch::nn;
 using abele::test::codeOf;
@@ -176,4 +176,4 @@ TEST(TorchOptim, MomentsThatStayBehindAreSaid) {
   EXPECT_NE(warned().find("its moments stay behind"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace torch_optim_test

@@ -9,7 +9,7 @@
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
-namespace {
+namespace verify_test {
 
 using abele::test::codeOf;
 namespace nn = torch::nn;
@@ -114,4 +114,4 @@ TEST(Verify, RefusesWhatHasNoCounterpart) {
   EXPECT_EQ(codeOf([&] { abele::verify(model); }), "E0708");
 }
 
-}  // namespace
+}  // namespace verify_test

@@ -9,8 +9,7 @@
 #include "../../support/code_of.h"
 #include "abele/abele.h"
 
-namespace abele::test {
-namespace {
+namespace abele::test::weights_test {
 
 struct Folder {
   Folder() {
@@ -181,5 +180,4 @@ TEST(Weights, AreDrawnForTheDevicesToo) {
   EXPECT_TRUE(at::equal(stepOf(model), stepOf(other)));
 }
 
-}  // namespace
-}  // namespace abele::test
+}  // namespace abele::test::weights_test

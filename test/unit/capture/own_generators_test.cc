@@ -10,14 +10,14 @@
 namespace abele::capture {
 namespace {
 
-using Forward = std::function<at::Tensor(at::Generator&)>;
+using DrawingForward = std::function<at::Tensor(at::Generator&)>;
 
 struct Captured {
   Recording recording;
   std::string code = "none";
 };
 
-Captured captureWith(at::Generator& generator, const Forward& forward, bool is_known = true) {
+Captured captureWith(at::Generator& generator, const DrawingForward& forward, bool is_known = true) {
   Request request;
   if (is_known) request.generators = {generator};
   request.forward = [&](const std::vector<at::Tensor>&) { return std::vector<at::Tensor>{forward(generator)}; };

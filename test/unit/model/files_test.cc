@@ -43,8 +43,8 @@ int numMutations() {
   return asked ? std::atoi(asked) : 60;
 }
 
-struct Trained {
-  explicit Trained(const std::string& name, const std::string& cache = {})
+struct TrainedInCache {
+  explicit TrainedInCache(const std::string& name, const std::string& cache = {})
       : network(makeNetwork(name, 2)), view(*network), session(options(cache)) {
     torch::manual_seed(17);
     data = network->sample(16);
@@ -68,35 +68,35 @@ struct Trained {
 
 TEST_F(Files, EntryOfAnotherProgramIsAMiss) {
   const std::string cache = folder_;
-  Trained first("mlp", cache);
+  TrainedInCache first("mlp", cache);
   const fs::path entry = entries().at(0);
   const std::string own = readWholeFile(entry);
   fs::remove(entry);
-  Trained other("conv", cache);
+  TrainedInCache other("conv", cache);
   // The other program's file under the first one's name, and under its own what is no program.
   fs::rename(entries().at(0), entry);
   testing::internal::CaptureStderr();
-  Trained again("mlp", cache);
+  TrainedInCache again("mlp", cache);
   EXPECT_NE(testing::internal::GetCapturedStderr().find("it holds another program"), std::string::npos);
   EXPECT_FALSE(again.session.report().from_cache);
   for (int i = 0; i < 2; ++i)
     EXPECT_TRUE(torch::equal(first.session.run(first.data)[0], again.session.run(again.data)[0]));
   EXPECT_EQ(readWholeFile(entry), own);  // it was written again
-  Trained found("mlp", cache);
+  TrainedInCache found("mlp", cache);
   EXPECT_TRUE(found.session.report().from_cache);
 }
 
 // The key is right, but the executable does not fit: any failure while it is used is a miss.
 TEST_F(Files, EntryThatCannotBeUsedIsAMiss) {
   const std::string cache = folder_;
-  Trained first("mlp", cache);
+  TrainedInCache first("mlp", cache);
   const fs::path entry = entries().at(0);
   const auto changed = [&](auto change) {
     host::CompiledProgram program = host::decodeProgram(readWholeFile(entry));
     change(program);
     writeWholeFile(entry, encode(program));
     testing::internal::CaptureStderr();
-    Trained again("mlp", cache);
+    TrainedInCache again("mlp", cache);
     EXPECT_NE(testing::internal::GetCapturedStderr().find("is compiled again"), std::string::npos);
     EXPECT_FALSE(again.session.report().from_cache);
     return again.session.run(again.data)[0];
@@ -118,7 +118,7 @@ TEST_F(Files, EntryThatCannotBeUsedIsAMiss) {
   fs::remove(entry);
   fs::create_symlink(entry, entry);
   testing::internal::CaptureStderr();
-  Trained again("mlp", cache);
+  TrainedInCache again("mlp", cache);
   EXPECT_NE(testing::internal::GetCapturedStderr().find("is compiled again"), std::string::npos);
   EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(entry)));
 }
@@ -128,7 +128,7 @@ TEST_F(Files, EntryThatCannotBeUsedIsAMiss) {
 TEST_F(Files, ChangedEntriesAreMisses) {
   const int count = numMutations();
   const std::string cache = folder_;
-  Trained first("mlp", cache);
+  TrainedInCache first("mlp", cache);
   const at::Tensor loss = first.session.run(first.data)[0];
   const fs::path entry = entries().at(0);
   const std::string original = readWholeFile(entry);
@@ -140,7 +140,7 @@ TEST_F(Files, ChangedEntriesAreMisses) {
     if (bytes == original) continue;
     std::ofstream(entry, std::ios::binary) << underIdentityOf(bytes, original);
     testing::internal::CaptureStderr();
-    Trained again("mlp", cache);
+    TrainedInCache again("mlp", cache);
     const std::string log = testing::internal::GetCapturedStderr();
     ASSERT_NE(log.find("is compiled again: a changed file"), std::string::npos) << i << log;
     ASSERT_FALSE(again.session.report().from_cache) << i;
@@ -156,7 +156,7 @@ TEST_F(Files, FullDiskInTheFolderOfTheCacheIsAWarning) {
   const rlimit small{512, before.rlim_max};
   ::setrlimit(RLIMIT_FSIZE, &small);
   testing::internal::CaptureStderr();
-  Trained trained("mlp", folder_);
+  TrainedInCache trained("mlp", folder_);
   const std::string log = testing::internal::GetCapturedStderr();
   ::setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
@@ -186,16 +186,16 @@ int outcomeOf(const std::function<void()>& fn) {
 TEST_F(Files, ChangedProgramsAreRefusedOrRun) {
   const int count = numMutations();
   at::set_num_threads(1);  // a child has no other threads
-  std::vector<std::unique_ptr<Trained>> originals;
-  for (const char* name : {"mlp", "conv", "dropout"}) originals.push_back(std::make_unique<Trained>(name));
+  std::vector<std::unique_ptr<TrainedInCache>> originals;
+  for (const char* name : {"mlp", "conv", "dropout"}) originals.push_back(std::make_unique<TrainedInCache>(name));
   std::mt19937_64 random(5);
   int refused = 0;
   for (int i = 0; i < count; ++i) {
-    Trained& original = *originals[static_cast<size_t>(i) % originals.size()];
+    TrainedInCache& original = *originals[static_cast<size_t>(i) % originals.size()];
     host::CompiledProgram program = original.session.program();
     for (uint64_t n = 1 + random() % 3; n > 0; --n) exe::mutate(program.executable, random);
     const int status = outcomeOf([&] {
-      host::Session session(Trained::options({}));
+      host::Session session(TrainedInCache::options({}));
       session.load(host::decodeProgram(encode(program)), original.view.program.model);
       for (int step = 0; step < 2; ++step) session.run(original.data);
     });
@@ -209,7 +209,7 @@ TEST_F(Files, ChangedProgramsAreRefusedOrRun) {
 TEST_F(Files, ChangedModelsAreRefusedOrRun) {
   const int count = numMutations();
   at::set_num_threads(1);  // a child has no other threads
-  Trained trained("dropout");
+  TrainedInCache trained("dropout");
   trained.session.run(trained.data);
   host::ProgramFile original;
   original.program = encode(trained.session.program());
@@ -239,7 +239,7 @@ TEST_F(Files, ChangedModelsAreRefusedOrRun) {
 
 TEST_F(Files, AreOldOrNewWhenTheirWriterIsKilled) {
   at::set_num_threads(1);  // a child has no other threads
-  Trained trained("conv");
+  TrainedInCache trained("conv");
   const host::CompiledProgram program = trained.session.program();
   const std::string path = folder_ / "file.poptorch", cache_folder = folder_ / "cache";
   host::ProgramFile files[2];

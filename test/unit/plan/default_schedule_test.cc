@@ -14,7 +14,7 @@ namespace {
 
 // A chain of matrix products with gradients of their weights: stage s on device s % devices. weight: rows of the first
 // stage's weight, so that its device is the fullest one. kept: rows of what each stage keeps for its backward alone.
-ir::Graph chainOf(int stages, int devices, int weight, bool trains_weights = true, int kept = 0) {
+ir::Graph graphOf(int stages, int devices, int weight, bool trains_weights = true, int kept = 0) {
   std::string text = "graph @main {training} {\n";
   for (int s = 0; s < stages; ++s) text += cat("  stage ", s, " \"s", s, "\" {device=", s % devices, "}\n");
   const auto type = [&](int s) { return cat("f32[", s == 0 ? weight : 64, ",64]"); };
@@ -76,7 +76,7 @@ bool contains(const std::string& text, const char* part) { return text.find(part
 constexpr int kWide = 4096;  // rows of a weight of a mebibyte: more than all activations
 
 TEST(DefaultSchedule, TakesAFasterOneThatNeedsNoMoreMemory) {
-  const DefaultSchedule choice = choose(chainOf(2, 2, kWide), withCosts(2, 8));
+  const DefaultSchedule choice = choose(graphOf(2, 2, kWide), withCosts(2, 8));
   EXPECT_EQ(choice.schedule, ScheduleKind::kZeroBubble) << choice.reason;
   EXPECT_TRUE(contains(choice.reason, "zero-bubble is predicted to take")) << choice.reason;
   EXPECT_TRUE(contains(choice.reason, "1f1b 27.")) << choice.reason;
@@ -85,7 +85,7 @@ TEST(DefaultSchedule, TakesAFasterOneThatNeedsNoMoreMemory) {
 TEST(DefaultSchedule, CountsWhatLinksTake) {
   DefaultScheduleOptions options = withCosts(2, 8);
   options.limits.every = int64_t{1} << 30;
-  const ir::Graph graph = chainOf(2, 2, kWide);
+  const ir::Graph graph = graphOf(2, 2, kWide);
   EXPECT_EQ(choose(graph, options).schedule, ScheduleKind::kZeroBubble);
   // A schedule that holds more micro-batches waits for messages less often.
   options.machine.links = {{.name = "far", .latency_ns = 10'000'000, .bytes_per_s = 1'000'000'000}};
@@ -97,20 +97,20 @@ TEST(DefaultSchedule, CountsWhatLinksTake) {
 }
 
 TEST(DefaultSchedule, StaysWithoutWeightGradients) {
-  const DefaultSchedule choice = choose(chainOf(2, 2, kWide, /*trains_weights=*/false), withCosts(2, 8));
+  const DefaultSchedule choice = choose(graphOf(2, 2, kWide, /*trains_weights=*/false), withCosts(2, 8));
   EXPECT_EQ(choice.schedule, ScheduleKind::k1F1B) << choice.reason;
 }
 
 TEST(DefaultSchedule, StaysForLittle) {
   // One of 256 micro-batches waits: less than what estimates can tell.
-  EXPECT_EQ(choose(chainOf(2, 2, kWide), withCosts(2, 256)).reason,
+  EXPECT_EQ(choose(graphOf(2, 2, kWide), withCosts(2, 256)).reason,
             "no order of the work can be noticeably faster than 1f1b");
   // Little of the backward can wait.
-  EXPECT_EQ(choose(chainOf(2, 2, kWide), withCosts(2, 8, 1'000)).schedule, ScheduleKind::k1F1B);
+  EXPECT_EQ(choose(graphOf(2, 2, kWide), withCosts(2, 8, 1'000)).schedule, ScheduleKind::k1F1B);
 }
 
 TEST(DefaultSchedule, SpendsNoMemoryThatNobodyGranted) {
-  const ir::Graph graph = chainOf(3, 3, /*weight=*/64);
+  const ir::Graph graph = graphOf(3, 3, /*weight=*/64);
   DefaultScheduleOptions options = withCosts(3, 8);
   // The fastest order does not fit; one that holds less does.
   const DefaultSchedule careful = choose(graph, options);
@@ -138,7 +138,7 @@ TEST(DefaultSchedule, SpendsNoMemoryThatNobodyGranted) {
 // Memory of forward's values is free after backward: neither waiting weight gradients nor the previous stage, which
 // reads a gradient later, hold it. One more frame of it would not fit.
 TEST(DefaultSchedule, LateWeightGradientsHoldOnlyWhatTheyRead) {
-  const ir::Graph graph = chainOf(2, 2, /*weight=*/64, /*trains_weights=*/true, /*kept=*/2048);
+  const ir::Graph graph = graphOf(2, 2, /*weight=*/64, /*trains_weights=*/true, /*kept=*/2048);
   const DefaultSchedule choice = choose(graph, withCosts(2, 8));
   EXPECT_EQ(choice.schedule, ScheduleKind::kZeroBubble) << choice.reason;
   EXPECT_TRUE(contains(choice.reason, "zero-bubble is predicted to take")) << choice.reason;
@@ -161,32 +161,32 @@ TEST(DefaultSchedule, LateWeightGradientsHoldOnlyWhatTheyRead) {
 
 TEST(DefaultSchedule, KnowsThatDevicesShareCores) {
   DefaultScheduleOptions options = withCosts(4, 8);
-  EXPECT_EQ(choose(chainOf(4, 4, kWide), options).schedule, ScheduleKind::kZeroBubble);
+  EXPECT_EQ(choose(graphOf(4, 4, kWide), options).schedule, ScheduleKind::kZeroBubble);
   // Whoever waits leaves its core to others.
   options.cores = 1;
-  EXPECT_EQ(choose(chainOf(4, 4, kWide), options).schedule, ScheduleKind::k1F1B);
+  EXPECT_EQ(choose(graphOf(4, 4, kWide), options).schedule, ScheduleKind::k1F1B);
 }
 
 TEST(DefaultSchedule, InterleavesStagesThatAreDealtRound) {
   DefaultScheduleOptions options = withCosts(8, 8, /*weight_grad_ns=*/0);
   options.limits.every = int64_t{1} << 30;
-  const DefaultSchedule dealt = choose(chainOf(8, 4, kWide), options);
+  const DefaultSchedule dealt = choose(graphOf(8, 4, kWide), options);
   EXPECT_EQ(dealt.schedule, ScheduleKind::kInterleaved) << dealt.reason;
-  EXPECT_EQ(choose(chainOf(8, 8, kWide), options).schedule, ScheduleKind::k1F1B);
+  EXPECT_EQ(choose(graphOf(8, 8, kWide), options).schedule, ScheduleKind::k1F1B);
 }
 
 TEST(DefaultSchedule, DoesNotLookWhereItCannotMatter) {
-  EXPECT_EQ(choose(chainOf(3, 1, kWide), withCosts(3, 8)).reason, "one device");
+  EXPECT_EQ(choose(graphOf(3, 1, kWide), withCosts(3, 8)).reason, "one device");
   DefaultScheduleOptions moving = withCosts(2, 8);
   moving.plan.locations.weights.off_chip = true;
-  EXPECT_TRUE(contains(choose(chainOf(2, 2, kWide), moving).reason, "off chip"));
-  EXPECT_TRUE(contains(choose(chainOf(2, 2, kWide), withCosts(2, 100'000)).reason, "too many actions"));
+  EXPECT_TRUE(contains(choose(graphOf(2, 2, kWide), moving).reason, "off chip"));
+  EXPECT_TRUE(contains(choose(graphOf(2, 2, kWide), withCosts(2, 100'000)).reason, "too many actions"));
 }
 
 TEST(DefaultSchedule, IsTheSameEveryTime) {
   DefaultScheduleOptions options;
   options.plan.accumulation = 8;
-  const ir::Graph graph = chainOf(3, 3, kWide);
+  const ir::Graph graph = graphOf(3, 3, kWide);
   const DefaultSchedule first = choose(graph, options);
   for (int i = 0; i < 3; ++i) {
     const DefaultSchedule again = choose(graph, options);

@@ -16,14 +16,14 @@ namespace {
 
 using test::errorOf;
 
-Chain chainOf(std::vector<StageCost> costs) {
+Chain chainWith(std::vector<StageCost> costs) {
   Chain chain;
   chain.costs.stages = std::move(costs);
   return chain;
 }
 
 TEST(Simulate, CountsHopsBetweenDevicesOnly) {
-  Chain chain = chainOf({{3, 5, 0, 2}, {3, 5, 0, 2}});
+  Chain chain = chainWith({{3, 5, 0, 2}, {3, 5, 0, 2}});
   chain.costs.hop_ns = 7;
   EXPECT_EQ(predict(chain, {}).run.step_ns, 3 + 7 + 3 + 5 + 7 + 5 + 7 + 2);  // all updates wait for the last backward
   chain.device_of = {4, 4};
@@ -34,7 +34,7 @@ TEST(Simulate, CountsHopsBetweenDevicesOnly) {
 }
 
 TEST(Simulate, FollowsMemoryOverTime) {
-  Chain chain = chainOf({{10, 20, 0, 1}});
+  Chain chain = chainWith({{10, 20, 0, 1}});
   chain.costs.memory = {{1000, 50, 7}};
   const Prediction gpipe = predict(chain, {.schedule = ScheduleKind::kGPipe, .accumulation = 2});
   EXPECT_EQ(gpipe.memory[0], (std::vector<MemoryPoint>{{0, 1057}, {10, 1107}, {40, 1057}, {60, 1007}}));
@@ -43,7 +43,7 @@ TEST(Simulate, FollowsMemoryOverTime) {
 }
 
 TEST(Simulate, CountsWhatStepsAndActionsTakeBesideTheWork) {
-  Chain chain = chainOf({{10, 20, 0, 5}});
+  Chain chain = chainWith({{10, 20, 0, 5}});
   chain.costs.action_ns = 3;
   chain.costs.host_ns = 100;
   const Prediction p = predict(chain, {.accumulation = 2});
@@ -53,7 +53,7 @@ TEST(Simulate, CountsWhatStepsAndActionsTakeBesideTheWork) {
 
 // Stage 1 reads what stage 0 stashed until the end of its weight gradient.
 TEST(Simulate, WaitsForFreeFrames) {
-  Chain chain = chainOf({{10, 0, 0, 0}, {10, 50, 50, 0}});
+  Chain chain = chainWith({{10, 0, 0, 0}, {10, 50, 50, 0}});
   const int64_t free = predict(chain, {.accumulation = 4}).run.step_ns;
   chain.costs.memory = {{0, 100, 0, {}}, {0, 100, 0, {}}};
   const Prediction own = predict(chain, {.accumulation = 4});
@@ -82,7 +82,7 @@ TEST(Simulate, WaitsForAsManyFramesAsItCounts) {
   std::mt19937 random(3);
   const auto time = [&] { return static_cast<int64_t>(1 + random() % (random() % 4 == 0 ? 500 : 10)); };
   for (int run = 0; run < 200; ++run) {
-    Chain chain = chainOf({});
+    Chain chain = chainWith({});
     for (int s = 0; s < 3; ++s) chain.costs.stages.push_back({time(), time(), time(), 0});
     const std::vector<Task> users = {{0, Direction::kForward}, {1, Direction::kForward}, {2, Direction::kWeightGrad}};
     chain.costs.memory = {{0, 10, 0, users}, {0, 0, 0, {}}, {0, 0, 0, {}}};
@@ -101,7 +101,7 @@ TEST(Simulate, WaitsForAsManyFramesAsItCounts) {
 
 // The gradient of stage 1 waits for stage 0 in a ring of its own; what stage 1 keeps does not.
 TEST(Simulate, WaitsForFreeFramesOfFurtherRings) {
-  Chain chain = chainOf({{10, 100, 0, 0}, {10, 10, 0, 0}});
+  Chain chain = chainWith({{10, 100, 0, 0}, {10, 10, 0, 0}});
   using ir::Direction;
   const Task forward{1, Direction::kForward}, backward{1, Direction::kBackward}, reader{0, Direction::kBackward};
   chain.costs.memory = {{0, 0, 0}, {.stash_bytes = 100, .users = {forward, backward, reader}}};
@@ -125,7 +125,7 @@ TEST(Simulate, WaitsForFreeFramesOfFurtherRings) {
 }
 
 TEST(Simulate, TakesTheMemoryOfTheKindOfSchedule) {
-  Chain chain = chainOf({{1, 1, 1, 0}, {1, 1, 1, 0}});
+  Chain chain = chainWith({{1, 1, 1, 0}, {1, 1, 1, 0}});
   chain.costs.memory = {{1000, 10, 1}, {1000, 10, 1}};
   chain.split_memory = {{1000, 20, 2}, {1000, 20, 2}};
   chain.sharded_memory = {{1000, 30, 3}, {1000, 30, 3}};
@@ -160,7 +160,7 @@ TEST(Simulate, SharesCores) {
 }
 
 TEST(Simulate, TakesAThousandDevices) {
-  Chain chain = chainOf(std::vector<StageCost>(1024, {300, 200, 100, 50}));
+  Chain chain = chainWith(std::vector<StageCost>(1024, {300, 200, 100, 50}));
   chain.costs.memory.assign(1024, {5000, 10, 1});
   const int64_t m = 1024, p = 1024;
   const auto run = [&](ScheduleKind kind) { return predict(chain, {.schedule = kind, .accumulation = m}); };
@@ -177,19 +177,19 @@ TEST(Simulate, TakesAThousandDevices) {
 }
 
 TEST(Simulate, KeepsUpdatesBetweenGroups) {
-  const Prediction p = predict(chainOf({{1, 1, 0, 10}, {1, 1, 0, 3}}), {.device_iterations = 2, .accumulation = 1});
+  const Prediction p = predict(chainWith({{1, 1, 0, 10}, {1, 1, 0, 3}}), {.device_iterations = 2, .accumulation = 1});
   EXPECT_EQ(p.run.step_ns, 2 * (4 + 10));
   EXPECT_EQ(p.run.workers[1].busy_ns, 2 * 5);
 }
 
 TEST(Simulate, RunsTheWholeBackwardWhereItIsNotSplit) {
-  const Chain chain = chainOf({{1, 2, 4, 0}});
+  const Chain chain = chainWith({{1, 2, 4, 0}});
   EXPECT_EQ(predict(chain, {.accumulation = 3}).run.step_ns, 21);
   EXPECT_EQ(predict(chain, {.schedule = ScheduleKind::kZeroBubble, .accumulation = 3}).run.step_ns, 21);
 }
 
 TEST(Simulate, TimesInference) {
-  const Prediction p = predict(chainOf({{2, 9, 9, 9}, {3, 9, 9, 9}}),
+  const Prediction p = predict(chainWith({{2, 9, 9, 9}, {3, 9, 9, 9}}),
                                {.schedule = ScheduleKind::kForward, .training = false, .device_iterations = 4});
   EXPECT_EQ(p.run.step_ns, 2 + 4 * 3);
 }
@@ -236,7 +236,7 @@ TEST(Partition, FindsTheFastestSlowestPart) {
     for (unsigned i = 0, n = 1 + random() % 8; i < n; ++i)
       costs.push_back({static_cast<int64_t>(random() % 10), 0, 0, 0});
     const int parts = static_cast<int>(1 + random() % costs.size());
-    const Chain cut = partition(chainOf(costs), parts);
+    const Chain cut = partition(chainWith(costs), parts);
     ASSERT_EQ(cut.costs.stages.size(), static_cast<size_t>(parts));
     int64_t slowest = 0, all = 0, given = 0;
     for (const StageCost& c : cut.costs.stages) {
@@ -250,7 +250,7 @@ TEST(Partition, FindsTheFastestSlowestPart) {
 }
 
 TEST(ChainText, IsReadBack) {
-  Chain chain = chainOf({{1, 2, 3, 4}, {5, 6, 7, 8}});
+  Chain chain = chainWith({{1, 2, 3, 4}, {5, 6, 7, 8}});
   chain.costs.hop_ns = 9;
   chain.costs.memory = {{10, 11, 12}, {13, 14, 15}};
   chain.device_of = {1, 0};
@@ -314,7 +314,7 @@ TEST(ChainText, SaysWhereItIsWrong) {
 }
 
 TEST(Predict, RefusesWhatDoesNotFit) {
-  const Chain two = chainOf({{1, 1, 1, 1}, {1, 1, 1, 1}});
+  const Chain two = chainWith({{1, 1, 1, 1}, {1, 1, 1, 1}});
   Chain negative = two, some = two;
   negative.costs.stages[1].backward_ns = -1;
   some.device_of = {0};
@@ -330,7 +330,7 @@ TEST(Predict, RefusesWhatDoesNotFit) {
 }
 
 TEST(ChromeTrace, HasABarForEveryAction) {
-  const std::string trace = chromeTrace(predict(chainOf({{1500, 1, 0, 0}, {1, 1, 0, 0}}), {}));
+  const std::string trace = chromeTrace(predict(chainWith({{1500, 1, 0, 0}, {1, 1, 0, 0}}), {}));
   EXPECT_NE(trace.find(R"({"name": "F0", "cat": "F", "ph": "X", "pid": 0, "tid": 0, "ts": 0.000, "dur": 1.500,)"),
             std::string::npos)
       << trace;

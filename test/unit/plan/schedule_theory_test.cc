@@ -10,8 +10,6 @@
 namespace abele::plan {
 namespace {
 
-using Findings = std::vector<std::string>;
-
 std::vector<int> dealtRound(int num_stages, int num_workers) {
   std::vector<int> workers;
   for (int s = 0; s < num_stages; ++s) workers.push_back(s % num_workers);
@@ -31,7 +29,8 @@ int64_t idle(const Simulation& run) {
 
 Simulation timed(const Schedule& schedule, int num_stages, int64_t accumulation, const std::vector<StageCost>& costs,
                  bool training = true) {
-  EXPECT_EQ(verifySchedule(schedule, num_stages, accumulation, training), Findings{}) << printSchedule(schedule);
+  EXPECT_EQ(verifySchedule(schedule, num_stages, accumulation, training), std::vector<std::string>{})
+      << printSchedule(schedule);
   Simulation run = simulate(schedule, num_stages, accumulation, {.stages = costs});
   EXPECT_TRUE(run.complete) << printSchedule(schedule);
   return run;

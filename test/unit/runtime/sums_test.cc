@@ -15,7 +15,7 @@ namespace abele::runtime {
 namespace {
 
 // Two stages with a weight each, of 1 MiB, in one of two processes.
-exe::Executable makeExecutable(int64_t accumulation) {
+exe::Executable makeSums(int64_t accumulation) {
   const ir::Graph graph = ir::parse(R"(
 graph @main {training} {
   stage 0 "s0" {device=0}
@@ -87,7 +87,7 @@ class HoldingBackend final : public Backend {
 };
 
 TEST(SumsOverProcesses, BeginWhileBackwardOfAnEarlierStageRuns) {
-  const exe::Executable executable = makeExecutable(3);
+  const exe::Executable executable = makeSums(3);
   HoldingBackend backend(executable);
   backend.held = "bwd/0";
   backend.until = "reduce/processes/bucket0";
@@ -98,7 +98,7 @@ TEST(SumsOverProcesses, BeginWhileBackwardOfAnEarlierStageRuns) {
 }
 
 TEST(SumsOverProcesses, NoUpdateRunsWhereOneOfThemFails) {
-  const exe::Executable executable = makeExecutable(3);
+  const exe::Executable executable = makeSums(3);
   for (const char* failing : {"reduce/processes/bucket0", "reduce/processes/bucket1", "bwd/0"}) {
     HoldingBackend backend(executable);
     backend.failing = failing;

@@ -7,7 +7,7 @@
 namespace abele::test {
 namespace {
 
-constexpr int64_t kRows = 4;
+constexpr int64_t kBatchRows = 4;
 
 host::ProgramOptions training(int64_t accumulation = 1) {
   host::ProgramOptions options;
@@ -37,7 +37,7 @@ bool has(const std::string& text, const std::string& part) { return text.find(pa
 struct Trained {
   explicit Trained(host::ProgramOptions options) : parts(options.gradient_accumulation), session(std::move(options)) {
     torch::manual_seed(3);
-    data = network->sample(kRows * parts);
+    data = network->sample(kBatchRows * parts);
   }
   void compile() { session.compile(view.program, data, specFor(*network, optim::SGD{.lr = 0.1})); }
   void expectTrains() {

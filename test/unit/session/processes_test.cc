@@ -78,8 +78,8 @@ host::ProgramOptions options(int64_t replicas) {
   return options;
 }
 
-struct Trained {
-  Trained(const std::string& name, host::ProgramOptions chosen)
+struct TrainedInProcess {
+  TrainedInProcess(const std::string& name, host::ProgramOptions chosen)
       : network(makeNetwork(name, 2)), view(*network), session(std::move(chosen)) {}
   void train(const Tensors& data) {
     const host::OptimizerSpec optimizer = specFor(*network, optim::Adam{.lr = 0.01});
@@ -118,7 +118,7 @@ struct Pair {
                         c10::make_intrusive<MailBackend>(mail, rank, 2));
       c10d::register_process_group(own.processes.group, joint);
       groups.push_back(std::move(joint));
-      trained.push_back(std::make_unique<Trained>(what[rank], own));
+      trained.push_back(std::make_unique<TrainedInProcess>(what[rank], own));
     }
   }
 
@@ -132,7 +132,7 @@ struct Pair {
   }
 
   std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> groups;
-  std::vector<std::unique_ptr<Trained>> trained;
+  std::vector<std::unique_ptr<TrainedInProcess>> trained;
 };
 
 Tensors sampleOf(const std::string& name) {
@@ -143,7 +143,7 @@ Tensors sampleOf(const std::string& name) {
 TEST(Processes, EqualOneProcessWithAllReplicas) {
   for (const std::string name : {"mlp", "dropout"}) {
     const Tensors data = sampleOf(name);
-    Trained alone(name, options(2));
+    TrainedInProcess alone(name, options(2));
     alone.train(data);
     Pair pair("equal_" + name, {name, name});
     EXPECT_EQ(pair.train(data), (std::vector<std::string>{"", ""}));
@@ -160,7 +160,7 @@ TEST(Processes, ProgramsThatDifferAreAnErrorInAll) {
 TEST(Processes, NeedAGroup) {
   host::ProgramOptions lonely = options(1);
   lonely.processes = {.index = 0, .count = 2, .group = "nobody_registered_this"};
-  Trained trained("mlp", lonely);
+  TrainedInProcess trained("mlp", lonely);
   EXPECT_EQ(codeOf([&] { trained.train(shareOf(sampleOf("mlp"), 0, 2)); }), "E0714");
 }
 

@@ -13,7 +13,7 @@
 namespace abele::runtime::loops {
 namespace {
 
-constexpr double kUnit = 0x1p-24;  // of float32
+constexpr double kRoundoff = 0x1p-24;  // float32
 constexpr float kEps = 1e-5F;
 
 struct Data {
@@ -85,14 +85,14 @@ TEST_P(Norm, IsWithinItsBound) {
       for (int64_t i = 0; i < width; ++i) squares += (x[i] - mean) * (x[i] - mean);
       const double scale = 1 / std::sqrt(squares / static_cast<double>(width) + kEps);
       const auto r = static_cast<size_t>(row);
-      ASSERT_LE(std::abs(out.mean[r] - mean), k * kUnit * largest) << width;
-      ASSERT_LE(std::abs(out.scale[r] - scale), (k + 4) * kUnit * scale) << width;
+      ASSERT_LE(std::abs(out.mean[r] - mean), k * kRoundoff * largest) << width;
+      ASSERT_LE(std::abs(out.scale[r] - scale), (k + 4) * kRoundoff * scale) << width;
       for (int64_t i = 0; i < width; ++i) {
         const double h = (x[i] - mean) * scale;
         const auto c = static_cast<size_t>(i);
         const double expected = h * data.weight[c] + data.bias[c];
-        const double bound = kUnit * (std::abs(data.weight[c]) * (2 * k + 8) * (largest * scale + std::abs(h)) +
-                                      2 * std::abs(data.bias[c]));
+        const double bound = kRoundoff * (std::abs(data.weight[c]) * (2 * k + 8) * (largest * scale + std::abs(h)) +
+                                          2 * std::abs(data.bias[c]));
         ASSERT_LE(std::abs(out.y[static_cast<size_t>(row * width + i)] - expected), bound) << width << " at " << i;
       }
     }
@@ -117,22 +117,22 @@ TEST_P(Norm, ItsGradientsAreWithinTheirBounds) {
       const auto g = [&](int64_t i) { return at(data.grad, i) * data.weight[static_cast<size_t>(i)]; };
       double e = 0, plain = 0, along = 0, plain_size = 0, along_size = 0;
       for (int64_t i = 0; i < width; ++i) {
-        e = std::max(e, 3 * kUnit * (std::abs(at(data.x, i)) + std::abs(m)) * s);
+        e = std::max(e, 3 * kRoundoff * (std::abs(at(data.x, i)) + std::abs(m)) * s);
         plain += g(i) / count, plain_size += std::abs(g(i)) / count;
         along += g(i) * h(i) / count, along_size += std::abs(g(i) * h(i)) / count;
       }
-      const double plain_off = k * kUnit * plain_size, along_off = k * kUnit * along_size + e * plain_size;
+      const double plain_off = k * kRoundoff * plain_size, along_off = k * kRoundoff * along_size + e * plain_size;
       for (int64_t i = 0; i < width; ++i) {
         const double expected = s * (g(i) - plain - h(i) * along);
         const double size = std::abs(g(i)) + std::abs(plain) + std::abs(h(i) * along);
-        const double bound = s * (8 * kUnit * size + plain_off + std::abs(h(i)) * along_off + e * std::abs(along));
+        const double bound = s * (8 * kRoundoff * size + plain_off + std::abs(h(i)) * along_off + e * std::abs(along));
         ASSERT_LE(std::abs(at(out.grad_x, i) - expected), bound * 1.01) << width << " at " << row << ", " << i;
         const auto c = static_cast<size_t>(i);
         grad_weight[c] += at(data.grad, i) * h(i);
         sizes[c] +=
-            std::abs(at(data.grad, i)) * (std::abs(h(i)) * kUnit * (static_cast<double>(data.num_rows) + 2) + e);
+            std::abs(at(data.grad, i)) * (std::abs(h(i)) * kRoundoff * (static_cast<double>(data.num_rows) + 2) + e);
         grad_bias[c] += at(data.grad, i);
-        bias_sizes[c] += std::abs(at(data.grad, i)) * kUnit * static_cast<double>(data.num_rows);
+        bias_sizes[c] += std::abs(at(data.grad, i)) * kRoundoff * static_cast<double>(data.num_rows);
       }
     }
     for (size_t c = 0; c < grad_weight.size(); ++c) {

@@ -8,7 +8,7 @@ namespace abele::runtime::testing {
 namespace {
 
 using Hypers = std::map<std::string, double>;
-constexpr int64_t kElements = 33003;  // several parts, no multiple of a vector, split by eager where it has two threads
+constexpr int64_t kUpdated = 33003;  // several parts, no multiple of a vector, split by eager where it has two threads
 constexpr int kSteps = 5;
 
 // Gradients come in as inputs: two micro-batches a step.
@@ -16,7 +16,7 @@ class UpdateTest : public ::testing::Test {
  protected:
   // state: number of per-element states after param and accumulator; scalar: a step counter after them.
   void build(const std::string& op, int states, bool counter, std::vector<Arg> last) {
-    const Type type = f32({kElements});
+    const Type type = f32({kUpdated});
     const int32_t gradient = program.input(type);
     std::vector<Arg> args = {Arg::id(program.external(type, exe::ExternalKind::kParameter)),
                              Arg::id(program.external(type, exe::ExternalKind::kAccumulator))};
@@ -31,15 +31,15 @@ class UpdateTest : public ::testing::Test {
   void compare(const Hypers& hypers, Eager&& eager) {
     at::manual_seed(11);
     Runner runner(program);
-    at::Tensor param = at::randn({kElements});
+    at::Tensor param = at::randn({kUpdated});
     runner.backend().upload(0, param);
     for (const auto& [name, value] : hypers) runner.backend().setHyper(0, name, value);
     const auto found = hypers.find("gradient_scale");
     for (int step = 0; step < kSteps; ++step) {
-      const at::Tensor g = at::randn({2 * kElements});
+      const at::Tensor g = at::randn({2 * kUpdated});
       runner.step({g});
-      at::Tensor sum = g.narrow(0, 0, kElements).clone();
-      sum.add_(g.narrow(0, kElements, kElements));
+      at::Tensor sum = g.narrow(0, 0, kUpdated).clone();
+      sum.add_(g.narrow(0, kUpdated, kUpdated));
       if (found != hypers.end()) sum = sum * found->second;
       eager(param, sum);
       ASSERT_TRUE(sameBits(runner.backend().external(0), param)) << "after step " << step;
@@ -125,7 +125,7 @@ TEST_F(UpdateTest, MomentumWithoutItsBufferIsAnError) {
   build("abele::sgd_", 0, false, {Arg::none(), Arg::integer(0)});
   Runner runner(program);
   runner.backend().setHyper(0, "momentum", 0.9);
-  EXPECT_THROW(runner.step({at::zeros({2 * kElements})}), UserError);
+  EXPECT_THROW(runner.step({at::zeros({2 * kUpdated})}), UserError);
 }
 
 TEST_F(UpdateTest, UnknownHyperParameterIsAnError) {
