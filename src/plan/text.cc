@@ -51,6 +51,7 @@ std::string headerText(const Plan& plan) {
     out += cat(" micro_batches=", plan.schedule.micro_batches);
   if (o.num_devices != 0) out += cat(" num_devices=", o.num_devices);
   if (o.hop_ns != 0) out += cat(" hop_ns=", o.hop_ns);
+  if (o.alignment != 1) out += cat(" alignment=", o.alignment);
   if (!o.most_held.empty()) out += " most_held=" + listText(o.most_held, [](int64_t n) { return n; });
   if (!o.locations.fetch_ahead) out += " fetch_ahead=false";
   if (placedLimit(plan) != plan.placement.size()) out += cat(" values=", plan.placement.size());
@@ -121,6 +122,8 @@ class Parser {
         o.num_devices = count(c);
       else if (c.acceptKey("hop_ns"))
         o.hop_ns = count(c);
+      else if (c.acceptKey("alignment"))
+        o.alignment = positive(c);
       else if (c.acceptKey("most_held"))
         o.most_held = (c.expect('['), text::parseIntegers(c, ']'));
       else if (c.acceptText("fetch_ahead=false"))

@@ -48,6 +48,7 @@ Case randomCase(uint32_t seed) {
     if (random() % 3 == 0) *l = {random() % 2 == 0, static_cast<int64_t>(random() % 40)};
   options.locations.fetch_ahead = random() % 2;
   if (random() % 4 == 0) options.num_devices = 16;
+  if (random() % 4 == 0) options.alignment = 512;
   if (random() % 4 == 0) options.most_held.assign(c.graph.stages.size(), 1 + static_cast<int64_t>(random() % 9));
   c.plan = makePlan(c.graph, options);
   return c;
