@@ -479,10 +479,10 @@ Executable parse(std::string_view text) {
   if (findings.empty()) return executable;
   std::string list;
   for (size_t i = 0; i < std::min(findings.size(), kShownFindings); ++i) list += cat(i == 0 ? "" : "\n", findings[i]);
-  throwUser(ErrorCode::E0501, {.what = cat("the text of an executable breaks ", findings.size(),
-                                           findings.size() == 1 ? " rule" : " rules"),
-                               .found = std::move(list),
-                               .expected = "the rules of docs/executable.md"});
+  throwUser(ErrorCode::E0501,
+            {.what = cat(findings.size(), findings.size() == 1 ? " mistake" : " mistakes", " in an executable"),
+             .found = std::move(list),
+             .expected = "the rules of docs/executable.md"});
 }
 
 }  // namespace abele::exe

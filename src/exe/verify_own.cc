@@ -1,6 +1,7 @@
 // Our own kernels do not check their arguments, so these checks must refuse every argument that a kernel cannot take.
 #include <algorithm>
 
+#include "base/arg_text.h"
 #include "base/cat.h"
 #include "base/instructions.h"
 #include "exe/verify_parts.h"
@@ -24,22 +25,49 @@ class OwnVerifier {
       return "a message to another process in a program for one";
     const std::vector<Operand>& operands = row->operands;
     const size_t count = instruction_.args.size();
-    if (count > operands.size() || (count < operands.size() && !operands[count].may_lack))
-      return cat(count, " arguments");
+    const auto least = static_cast<size_t>(std::ranges::count(operands, false, &Operand::may_lack));
+    if (count > operands.size() || count < least)
+      return cat(count, count == 1 ? " argument" : " arguments", ", expected ",
+                 least < operands.size() ? cat(least, " to ") : "", operands.size());
     for (size_t i = 0; i < count; ++i)
-      if (!isGood(instruction_.args[i], operands[i].kind)) return cat("argument ", i, " (", operands[i].name, ")");
+      if (!isGood(instruction_.args[i], operands[i].kind))
+        return cat("argument ", i, " (", operands[i].name, ") is ", foundText(instruction_.args[i]), ", expected ",
+                   expectedText(operands[i].kind));
     for (size_t i = 0; i < count; ++i)
       if (operands[i].is_written && !isSaidToBeWritten(instruction_.args[i]))
-        return cat("writes argument ", i, " (", operands[i].name, ")");
+        return cat("argument ", i, " (", operands[i].name, ") is ", foundText(instruction_.args[i]),
+                   ", expected it in writes()");
     if ((row->traits & kMessage) != 0 &&
         (instruction_.args[1].i >= exe_.stage_processes || instruction_.args[0].ints.empty()))
       return "no values, or no such process";
     if (const std::string wrong = wrongSum(row->op); !wrong.empty()) return wrong;
     const bool writes = std::any_of(operands.begin(), operands.end(), [](const Operand& o) { return o.is_written; });
-    return areResultsGood((row->traits & kGivesScalar) != 0, writes) ? "" : "results";
+    return wrongResults((row->traits & kGivesScalar) != 0, writes);
   }
 
  private:
+  std::string foundText(const Arg& arg) const {
+    return isTensor(arg) ? cat("$", arg.i, " ", typeOf(arg.i).str()) : text::argText(arg, '$');
+  }
+  std::string expectedText(OperandKind kind) const {
+    switch (kind) {
+      case OperandKind::kTensor: return "a tensor";
+      case OperandKind::kMatrix: return "a matrix";
+      case OperandKind::kLike: return "the sizes of " + foundText(instruction_.args[0]);
+      case OperandKind::kSame: return "the sizes and the element type of " + foundText(instruction_.args[0]);
+      case OperandKind::kLikeOrNone: return cat("none, or the sizes of ", foundText(instruction_.args[0]));
+      case OperandKind::kTensors: return "a list of tensors";
+      case OperandKind::kScalarOrNone: return "none or f32[]";
+      case OperandKind::kScalar: return "f32[]";
+      case OperandKind::kParameterGroup: return "the index of a parameter group";
+      case OperandKind::kReal: return "a real number, such as 1.0";
+      case OperandKind::kFlag: return "true or false";
+      case OperandKind::kIndex: return "a whole number from 0 on";
+      case OperandKind::kWhole: return "a whole number";
+    }
+    return {};
+  }
+
   // Checks what the kernels of kAccumulateProduct and kAccumulateRows rely on.
   std::string wrongSum(OwnOp op) const {
     if (op != OwnOp::kAccumulateProduct && op != OwnOp::kAccumulateRows) return "";
@@ -100,14 +128,18 @@ class OwnVerifier {
     return false;
   }
 
-  bool areResultsGood(bool gives_scalar, bool writes) const {
-    if (!gives_scalar)
-      return instruction_.writes.empty() != writes &&
-             std::all_of(instruction_.results.begin(), instruction_.results.end(), [](const auto& slots) {
-               return std::all_of(slots.begin(), slots.end(), [](int32_t slot) { return slot < 0; });
-             });
-    return instruction_.results.size() == 1 && instruction_.results[0].size() == 1 && instruction_.results[0][0] >= 0 &&
-           isScalar(instruction_.results[0][0]);
+  std::string wrongResults(bool gives_scalar, bool writes) const {
+    const std::vector<std::vector<int32_t>>& results = instruction_.results;
+    if (gives_scalar) {
+      const bool is_one = results.size() == 1 && results[0].size() == 1 && results[0][0] >= 0;
+      if (!is_one) return "results, expected one";
+      return isScalar(results[0][0]) ? "" : cat("result is ", typeOf(results[0][0]).str(), ", expected f32[]");
+    }
+    for (const auto& slots : results)
+      if (std::any_of(slots.begin(), slots.end(), [](int32_t slot) { return slot >= 0; }))
+        return "results, expected none";
+    if (instruction_.writes.empty() == !writes) return "";
+    return writes ? "writes nothing" : "writes, expected nothing";
   }
 
   const Executable& exe_;

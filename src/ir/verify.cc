@@ -331,8 +331,8 @@ void requireValid(const Graph& graph, Form form, bool from_user) {
   std::string list;
   for (size_t i = 0; i < std::min(findings.size(), kShownFindings); ++i) list += cat(i == 0 ? "" : "\n", findings[i]);
   if (findings.size() > kShownFindings) list += cat("\nand ", findings.size() - kShownFindings, " more");
-  std::string what = cat("graph @", graph.name, " breaks ", findings.size(), findings.size() == 1 ? " rule" : " rules",
-                         " of form ", formName(form));
+  std::string what = cat("graph @", graph.name, " is not of form ", formName(form), ": ", findings.size(),
+                         findings.size() == 1 ? " mistake" : " mistakes");
   if (!from_user) throwInternal(__FILE__, __LINE__, "verify(graph, form).empty()", cat(what, "\n", list));
   throwUser(ErrorCode::E0203, {.what = what, .found = std::move(list), .expected = "the rules of src/ir/forms.def"});
 }
