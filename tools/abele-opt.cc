@@ -4,11 +4,14 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -39,7 +42,7 @@ struct Arguments {
   std::string schedule;
   int64_t accumulation = 1, device_iterations = 1;
   std::string verify, optimizer = "none";
-  double max_grad_norm = 0;
+  double max_grad_norm = std::numeric_limits<double>::infinity();
   std::vector<std::string> stages;
   std::vector<ir::NodeId> cuts;
   std::vector<int> spaces;
@@ -71,7 +74,17 @@ passes::StageRules::ExplicitStage parseStage(const std::string& text) {
   }
 }
 
+void requireCuts(const std::vector<ir::NodeId>& cuts, const ir::Graph& graph) {
+  for (size_t i = 0; i < cuts.size(); ++i) {
+    if (i > 0 && cuts[i] <= cuts[i - 1])
+      refuse(cat("--cuts has ", cuts[i], " after ", cuts[i - 1]), "ascending ids of nodes");
+    if (std::ranges::find(graph.nodes, cuts[i], &ir::Node::id) == graph.nodes.end())
+      refuse(cat("--cuts names the node ", cuts[i]), "ids of nodes of the graph");
+  }
+}
+
 passes::PassContext makeContext(const Arguments& arguments, const ir::Graph& graph) {
+  requireCuts(arguments.cuts, graph);
   passes::PassContext context;
   if (arguments.auto_increment) context.stages.auto_stage = passes::AutoStage::kAutoIncrement;
   context.stages.ordered = !arguments.sharded;
@@ -90,7 +103,11 @@ passes::PassContext makeContext(const Arguments& arguments, const ir::Graph& gra
   if (context.optimizer.kind == OptimizerKind::kNone && optimizer != "none")
     refuse(cat("there is no optimizer ", optimizer), oneOf(optimizerNames({"none", "sgd-momentum"})));
   context.optimizer.groups = {{.momentum = optimizer == "sgd-momentum"}};
-  if (arguments.max_grad_norm > 0) context.optimizer.max_grad_norm = arguments.max_grad_norm;
+  const double norm = arguments.max_grad_norm;
+  if (!(norm > 0)) refuse(cat("--max-grad-norm ", norm), "a positive number, or inf: gradients are not clipped");
+  if (std::isfinite(norm) && context.optimizer.kind == OptimizerKind::kNone)
+    refuse("--max-grad-norm without an optimizer", "--optimizer");
+  context.optimizer.max_grad_norm = norm;
   for (const ir::External& external : graph.externals)
     if (external.kind == ir::InputKind::kParameter && external.trainable) context.optimizer.group_of[external.name] = 0;
   return context;
@@ -108,13 +125,27 @@ void listPasses() {
               << row.summary << "\n";
 }
 
+// The one that was asked for, or the usual one.
+plan::ScheduleKind scheduleOf(const Arguments& arguments, const ir::Graph& graph) {
+  plan::ScheduleKind schedule = graph.training ? plan::ScheduleKind::k1F1B : plan::ScheduleKind::kForward;
+  if (!arguments.schedule.empty() && !plan::parseSchedule(arguments.schedule, schedule))
+    refuse(cat("there is no schedule ", arguments.schedule), oneOf(plan::scheduleNames()));
+  const plan::ScheduleTrait needed = graph.training ? plan::kTrains : plan::kInfers;
+  if (!plan::hasTrait(schedule, needed))
+    refuse(cat("the schedule ", arguments.schedule, " is not for ", graph.training ? "training" : "inference"),
+           oneOf(plan::scheduleNames(needed)));
+  return schedule;
+}
+
 passes::PipelineOptions pipelineOf(const Arguments& arguments, const ir::Graph& graph) {
   passes::PipelineOptions options{.passes = arguments.passes, .disabled = arguments.disabled};
   if (options.passes.empty())
-    options.passes = passes::defaultPipeline({.training = graph.training,
-                                              .recomputes = arguments.recompute,
-                                              .splits_weight_gradients = arguments.split_weight_gradients,
-                                              .has_several_spaces = !arguments.spaces.empty()});
+    options.passes =
+        passes::defaultPipeline({.training = graph.training,
+                                 .recomputes = arguments.recompute,
+                                 .splits_weight_gradients = arguments.split_weight_gradients ||
+                                                            plan::splitsBackward(scheduleOf(arguments, graph)),
+                                 .has_several_spaces = !arguments.spaces.empty()});
   return options;
 }
 
@@ -198,26 +229,26 @@ void reduce(const Arguments& arguments, const ir::Graph& graph) {
 
 // --- plan and executable ---------------------------------------------------------------------------------------------
 plan::PlanOptions planOptionsOf(const Arguments& arguments, const ir::Graph& graph) {
-  plan::PlanOptions options{.schedule = graph.training ? plan::ScheduleKind::k1F1B : plan::ScheduleKind::kForward,
-                            .device_iterations = arguments.device_iterations,
-                            .accumulation = arguments.accumulation};
-  if (!arguments.schedule.empty() && !plan::parseSchedule(arguments.schedule, options.schedule))
-    refuse(cat("there is no schedule ", arguments.schedule), "one of docs/schedules.md");
-  if (options.accumulation < 1 || options.device_iterations < 1)
-    refuse(cat("--accumulation ", options.accumulation, ", --device-iterations ", options.device_iterations),
-           "at least 1 each");
-  if (!graph.training && options.accumulation > 1) refuse("--accumulation for inference", "--device-iterations");
-  return options;
+  if (!graph.training && arguments.accumulation > 1) refuse("--accumulation for inference", "--device-iterations");
+  tools::requireMicroBatches("abele-opt", arguments.device_iterations, arguments.accumulation);
+  return {.schedule = scheduleOf(arguments, graph),
+          .device_iterations = arguments.device_iterations,
+          .accumulation = arguments.accumulation};
+}
+
+// Throws an error that lists the findings, if there are any. what: what is wrong with a plan that was read.
+void requireNone(const std::vector<std::string>& findings, ErrorCode code, std::string what) {
+  if (findings.empty()) return;
+  std::string list;
+  for (const std::string& finding : findings) list += cat(list.empty() ? "" : "\n", finding);
+  throwUser(code, {.what = std::move(what),
+                   .found = std::move(list),
+                   .remedy = "start from what --emit=plan prints for this graph"});
 }
 
 void printExecutable(const ir::Graph& graph, const plan::Plan& plan) {
   const exe::Executable executable = exe::build(graph, plan);
-  std::string list;
-  for (const std::string& finding : exe::verify(executable)) list += cat(list.empty() ? "" : "\n", finding);
-  ABELE_REQUIRE(list.empty(), E0501,
-                {.what = "the plan makes an executable that cannot run",
-                 .found = list,
-                 .remedy = "start from what --emit=plan prints"});
+  requireNone(exe::verify(executable), ErrorCode::E0501, "the plan makes an executable that cannot run");
   std::cout << exe::print(executable);
 }
 
@@ -234,25 +265,45 @@ void emit(const Arguments& arguments, const ir::Graph& graph) {
 
 void readPlan(const Arguments& arguments) {
   const plan::Plan plan = plan::parse(readAll(arguments.file));
-  if (arguments.emit != "executable") {
+  const bool makes_executable = arguments.emit == "executable";
+  if (arguments.graph.empty()) {
+    if (makes_executable) refuse("--from=plan --emit=executable", "--graph with the graph of the plan");
     std::cout << plan::print(plan);
     return;
   }
-  if (arguments.graph.empty()) refuse("--from=plan --emit=executable", "--graph with the graph of the plan");
   const ir::Graph graph = ir::parse(readAll(arguments.graph));
   ir::requireValid(graph, graph.training ? ir::Form::kLowered : ir::Form::kStaged, /*from_user=*/true);
-  std::string list;
-  for (const std::string& finding : plan::verify(plan, graph)) list += cat(list.empty() ? "" : "\n", finding);
-  ABELE_REQUIRE(list.empty(), E0901,
-                {.what = cat("the plan ", arguments.file, " is not of the graph ", arguments.graph),
-                 .found = list,
-                 .expected = "a plan that --emit=plan prints for this graph",
-                 .remedy = "abele-opt --help"});
-  printExecutable(graph, plan);
+  const int num_stages = static_cast<int>(graph.stages.size());
+  if (plan.worker_of.size() == graph.stages.size())
+    requireNone(plan::verifySchedule(plan.schedule, num_stages, plan.options.accumulation, graph.training),
+                ErrorCode::E0403, cat("the schedule of the plan ", arguments.file, " cannot run"));
+  requireNone(plan::verify(plan, graph), ErrorCode::E0901,
+              cat("the plan ", arguments.file, " is not of the graph ", arguments.graph));
+  if (makes_executable)
+    printExecutable(graph, plan);
+  else
+    std::cout << plan::print(plan);
 }
 
-void run(const Arguments& arguments) {
+// A plan or an executable has left the passes behind: no other option would do anything with it.
+void requireMeaning(const CLI::App& app, const Arguments& arguments) {
+  const std::string& from = arguments.from;
+  if (from == "graph") {
+    if (!arguments.graph.empty()) refuse("--graph with --from=graph", "--from=plan, whose graph it names");
+    return;
+  }
+  std::vector<std::string> known = {"file", "--from", "--emit"};
+  if (from == "plan") known.emplace_back("--graph");
+  for (const CLI::Option* option : app.get_options())
+    if (option->count() > 0 && std::ranges::find(known, option->get_name()) == known.end())
+      refuse(cat(option->get_name(), " with --from=", from), oneOf(known));
+  if (!arguments.emit.empty() && arguments.emit != from && arguments.emit != "executable")
+    refuse(cat("--from=", from, " --emit=", arguments.emit), from == "plan" ? "plan or executable" : "executable");
+}
+
+void run(const CLI::App& app, const Arguments& arguments) {
   if (arguments.list_passes) return listPasses();
+  requireMeaning(app, arguments);
   if (arguments.from == "plan") return readPlan(arguments);
   if (arguments.from == "executable") {
     std::cout << exe::print(exe::parse(readAll(arguments.file)));
@@ -301,9 +352,12 @@ int main(int argc, char** argv) {
   app.add_option("--emit", arguments.emit, "print this instead: plan or executable")
       ->check(CLI::IsMember({"graph", "plan", "executable"}));
   app.add_option("--graph", arguments.graph, "the file with the graph of a plan that is read");
-  app.add_option("--schedule", arguments.schedule, "of the plan; nothing: 1f1b, or forward for inference");
-  app.add_option("--accumulation", arguments.accumulation, "micro-batches of a weight update");
-  app.add_option("--device-iterations", arguments.device_iterations, "groups of them in a step");
+  app.add_option("--schedule", arguments.schedule,
+                 "of the plan; nothing: 1f1b, or forward for inference. Zero-bubble schedules split weight gradients");
+  app.add_option("--accumulation", arguments.accumulation, "micro-batches of a weight update")
+      ->check(CLI::Range(1, 65536));
+  app.add_option("--device-iterations", arguments.device_iterations, "groups of them in a step")
+      ->check(CLI::Range(1, 65536));
   app.add_option("--verify", arguments.verify, "first check the graph against this form");
   app.add_flag("--auto-increment", arguments.auto_increment, "blocks are numbered as stages in the order of the code");
   app.add_option("--stages", arguments.stages, "explicit stages: block+block@device,...")->delimiter(',');
@@ -326,5 +380,5 @@ int main(int argc, char** argv) {
   app.add_flag("--reorder-sums", arguments.reorder_sums, "sums may be added up in another order than eager's");
   app.add_flag("--count-stages", arguments.count_stages, "also print the number of forward stages");
   app.add_flag("--quiet", arguments.quiet, "do not print the graph");
-  return tools::runTool(app, argc, argv, [&] { run(arguments); });
+  return tools::runTool(app, argc, argv, [&] { run(app, arguments); });
 }

@@ -166,6 +166,8 @@ void run(const Arguments& arguments) {
   } else if (ir::Graph graph = ir::parse(text); graph.stages.empty() && !arguments.devices.empty()) {
     splitter.emplace(std::move(graph));
     training = splitter->training();
+  } else if (graph.stages.empty()) {
+    refuse("a graph without stages", "--devices, for which it is cut, or a graph with stages");
   } else {
     chain = chainOfGraph(std::move(graph), training);
   }
@@ -201,6 +203,7 @@ void run(const Arguments& arguments) {
     options.training = training && plan::hasTrait(options.schedule, plan::kTrains);
     options.device_iterations = options.training ? arguments.device_iterations : micro_batches;
     options.accumulation = options.training ? micro_batches : 1;
+    tools::requireMicroBatches("abele-sim", options.device_iterations, options.accumulation);
     last = splitter ? splitter->predict(options, devices, chain, arguments.explain ? &explanation : nullptr)
                     : plan::predict(devices ? plan::deal(chain, devices, arguments.chunks) : chain, options);
     if (json)

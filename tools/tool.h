@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <exception>
 #include <fstream>
 #include <iostream>
@@ -39,6 +40,14 @@ inline std::string readAll(const std::string& tool, const std::string& file, con
   if (!in.eof() || in.bad())
     refuse(tool, cat("cannot read ", file), cat("a file with ", holds, ", or - for standard input"));
   return text;
+}
+
+/// Throws E0901 for more micro-batches than the tables of a schedule have room for. Each factor is 65536 at most.
+inline void requireMicroBatches(const std::string& tool, int64_t device_iterations, int64_t accumulation) {
+  constexpr int64_t kMost = 1 << 20;
+  if (device_iterations * accumulation > kMost)
+    refuse(tool, cat(device_iterations, " device iterations of ", accumulation, " micro-batches"),
+           cat("at most ", kMost, " micro-batches in a step"));
 }
 
 /// Throws E0901 if the output could not be written, so that a lost result is reported.
