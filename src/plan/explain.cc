@@ -205,7 +205,9 @@ std::string explainAlternatives(const ir::Graph& graph, const SplitChain& chain,
       other.schedule = schedule;
       add(cat("schedule ", scheduleName(schedule)), autoSplit(chain, other).front(), "");
     }
-  return out + table.str();
+  return cat(out, table.str(), "these times and those of abele-sim's table are sums over pieces of the program, ",
+             millisecondsText(step),
+             " ms for the cuts taken; the step of the first line is predicted from the stages\n");
 }
 
 }  // namespace abele::plan
