@@ -162,7 +162,7 @@ std::string shown(const IpuSettings& all, bool for_inference, const std::vector<
 }
 
 /// The setting for the mode: training or inference.
-const IpuSettings& in(const IpuSettings& all, bool for_inference, const std::string& name) {
+const IpuSettings& in(const IpuSettings& all, bool for_inference, const char* name) {
   return all.at(ipuSettingOf(name, for_inference));
 }
 
