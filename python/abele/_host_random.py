@@ -1,9 +1,9 @@
 """Random numbers of Python and numpy that forward draws while it is captured.
 
-A compiled program cannot draw them again, so that what they decide would be decided once and for all. The states of the
-process's two generators before and after forward tell that somebody has drawn; then forward is captured a second time,
-which shows whether the program depends on them (src/compile/compiler.cc). Generators of the program's own: the contract
-in docs/process.md.
+A compiled program cannot draw them again, so it would keep what they decided in the capture. The states of the
+process's two generators before and after forward show whether numbers were drawn. If so, forward is captured a second
+time, which shows whether the program depends on them (src/compile/compiler.cc). For generators that the program made
+itself, the contract in docs/process.md holds.
 """
 
 import contextlib

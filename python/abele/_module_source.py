@@ -31,7 +31,7 @@ _asks_for_mode = weakref.WeakKeyDictionary()  # by class
 
 
 def _asksForMode(kind):
-    """Does code of the class name `training`? That of torch.nn.Module does not count."""
+    """Whether code of the class names `training`. Code of torch.nn.Module does not count."""
     if kind not in _asks_for_mode:
         methods = [one for base in kind.__mro__ if base is not torch.nn.Module for one in vars(base).values()]
         codes = [one.__code__ for one in methods if isinstance(one, types.FunctionType)]
@@ -74,7 +74,7 @@ class ModuleSource:
         around: makes a context around forward and backward while they are captured, from their FunctionRules.
     """
 
-    _reshapes = False  # does somebody put buffers that have another type after a call into the module?
+    _reshapes = False  # whether buffers that have another type after a call are put into the module
 
     def __init__(self, model, options, *, training, policy, around=contextlib.nullcontext):
         self._model = model

@@ -33,7 +33,7 @@ class Program:
         return [each.path for each in self.replaced if each.is_reshaped]
 
     def hasObjects(self):
-        """Does forward take objects with tensors inside, or return such? Buffers of changing types count as such."""
+        """Whether forward takes or returns objects with tensors inside. Buffers whose type changes count as such."""
         positional = self.arguments[0]
         return (
             bool(self.reshaped)

@@ -1,8 +1,8 @@
 """Reads of memory past torch's operators, while a forward is captured.
 
-The memory of values that forward computes, and that may differ between calls, is locked meanwhile
-(src/capture/storage_table.h): torch refuses to give its address, whoever asks. Here such an error becomes E0101 with
-the user's line. Weights are not locked, for other threads use them.
+Forward computes values that may differ between calls. Their memory is locked meanwhile (src/capture/storage_table.h):
+torch refuses to give its address to any caller. Here such an error becomes E0101 with the user's line. Weights are not
+locked, because other threads use them.
 """
 
 import contextlib

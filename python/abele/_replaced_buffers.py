@@ -213,7 +213,7 @@ def _copy(source, target):
 
 
 def _lastOf(value, shape):
-    """Of the last micro-batch."""
+    """The part of the last micro-batch."""
     if tuple(value.shape) == shape:
         return value
     return value[-shape[0] :] if shape else value[-1]

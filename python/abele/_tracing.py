@@ -55,7 +55,7 @@ def _withoutValues(original):
     return text
 
 
-_AS_OPERATORS = ("flex_attention",)  # whose functions torch calls in eager, with operators of tensors
+_AS_OPERATORS = ("flex_attention",)  # in eager, torch calls their functions with operators of tensors
 
 
 def _callFunctions(operator, *args, **kwargs):

@@ -253,7 +253,7 @@ void Draws::finish(Recording& recording) {
   const bool draws = recorded_.draws != 0 || recorded_.normals.count != 0;
   if (draws) followDefault();
   recording.seeded_at = seeded_at_;
-  // Where the next micro-batch goes on: before the last draw, where the program has put the stream back.
+  // The next micro-batch draws from here: before the last draw, if the program has put the stream back.
   const std::optional<RandomStream::Place> end = stream_.placeNow();
   requirePlace(end || !draws);
   const RandomStream::Place total = end.value_or(RandomStream::Place());

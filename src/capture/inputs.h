@@ -42,7 +42,7 @@ class Inputs {
 
   /// As of annotate.h, where forward has made the value. Requires: the buffer has a base value.
   void replace(const at::Tensor& buffer, ir::ValueId value, const Where& where);
-  /// Has another input of the graph bytes of the tensor that are not all of its own? Requires: the tensor is known.
+  /// Whether the tensor shares some, but not all, bytes with another input of the graph. Requires: the tensor is known.
   bool overlapsAnotherInUse(const at::Tensor& tensor) const;
   /// At the end: adds the kUpdate outputs, and notes what else from outside the program has written.
   void recordWrites();

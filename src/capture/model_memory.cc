@@ -11,7 +11,7 @@ namespace {
 
 /// First address and the one behind the last; the same where there is no memory.
 std::pair<uintptr_t, uintptr_t> rangeOf(const at::TensorBase& tensor) {
-  // What has a type of its own is no operand of a program.
+  // A tensor of a type that Abele lacks is not an operand of a program.
   if (!tensor.has_storage() || tensor.layout() != at::kStrided || !isKnown(tensor.scalar_type())) return {0, 0};
   // Locked memory has no address for others.
   const void* memory = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();

@@ -34,8 +34,8 @@ class Rewrites {
   /// Does the operator take or make a tensor without memory? Forward-mode derivatives ask such tensors for shapes, and
   /// no value comes out of them.
   static bool isOnMetaDevice(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
-  /// Answers what the gradient of prod asks about zeros in its input: there are none. What it computes then is recorded
-  /// as one operator, which asks the values of each micro-batch. Returns whether it did.
+  /// The gradient of prod asks whether its input has zeros. The answer here is no, and its formula is recorded as one
+  /// operator, which asks the values of each micro-batch. Returns whether it did.
   bool answerProdGradient(torch::jit::Stack* stack) const;
   /// Records another operator in the place of one that is not recorded itself. Returns whether it did.
   bool recordAnother(const c10::OperatorHandle& op, torch::jit::Stack* stack);
@@ -66,7 +66,7 @@ class Rewrites {
   const bool training_;
   const bool strides_groups_;
   bool permutes_groups_ = false;  // the operator that is recorded has its channels permuted already
-  at::Tensor product_, factors_;  // of the gradient of prod that is being recorded
+  at::Tensor product_, factors_;  // operands of the gradient of prod that is being recorded
   Position& position_;
   const Values& values_;
   Locks& locks_;

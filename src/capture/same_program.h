@@ -19,8 +19,8 @@ struct Parting {
 /// Request::prints_contents.
 std::optional<Parting> compare(const Recording& first, const Recording& second);
 
-/// Throws E0106 where forward seeds torch's default generator in both and draws after it. Another thread, which may seed
-/// it as well, does not do so twice at that place.
+/// Throws E0106 if forward seeds torch's default generator in both captures and draws after it. Another thread, which
+/// may seed as well, does not do so twice at that place.
 void requireUnseeded(const Recording& first, const Recording& second);
 
 /// The type and the elements, in their order.

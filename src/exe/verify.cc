@@ -218,7 +218,7 @@ class Verifier {
     require(own.count == 0 ? own.spare == 0 : is_known && i.random_draws >= 0, where, ": a spare of draw ", own.spare);
     require(i.random_draws >= 0 || !i.isRandom(), where, ": draws random numbers, but has no place in their stream");
     if (i.random_draws < 0) return;
-    // A program may put the stream back. Then it may draw after the place where the next micro-batch goes on.
+    // A program may put the stream back. Then it may draw after the place where the next micro-batch begins.
     require(isCount(i.random_draws) && isCount(i.random_offset), where, ": ", i.random_draws, " random draws from ",
             i.random_offset);
   }

@@ -222,7 +222,7 @@ void checkRandom(Check& c) {
         c.found(nodeText(node), " draws from a generator of the user's program, but has no place in its stream");
       continue;
     }
-    // A program may put the stream back. Then a node may draw after the place where the next micro-batch goes on.
+    // A program may put the stream back. Then a node may draw after the place where the next micro-batch begins.
     if (node.random_draws >= 0 && node.random_offset < 0)
       c.found(nodeText(node), " draws ", node.random_draws, " numbers at ", node.random_offset);
     if (own.count < 0 || own.before < 0)

@@ -297,8 +297,8 @@ class Model {
   /// was compiled with: their values are what counts.
   void download(ModelProgram& program);
   void upload(ModelProgram& program);
-  /// The tensors that the module has by now under the names of the program's become the program's. keeps_values: with
-  /// what the devices have. Throws E0704 for a name that is gone or has another shape; then nothing has changed.
+  /// The program takes over the tensors that the module has now under the names that the program knows. keeps_values:
+  /// they get the devices' values. Throws E0704 for a name that is gone or has another shape; then nothing has changed.
   void followNames(ModelProgram& program, bool keeps_values);
   /// Tensors of the module, as an optimizer may know them: behind parameters that had their names before.
   std::vector<NamedTensor> withFormer(const std::vector<NamedTensor>& tensors) const;

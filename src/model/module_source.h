@@ -20,7 +20,7 @@ class ModuleSource {
  public:
   /// What the front end needs to put results together.
   struct Captured {
-    std::string result_form;                 // of what forward returned (model/forms.h); a front end may leave it empty
+    std::string result_form;                 // form of the result (model/forms.h); a front end may leave it empty
     std::shared_ptr<void> structure;         // the front end's own; the model keeps it with the program
     Constants constants = {};                // results that are the same for all inputs and weights
     std::vector<size_t> written = {};        // inputs that forward writes into

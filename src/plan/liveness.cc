@@ -189,7 +189,7 @@ class Analysis {
   // Tasks of one stage follow each other in the order of their directions.
   static std::pair<Direction, int32_t> timeOf(const Touch& t) { return {t.task.direction, t.position}; }
   std::pair<Direction, int32_t> timeOf(int32_t position) const { return {graph_.nodes[position].direction, position}; }
-  // Does no other micro-batch work between the two?
+  // Returns true if no other micro-batch works between the two.
   bool followEachOther(const Task& a, const Task& b) const {
     return a == b || (a.stage == b.stage && in_order_[a.stage]);
   }

@@ -38,7 +38,7 @@ struct Compiled : MadeProgram {
   std::vector<Slices> slices;           // by external index
   std::vector<at::Tensor*> model_of;    // by external index: the model's tensor, null for externals of our own
   std::vector<size_t> written_buffers;  // externals that micro-batches write
-  WeightWatch weight_watch;             // of model_of
+  WeightWatch weight_watch;             // watches the tensors of model_of
   MetaTensors meta;
   MeasuredPlacement placement;  // empty: the number of devices was not measured
   /// The model was made on the meta device, and processes hold its stages: each has the tensors of its own ones alone.

@@ -1,6 +1,6 @@
-"""E0101: forward does something else when it is called again: it keeps state that no program has.
+"""E0101: forward does something else when it is called again: it keeps state that programs do not have.
 
-Where the state lies does not matter. What is prepared once and is the same in all calls is no state.
+Where the state lies does not matter. Values that are prepared once and are the same in all calls do not count.
 """
 
 import collections

@@ -1,4 +1,4 @@
-"""Tensors that require a gradient and are no parameters of the model: computed with, and not trained."""
+"""Forward computes with tensors that require a gradient and are not parameters of the model. They are not trained."""
 
 import poptorch
 import pytest

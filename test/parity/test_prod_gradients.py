@@ -39,7 +39,7 @@ def test_gradients_of_products(product, dtype):
     twin.load_state_dict(model.state_dict())
     executor = abele.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
     optimizer = torch.optim.SGD(twin.parameters(), lr=0.1)
-    # Where there are zeros eager's gradient lies in memory in another order, which complex products round by.
+    # With zeros, eager's gradient has another order in memory, and complex products round differently there.
     has_order = product == "transposed" and dtype.is_complex
     for zeros in [[], []] if has_order else [*ZEROS.values(), []]:
         x = torch.randn(3, 4, dtype=dtype)

@@ -1,5 +1,5 @@
 """State of modules, as eager PyTorch keeps it: buffers that the program writes between calls, that forward replaces and
-that backward writes; tensors that are nobody's."""
+that backward writes; tensors that neither module nor optimizer has."""
 
 import copy
 import typing
@@ -133,7 +133,7 @@ class Running(Net):
 
 
 class Reset(Net):
-    """Begins anew in each call, with the shape of the input."""
+    """Begins again in each call, with the shape of the input."""
 
     def middle(self, x):
         self.state = torch.zeros_like(x)
@@ -291,7 +291,7 @@ def test_what_other_micro_batches_would_see_is_refused():
         )
 
 
-# --- nobody's tensors -------------------------------------------------------------------------------------------------
+# --- tensors of neither module nor optimizer --------------------------------------------------------------------------
 class Constants(typing.NamedTuple):
     leak: torch.Tensor
 

@@ -80,7 +80,7 @@ at::Tensor gradientWithZeros(const at::Tensor& grad, const at::Tensor& factors, 
   if (product.dim() == 0) return gradientBesideZeros(grad, factors.contiguous().view(-1), 0).view_as(factors);
   for (int64_t dim = 0; dim < factors.dim(); ++dim)
     if (product.size(dim) != factors.size(dim)) return gradientBesideZeros(grad, factors, dim);
-  return grad;  // of one factor each
+  return grad;  // each product has one factor
 }
 
 // The gradient of prod: torch asks how many factors are zero, and chooses its formula.
@@ -92,7 +92,7 @@ at::Tensor prodBackward(const at::Tensor& grad, const at::Tensor& factors, const
   return result.copy_(gradientWithZeros(grad, factors, product));
 }
 
-// Nobody waits for a device to ask.
+// Asking for the number of zeros would wait for the device, so the formula for zeros serves all values.
 at::Tensor prodBackwardOfDevice(const at::Tensor& grad, const at::Tensor& factors, const at::Tensor& product) {
   return at::empty_like(factors).copy_(gradientWithZeros(grad, factors, product));
 }

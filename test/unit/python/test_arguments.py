@@ -199,7 +199,7 @@ def test_objects_of_one_kind_have_one_program():
     for value in (1.0, 2.0):
         x = torch.full((2,), value)
         assert torch.equal(model(x, Cache(x), Attributes(x=x), torch.relu)[0], x * 3)
-    assert len(captures) == 2  # of one program: each is captured twice
+    assert len(captures) == 2  # captures of one program: the second one checks the first
 
 
 def test_objects_without_tensors_count_too():
