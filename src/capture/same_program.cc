@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 
 #include "base/arg_text.h"
@@ -215,7 +216,9 @@ void requireUnseeded(const Recording& first, const Recording& second) {
 ContentsPrint printOf(const at::Tensor& given) {
   if (given.is_meta() || given.layout() != at::kStrided || !given.has_storage()) return {};
   const c10::InferenceMode no_autograd;
-  const at::Tensor flat = given.detach().cpu().resolve_conj().resolve_neg().contiguous().view({-1});
+  // Forward-mode derivatives make zeros without memory.
+  const at::Tensor dense = given._is_zerotensor() ? at::zeros(given.sizes(), given.options()) : given.detach();
+  const at::Tensor flat = dense.cpu().resolve_conj().resolve_neg().contiguous().view({-1});
   const std::string type = contiguousType(typeOf(given).dtype, given.sizes().vec()).str();
   const std::string_view bytes(static_cast<const char*>(flat.const_data_ptr()), flat.nbytes());
   const uint64_t hash = std::hash<std::string_view>()(bytes) * 31 + std::hash<std::string>()(type);

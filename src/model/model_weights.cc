@@ -42,7 +42,9 @@ void Model::followNames(ModelProgram& program, bool keeps_values) {
     if (compiled == types.end() || (is_gone && program.is_final)) continue;
     if (!is_gone) requireMemory(next->tensor, own.name);
     const bool has_dtype = !is_gone && static_cast<DType>(next->tensor.scalar_type()) == compiled->second->dtype;
-    if (has_dtype && own.tensor.is_same(next->tensor)) continue;
+    // Shared weights have their newest values in the module already, whatever type it has given them.
+    const bool is_done = has_dtype || (keeps_values && rules_.policy.shares_weights);
+    if (is_done && !is_gone && own.tensor.is_same(next->tensor)) continue;
     const bool fits = has_dtype && own.tensor.sizes() == next->tensor.sizes();
     if (!fits && std::ranges::count(program.captured.reshaped, own.name) > 0) continue;
     ABELE_REQUIRE(fits, E0704,

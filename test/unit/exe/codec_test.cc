@@ -215,20 +215,20 @@ TEST(VerifyExecutable, RefusesWhatCannotRun) {
        [](Executable& e) { e.segments[0].instructions[0].args[3].number_kind = Arg::Kind::kString; }},
       {"no such operator", [](Executable& e) { e.segments[0].instructions[0].op = "abele::emitt"; }},
       {"abele::emit: argument 1", [](Executable& e) { e.slots[3].type = contiguousType(DType::kBFloat16, {3}); }},
-      {"abele::copy: writes argument 0",
+      {"abele::copy: argument 0 (dst)",
        [](Executable& e) {
          e.segments[1].instructions = {{.op = "abele::copy", .args = {Arg::id(1), Arg::id(1)}, .writes = {}}};
        }},
       // w is f32[2,3], which is as the sum of [2,n] and [n,3] would be.
       {"abele::accumulate_product: argument 1 (left)", [](Executable& e) { addSum(e, 1, 0); }},
-      {"abele::accumulate_product: no product", [](Executable& e) { addSum(e, 0, 0); }},
-      {"abele::accumulate_product: no product",
+      {"abele::accumulate_product: not a product", [](Executable& e) { addSum(e, 0, 0); }},
+      {"abele::accumulate_product: not a product",
        [](Executable& e) {
          e.slots[1].type = contiguousType(DType::kFloat32, {2, 2});
          e.slots[3].type = contiguousType(DType::kFloat64, {2, 3});
          addSum(e, 1, 3);
        }},
-      {"abele::accumulate_product: writes argument 0",
+      {"abele::accumulate_product: argument 0 (accumulator)",
        [](Executable& e) {
          e.slots[1].type = contiguousType(DType::kFloat32, {2, 2});
          e.slots[3].type = contiguousType(DType::kFloat32, {2, 3});
@@ -242,10 +242,10 @@ TEST(VerifyExecutable, RefusesWhatCannotRun) {
        }},
       {"abele::accumulate_rows: 3 arguments", [](Executable& e) { addSum(e, 3, 1).op = "abele::accumulate_rows"; }},
       {"abele::accumulate_rows: argument 3 (padding)", [](Executable& e) { addRows(e).args[3] = Arg::real(1); }},
-      {"abele::accumulate_rows: no rows", [](Executable& e) { addRows(e), e.slots[1].type.dtype = DType::kInt16; }},
-      {"abele::accumulate_rows: no rows", [](Executable& e) { addRows(e), e.slots[1].type.sizes = {3}; }},
-      {"abele::accumulate_rows: no rows", [](Executable& e) { addRows(e), e.slots[3].type.strides = {1, 4}; }},
-      {"abele::emit: 1 arguments", [](Executable& e) { e.segments[0].instructions[1].args.pop_back(); }},
+      {"abele::accumulate_rows: not rows", [](Executable& e) { addRows(e), e.slots[1].type.dtype = DType::kInt16; }},
+      {"abele::accumulate_rows: not rows", [](Executable& e) { addRows(e), e.slots[1].type.sizes = {3}; }},
+      {"abele::accumulate_rows: not rows", [](Executable& e) { addRows(e), e.slots[3].type.strides = {1, 4}; }},
+      {"abele::emit: 1 argument, expected 2", [](Executable& e) { e.segments[0].instructions[1].args.pop_back(); }},
       {"for several processes",
        [](Executable& e) {
          e.segments[1].instructions = {{.op = "abele::share_sum", .args = {Arg::idList({0})}, .writes = {0}}};

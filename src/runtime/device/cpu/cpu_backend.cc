@@ -321,7 +321,7 @@ class CpuBackendImpl final : public CpuBackend {
   ReplicaExchange exchange_;
   StepProfile profile_;
   at::Generator start_;  // start of the random numbers of the next step
-  const bool is_random_ = drawsAny();
+  const bool is_random_ = executable_.isRandom() || drawsAny();
   std::vector<Saved> restored_;                         // values to restore if a step fails
   std::vector<std::vector<at::Tensor>> bound_outputs_;  // bound in this step, if other processes get them
   std::vector<at::Tensor> bound_inputs_;                // keeps the caller's memory (or dense copies of it) alive
