@@ -1,5 +1,7 @@
 """Options of the whole suite."""
 
+import json
+import os
 import pathlib
 
 import pytest
@@ -7,6 +9,15 @@ import pytest
 pytest_plugins = ["support.own_process"]
 
 MODELS = pathlib.Path(__file__).parent / "models"
+
+# One option that is not the default, for all tests of a run. Each keeps every bit.
+CONFIGURATIONS = {
+    "no-fusion": {"fusion": "off"},
+    "recomputation": {"_Popart.set": ["autoRecomputation", 3]},
+    "separate-memory": {"_Popart.set": ["abele.separateMemory", True]},
+    "shared-weights": {"_Popart.set": ["abele.shareWeights", True]},
+    "two-threads": {"_Popart.set": ["abele.threadsPerDevice", 2]},
+}
 
 
 @pytest.fixture
@@ -27,7 +38,23 @@ def pytest_addoption(parser):
         default="part",
         help="tests named *matrix.py: every combination, or a part with every three or two settings (default)",
     )
+    parser.addoption(
+        "--configuration",
+        choices=sorted(CONFIGURATIONS),
+        help="test/parity once more, with one option that is not the default",
+    )
     parser.addoption("--models", action="store_true", help="also test/models, the walk over published model classes")
+
+
+def pytest_configure(config):
+    if name := config.getoption("--configuration"):
+        os.environ["POPTORCH_DEFAULT_OPTIONS"] = json.dumps(CONFIGURATIONS[name])
+
+
+@pytest.fixture(scope="session")
+def configuration(request):
+    """The name of --configuration, or None."""
+    return request.config.getoption("--configuration")
 
 
 def pytest_ignore_collect(collection_path, config):

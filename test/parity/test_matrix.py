@@ -119,7 +119,7 @@ def expected(network, optimizer, accumulation, replicas):
     return steps, model.state_dict()
 
 
-def test_equals_eager(strategy, network, num_stages, recompute, optimizer, replicas, separate_memory):
+def test_equals_eager(strategy, network, num_stages, recompute, optimizer, replicas, separate_memory, configuration):
     accumulation = 2 * num_stages - 1
     model = make_model(network)
     for stage in range(num_stages):
@@ -138,7 +138,8 @@ def test_equals_eager(strategy, network, num_stages, recompute, optimizer, repli
     require_same(model.state_dict(), state)
     text = executor._executable.session.planText()
     assert text.startswith(f"plan {strategy if strategy in PIPELINES else 'sharded'} ")
-    assert ("  receive " in text) == (separate_memory and text.count(" device=") > 1)
+    is_separate = separate_memory or configuration == "separate-memory"
+    assert ("  receive " in text) == (is_separate and text.count(" device=") > 1)
     executor.destroy()
 
 
