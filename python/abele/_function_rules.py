@@ -34,6 +34,11 @@ class FunctionRules(TorchFunctionMode):
         """For all functions of a class without a rule of their own: call(function, *args, **kwargs)."""
         self._of_kinds[kind] = call
 
+    def clear(self):
+        """Forgets all rules. They hold the model, and some hold this object, so that both would wait for a collection."""
+        self._table.clear()
+        self._of_kinds.clear()
+
     def caller(self):
         """The frame that has called the function whose rule is running."""
         frame = self._caller

@@ -296,6 +296,7 @@ def aroundProgram(model, options, around, policy, *, training):
     with contextlib.ExitStack() as stack:
         stack.enter_context(_onlyCapture(options))
         rules = _rulesFor(model, options, policy, training)
+        stack.callback(rules.clear)
         stack.enter_context(around(rules))
         if options._Popart.options.get("abele.isCompiling"):
             stack.enter_context(exchanged(torch.compiler, "is_compiling", _asCompiler))

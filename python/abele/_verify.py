@@ -136,6 +136,9 @@ def _executorOf(model, options, optimizer):
     if live is None and isinstance(model, torch.nn.Module):
         live = wrapping.executorOf(model)  # of a module that is wrapped for training
     if live is None:
+        options = Options() if options is None else options.clone()
+        # The comparison with eager names what differs, also where compiling would refuse the model for it.
+        options._Popart.set("abele.checkCapture", False)
         make = inferenceModel(model, options) if optimizer is None else trainingModel(model, options, optimizer)
         return make, True
     if options is not None or optimizer is not None:

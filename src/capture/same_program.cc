@@ -131,8 +131,9 @@ class Comparison {
 
   bool isSame(const ir::Node& a, const ir::Node& b) {
     if (a.op != b.op || a.args.size() != b.args.size() || a.results.size() != b.results.size()) return false;
+    const bool calls_host = a.op == "abele_op::host_call";  // each capture registers its functions under new numbers
     for (size_t i = 0; i < a.args.size(); ++i)
-      if (!isSameArgument(a.args[i], b.args[i])) return false;
+      if (!(calls_host && a.args[i].kind == Arg::Kind::kInt) && !isSameArgument(a.args[i], b.args[i])) return false;
     if (a.random_draws != b.random_draws || a.random_offset != b.random_offset || a.normals != b.normals)
       return part(cat("random numbers from ", a.random_offset), cat("random numbers from ", b.random_offset));
     if (a.direction != b.direction || a.block != b.block || a.is_view != b.is_view)

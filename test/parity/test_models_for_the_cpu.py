@@ -27,7 +27,7 @@ def test_the_device_is_the_cpu():
         return y
 
     abele.inferenceModel(Apply(forward))(torch.ones(3))
-    assert seen == [(torch.device("cpu"), "cpu", True, False, "cpu")]
+    assert seen == [(torch.device("cpu"), "cpu", True, False, "cpu")] * 2  # captured twice
 
 
 def test_poptorch_says_one_thing_in_all_ways():
@@ -108,7 +108,8 @@ def test_recomputation_sees_what_forward_saw(package, use_reentrant):
     inputs = [torch.randn(5, 4) for _ in range(3)]
     ours = Recomputing(use_reentrant)
     requireSame(trained(package.trainingModel, ours, inputs), eagerly(Recomputing(use_reentrant), inputs))
-    assert len(ours.seen) == 2 and len(set(ours.seen)) == 1
+    captures = 2 if package is abele else 1
+    assert len(ours.seen) == 2 * captures and len(set(ours.seen)) == 1
 
 
 @PACKAGES
