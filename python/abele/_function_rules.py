@@ -35,7 +35,7 @@ class FunctionRules(TorchFunctionMode):
         self._of_kinds[kind] = call
 
     def clear(self):
-        """Forgets all rules. They hold the model, and some hold this object, so that both would wait for a collection."""
+        """Forgets all rules. They hold the model and this object, and both would wait for a collection."""
         self._table.clear()
         self._of_kinds.clear()
 
