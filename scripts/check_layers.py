@@ -58,7 +58,7 @@ LAYERS = {
     ),
     # operators/ are LibTorch operators like ATen's: the capture records them, the devices look them up by name.
     "src/operators": (
-        "base ir capture/annotate.h capture/capture_body.h include "
+        "base ir capture/annotate.h capture/capture_body.h capture/elements_text.h include "
         "runtime/kernels/constants.h runtime/kernels/gelu_loops.h runtime/kernels/norm_loops.h "
         "runtime/kernels/operator_lookup.h runtime/kernels/parallel.h",
         TORCH,

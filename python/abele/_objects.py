@@ -275,7 +275,7 @@ class Opened:
 
     @contextlib.contextmanager
     def asGiven(self):
-        """A context in which objects that stand in the graph themselves have what they had when they were opened."""
+        """A context in which the objects that the graph names have what they had when they were opened."""
 
         def itemOf(leaf):
             kind, what = leaf

@@ -67,7 +67,7 @@ class _Replaced:
 
     @property
     def now(self):
-        """What the module has."""
+        """The tensor that the module has under the name."""
         return self._buffers.get(self.name)
 
     def put(self, tensor):

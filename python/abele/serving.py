@@ -79,8 +79,8 @@ class _Calls:
         self._lock = threading.Lock()
         self._given = {}
         self._results = {}
-        # Used on the server's thread: types and sizes that were answered, by form; and the errors of forms,
-        # types and sizes for which no request can succeed.
+        # Used on the server's thread: types and sizes that were answered, by form, and the errors of those that no
+        # request can make succeed.
         self._answered = {}
         self._hopeless = {}
 

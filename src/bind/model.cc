@@ -59,7 +59,7 @@ class Interruption {
   std::optional<py::error_already_set> error_;
 };
 
-/// What a call passes to the module, which it may have to compile.
+/// The arguments of a call, passed to the module if it has to compile.
 struct PythonCall {
   py::object given;
   Interruption interruption;

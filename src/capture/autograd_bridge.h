@@ -32,7 +32,8 @@ bool hasAccumulationHooks(const at::Tensor& parameter);
 /// The tensors that require a gradient and that the loss is made of: those that an optimizer could train.
 std::vector<at::Tensor> leavesOf(const at::Tensor& loss);
 
-/// Frees what this thread's functions from this sequence number on, of which the result was made, keep for backward.
+/// The result was made by autograd functions. Frees what they keep for backward, if they are this thread's and have
+/// this sequence number or a later one.
 void freeSaved(const at::Tensor& result, uint64_t first);
 
 /// Sequence number of the autograd function that runs now on this thread; -1 outside of one.

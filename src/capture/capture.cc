@@ -153,7 +153,7 @@ void warnOfReturnedLoss(const std::vector<at::Tensor>& results, const at::Tensor
   }
 }
 
-/// What is not the model's has no gradient that anybody reads: it is computed with.
+/// Forward computes with tensors that are not the model's, and no code reads their gradients.
 void warnOfForeignParameters(Recorder& recorder, const Request& request, const at::Tensor& loss) {
   if (!loss.requires_grad()) return;
   for (const at::Tensor& leaf : leavesOf(loss)) {
@@ -280,7 +280,7 @@ std::vector<at::Tensor> recordProgram(Recorder& recorder, const Request& request
     if (request.training) recordBackward(recorder, request, results, mode, gradients);
     recorder.locks().unlockAll();
     const DispatchMode::Paused paused(mode);
-    if (request.training && !request.is_nested)  // what is still there then, forward has kept itself
+    if (request.training && !request.is_nested)  // memory that is left afterwards was kept by forward
       for (const at::Tensor& result : results) freeSaved(result, first_function);
     return detached(recorder, results);
   } catch (const std::exception& error) {

@@ -15,6 +15,7 @@
 #include "base/cat.h"
 #include "base/error.h"
 #include "capture/draws.h"
+#include "capture/elements_text.h"
 #include "capture/type_bridge.h"
 
 namespace abele::capture {
@@ -190,19 +191,6 @@ class Comparison {
   std::pair<std::string, std::string> texts_;
 };
 
-std::string textOf(const at::Scalar& number) {
-  if (number.isBoolean()) return number.toBool() ? "true" : "false";
-  if (number.isIntegral(/*includeBool=*/false)) return cat(number.toLong());
-  if (number.isComplex()) return cat(number.toComplexDouble().real(), " + ", number.toComplexDouble().imag(), "i");
-  return cat(number.toDouble());
-}
-
-std::string textOf(const at::Tensor& flat) {
-  std::string text;
-  for (int64_t i = 0; i < std::min(flat.numel(), kShown); ++i) text += cat(i ? ", " : "", textOf(flat[i].item()));
-  return cat("[", text, flat.numel() > kShown ? ", ...]" : "]");
-}
-
 }  // namespace
 
 std::optional<Parting> compare(const Recording& first, const Recording& second) {
@@ -223,7 +211,7 @@ ContentsPrint printOf(const at::Tensor& given) {
   const std::string type = contiguousType(typeOf(given).dtype, given.sizes().vec()).str();
   const std::string_view bytes(static_cast<const char*>(flat.const_data_ptr()), flat.nbytes());
   const uint64_t hash = std::hash<std::string_view>()(bytes) * 31 + std::hash<std::string>()(type);
-  return {hash, textOf(flat)};
+  return {hash, cat("[", elementsText(flat, kShown), "]")};
 }
 
 }  // namespace abele::capture

@@ -92,9 +92,11 @@ Message partingText(const capture::Parting& parting, const std::string& drawn) {
           .found = cat(parting.first, " in the first call, ", parting.second, " in the second"),
           .expected = "a function of its arguments, the module's parameters and buffers, and torch's random numbers",
           .remedy = drawn.empty()
-                        ? "keep what changes from call to call in a buffer that forward changes in place, or pass it "
-                          "as an argument; what is prepared once: call the module once before it is compiled. "
-                          "_Popart.set(\"abele.checkCapture\", False) keeps what the first call did"
+                        ? cat("keep what changes from call to call in a buffer that forward changes in place, or pass "
+                              "it as an argument; what is prepared once: call the module once before it is compiled. ",
+                              inLanguage("_Popart.set(\"abele.checkCapture\", False)",
+                                         "Popart().set(\"abele.checkCapture\", false)"),
+                              " keeps what the first call did")
                         : "draw with torch.rand and choose with torch.where, or draw before the call and pass the "
                           "result as an input"};
 }

@@ -5,8 +5,6 @@
 #include <set>
 #include <utility>
 
-#include <ATen/core/grad_mode.h>
-
 #include "base/error.h"
 #include "base/log.h"
 #include "compile/compiled_program.h"
@@ -390,10 +388,6 @@ void Model::warnOfChanges() {
   Frozen* const frozen = program_ ? program_->captured.frozen.get() : nullptr;
   if (!frozen || !frozen->isDue()) return;
   for (const std::string& text : frozen->changes(source_->tensors(), source_->modules())) warnOnce(text);
-}
-
-void Model::noteTensors() {
-  if (program_ && program_->captured.frozen) program_->captured.frozen->noteUpload(source_->tensors());
 }
 
 std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs, const std::string& form) {

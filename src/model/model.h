@@ -297,6 +297,7 @@ class Model {
   /// was compiled with: their values are what counts.
   void download(ModelProgram& program);
   void upload(ModelProgram& program);
+  void noteTensorsOf(ModelProgram& program);
   /// The program takes over the tensors that the module has now under the names that the program knows. keeps_values:
   /// they get the devices' values. Throws E0704 for a name that is gone or has another shape; then nothing has changed.
   void followNames(ModelProgram& program, bool keeps_values);

@@ -30,7 +30,7 @@ std::unordered_map<std::string_view, const Type*> compiledTypes(const Session& s
 
 void Model::followNames(ModelProgram& program, bool keeps_values) {
   std::vector<std::pair<NamedTensor*, at::Tensor>> replaced;
-  size_t at = 0;  // where the next one is, unless the module has others than it had
+  size_t at = 0;  // index of the next tensor, unless the module has others than it had
   const std::vector<NamedTensor> now = source_->tensors();
   const auto types = compiledTypes(*program.session);
   for (NamedTensor& own : program.tensors) {
@@ -77,13 +77,21 @@ void Model::noteFormer(const std::vector<NamedTensor>& tensors) {
 
 void Model::download(ModelProgram& program) {
   followNames(program, /*keeps_values=*/true);
-  // What only another training changes is newer on the host than here.
+  // Tensors that only another training changes are newer on the host than here.
   sharesWithTrainings() ? copyWrittenToHost(*program.session) : program.session->copyWeightsToHost();
 }
 
 void Model::upload(ModelProgram& program) {
   followNames(program, /*keeps_values=*/false);
   program.session->copyWeightsToDevice();
+  noteTensorsOf(program);
+}
+
+void Model::noteTensors() {
+  if (program_) noteTensorsOf(*program_);
+}
+
+void Model::noteTensorsOf(ModelProgram& program) {
   if (program.captured.frozen) program.captured.frozen->noteUpload(source_->tensors());
 }
 
@@ -107,7 +115,7 @@ void Model::uploadWeights() {
   const Turns::Turn turn = moduleTurn();
   upload(*program_);
   stale_ = false;
-  if (rules_.training) ++sharing_->host_version;  // of what others compute with, too
+  if (rules_.training) ++sharing_->host_version;  // the weights that other models compute with, too
   noteUpload();
 }
 

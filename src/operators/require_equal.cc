@@ -5,28 +5,13 @@
 #include <ATen/ops/equal.h>
 
 #include "base/error.h"
+#include "capture/elements_text.h"
 #include "operators/library.h"
 
 namespace abele::operators {
 namespace {
 
 constexpr int64_t kMostShown = 8;  // values shown in a message
-
-std::string textOf(const at::Tensor& values) {
-  std::string text;
-  const at::Tensor flat = values.reshape({-1});
-  for (int64_t i = 0; i < std::min(flat.numel(), kMostShown); ++i) {
-    const at::Scalar value = flat[i].item();
-    if (i > 0) text += ", ";
-    if (value.isBoolean())
-      text += value.toBool() ? "true" : "false";
-    else if (value.isComplex())
-      text += cat(value.toComplexDouble().real(), " + ", value.toComplexDouble().imag(), "i");
-    else
-      text += value.isFloatingPoint() ? cat(value.toDouble()) : cat(value.toLong());
-  }
-  return flat.numel() > kMostShown ? text + ", ..." : text;
-}
 
 }  // namespace
 
@@ -48,8 +33,8 @@ void requireSameKernel(const at::Tensor& x, const at::Tensor& expected, std::str
       is_same, E0101,
       {.what = "a value that forward read while it was captured differs in this step",
        .at = reader,
-       .found = textOf(now),
-       .expected = textOf(captured),
+       .found = capture::elementsText(now, kMostShown),
+       .expected = capture::elementsText(captured, kMostShown),
        .remedy =
            cat("if forward checks its inputs, correct them; if the value steers the program and seldom changes, "
                "make a model for each value, or destroy() this one and call it again; if it differs from batch "
