@@ -69,7 +69,7 @@ def build(cuts):
         strategy = abele.PipelinedExecution(abele.AutoStage.AutoIncrement)
     options = abele.Options().randomSeed(1).setExecutionStrategy(strategy)
     options.Training.gradientAccumulation(MICRO_BATCHES)
-    options._Popart.set("abele.threadsPerDevice", 1)
+    options.threadsPerDevice(1)
     compiled = abele.trainingModel(model, options, torch.optim.AdamW(model.parameters(), lr=1e-3))
     ids = torch.randint(VOCABULARY, (BATCH * MICRO_BATCHES, LENGTH + 1))
     batch = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()

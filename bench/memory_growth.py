@@ -75,7 +75,7 @@ def make_step(system, model, optimizer):
     import abele
 
     options = abele.Options().showCompilationProgressBar(False)
-    options._Popart.set("abele.shareWeights", system == "abele")
+    options.shareWeights(system == "abele")
     executor = abele.trainingModel(model, options, optimizer)
 
     def planned():

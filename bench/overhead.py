@@ -39,7 +39,7 @@ class Chain(nn.Module):
 
 def program(length, iterations):
     options = poptorch.Options().deviceIterations(iterations).showCompilationProgressBar(False)
-    options._Popart.set("abele.threadsPerDevice", 1)
+    options.threadsPerDevice(1)
     return poptorch.inferenceModel(Chain(length), options), torch.zeros(iterations, 1)
 
 

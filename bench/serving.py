@@ -105,7 +105,7 @@ class Served:
         import abele
 
         options = abele.Options().showCompilationProgressBar(False)
-        options._Popart.set("abele.threadsPerDevice", threads)
+        options.threadsPerDevice(threads)
         if devices > 1:
             options.deviceIterations(4)  # micro-batches of a call
             abele.BeginBlock(net.layers[0], ipu_id=0)

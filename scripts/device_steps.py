@@ -3,7 +3,7 @@
     device_steps.py WORKLOAD eager|compile|abele-1|abele-2[-apart|-graphs|-off-chip] DEVICE --steps 4 --samples 7
 
 Eager's model lives on the device, Abele's on the host; ABELE_DEVICE says where its devices are. "-graphs": graphs of
-the device are replayed (abele.deviceGraphs). "-off-chip": weights, optimizer state, gradient sums and activations are
+the device are replayed (deviceGraphs). "-off-chip": weights, optimizer state, gradient sums and activations are
 in the host's memory while no action needs them. "losses" are those of the first steps, one a micro-batch; "step_ms" is
 the median of timed steps, each complete on the device when its clock stops; "host_ms" is the processor time of this
 process in one of them; "busy_ms" is the time in which the device works on anything, of a step that torch's profiler
@@ -50,7 +50,7 @@ def configuration(system):
     if system.endswith("-off-chip"):
         return off_chip
     if system.endswith("-graphs"):
-        return lambda options: options._Popart.set("abele.deviceGraphs", True)
+        return lambda options: options.deviceGraphs(True)
     return None
 
 

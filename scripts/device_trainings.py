@@ -71,8 +71,8 @@ def difference(network, strategy, stages, optimizer, variant, kind):
     reference = on_device(copy.deepcopy(model), kind)
     cut(model, stages)
     opts = options(STRATEGIES[strategy], ACCUMULATION).showCompilationProgressBar(False)
-    opts._Popart.set("abele.deviceType", f"{kind}:0")
-    opts._Popart.set("abele.deviceGraphs", variant == "graphs")
+    opts.deviceType(f"{kind}:0")
+    opts.deviceGraphs(variant == "graphs")
     if variant == "off-chip":
         put_off_chip(opts)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS[optimizer](model.parameters()))

@@ -27,7 +27,7 @@ def check(table):
     """Raises SystemExit for a row that a reader of the table could not understand."""
     for row in table["options"]:
         name = gen_options_cpp.path(row)
-        if row["kind"] not in (*gen_options_cpp.KINDS, "expert"):
+        if row["kind"] not in gen_options_cpp.KINDS:
             raise SystemExit(f"options.json: {name} is of the unknown kind {row['kind']}")
         if ("reason" in row) != (row["kind"] == "written"):
             raise SystemExit(f"options.json: {name}: a row of kind written, and only such a row, says its reason")
@@ -49,11 +49,7 @@ def stubs(table):
         "from . import enums, options, strategies",
     ]
     for group in gen_options_cpp.GROUP_CLASSES:
-        rows = [
-            row
-            for row in table["options"]
-            if row["group"] == group and row.get("only") != "C++" and row["kind"] != "expert"
-        ]
+        rows = [row for row in table["options"] if row["group"] == group]
         lines += ["", f"class {group.strip('_')}Setters:", *stubAttributes(rows, table["enums"])]
         for row in rows:
             lines += stub(row, table["enums"])
@@ -176,10 +172,9 @@ def docs(table):
             if row["group"] != group:
                 continue
             only = f" {row['only']} only." if "only" in row else ""
-            call = row["method"] if row["method"].endswith(")") else f"{row['method']}({row['argument']})"
             shown = "-" if row["default"] is None else f"`{row['default']}`"
             cells = [
-                f"`{call}`",
+                f"`{row['method']}({row['argument']})`",
                 f"`{row['key']}`",
                 shown,
                 row["unit"],
@@ -195,6 +190,7 @@ def docs(table):
         "",
         "Accepted names by kind; an unknown name is an error at compile (E0701). A value that would change results and",
         "is not available is E0702. A hint never changes results; the log says at level INFO that it has no effect.",
+        'Names that begin with `abele.` are deprecated: `set("abele.deviceType", value)` calls `deviceType(value)`.',
         "",
         "| Name | Kind | Device | Run time |",
         "|---|---|---|---|",

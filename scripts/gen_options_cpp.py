@@ -47,12 +47,8 @@ def parameters(row):
 
 
 def setters(table, group):
-    """Rows of a group that are methods; the others document single expert settings."""
-    return [
-        row
-        for row in table["options"]
-        if row["group"] == group and "(" not in row["method"] and row.get("only", "C++") == "C++"
-    ]
+    """Rows of a group that are methods of C++."""
+    return [row for row in table["options"] if row["group"] == group and "only" not in row]
 
 
 def path(row):
@@ -158,7 +154,7 @@ def getters(table, group):
     """Key -> C++ type of the values that can be read."""
     found = {}
     rows = [row for row in setters(table, group) if row["kind"] != "popart"]
-    more = [row for row in table["more_values"] if row["group"] == group and row.get("only", "C++") == "C++"]
+    more = [row for row in table["more_values"] if row["group"] == group and "only" not in row]
     for row in [*rows, *more]:
         kind = row["type"]
         if row.get("check", "").startswith("enum:"):
@@ -286,17 +282,16 @@ def rows(table):
     lines += ["  };", "  return all;", "}", "", "const std::vector<OptionRow>& optionRows() {"]
     lines.append("  static const std::vector<OptionRow> all = {")
     for group in GROUP_CLASSES:
-        for row in setters(table, group):
-            lines += rowText(row)
+        for row in table["options"]:
+            lines += rowText(row) if row["group"] == group else []
     lines += ["  };", "  return all;", "}", "", "const std::vector<OptionDefault>& optionDefaults() {"]
     lines.append("  static const std::vector<OptionDefault> all = {")
     for group, key, value in defaults(table):
         lines.append(f'      {{"{group}", "{key}", {literal(value)}}},')
     lines += ["  };", "  return all;", "}", "", "const std::vector<OptionKey>& optionKeys() {"]
     lines.append("  static const std::vector<OptionKey> all = {")
-    for group, key, kind, shared, run_time in keys(table):
-        flags = f"{str(shared).lower()}, {str(run_time).lower()}"
-        lines.append(f'      {{"{group}", "{key}", "{kind}", {flags}}},')
+    for group, key, kind, run_time in keys(table):
+        lines.append(f'      {{"{group}", "{key}", "{kind}", {str(run_time).lower()}}},')
     lines += ["  };", "  return all;", "}", "", "const std::map<std::string, ExpertSetting>& expertSettings() {"]
     lines.append("  static const std::map<std::string, ExpertSetting> all = {")
     for kind, names in table["popart"].items():
@@ -344,7 +339,7 @@ def rowText(row):
     return [
         f'      {{"{path(row)}", "{row["group"]}", "{row["key"]}", OptionKind::{KINDS[row["kind"]]}, '
         f"{{{', '.join(each)}}}, {{{implies}}},",
-        f'       "{row.get("error", "")}", {returns}, {"true" if row.get("only") != "C++" else "false"},',
+        f'       "{row.get("error", "")}", {returns},',
         *[f"       {json.dumps(line)}" for line in text.splitlines(keepends=True)],
         "      },",
     ]
@@ -364,7 +359,7 @@ def docstring(row):
 
 
 def keys(table):
-    """(group, key, type, has Python it, does it count at run time) of all values but expert settings, each once."""
+    """(group, key, type, does it count at run time) of all values but expert settings, each once."""
     found = {}
     all_rows = [*table["options"], *[{"kind": "value", **row} for row in table["more_values"]]]
     run_time = {row["key"] for row in all_rows if row.get("run_time")}
@@ -375,7 +370,7 @@ def keys(table):
             if plain and key not in found and key not in ("cachePath", "engineOptions", "partialsTypeMatMuls"):
                 kind = row["type"] if key == row["key"] else kinds[key]
                 kind = "bytes" if kinds.get(key) == "bytes" else kind
-                found[key] = (row["group"], key, kind, row.get("only") != "C++", key in run_time)
+                found[key] = (row["group"], key, kind, key in run_time)
     return [each for each in found.values() if each[0] != "TensorLocationSettings"]
 
 

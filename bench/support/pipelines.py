@@ -52,7 +52,7 @@ class Pipeline:
         options.setExecutionStrategy(strategy)
         options.Training.gradientAccumulation(micro_batches)
         options.showCompilationProgressBar(False)
-        options._Popart.set("abele.threadsPerDevice", threads)
+        options.threadsPerDevice(threads)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.002, momentum=0.9)
         return abele.trainingModel(model, options, optimizer), self.batch(micro_batches)
 

@@ -18,7 +18,7 @@ class Compiled:
     """The same step on our devices: one holds the whole model, or two hold its halves, or (devices: None) as many as
     are fastest when they are measured. own: devices that this process
     has of them, the others being in further processes that torchrun's variables tell of; None: all. fusion: as of
-    Options.fusion. shared: as of abele.shareWeights; None: the default of the front end poptorch, else abele.
+    Options.fusion. shared: as of Options.shareWeights; None: the default of the front end poptorch, else abele.
     configure: called with the options."""
 
     def __init__(self, workload, devices, threads, own=None, fusion="exact", shared=None, configure=None):
@@ -35,7 +35,7 @@ class Compiled:
         if devices is None:
             options.setExecutionStrategy(front.PipelinedExecution(front.AutoStage.AutoSplit).devices("measured"))
         if shared is not None:
-            options._Popart.set("abele.shareWeights", shared)
+            options.shareWeights(shared)
         options.Training.gradientAccumulation(MICRO_BATCHES)
         options.outputMode(front.OutputMode.All)
         options.showCompilationProgressBar(False)

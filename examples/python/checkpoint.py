@@ -63,7 +63,7 @@ def main():
     torch.manual_seed(0)
     options = abele.Options().randomSeed(7).showCompilationProgressBar(False)
     options.Training.gradientAccumulation(MICRO_BATCHES)
-    options._Popart.set("abele.threadsPerDevice", 1)  # the same bits with another number of devices
+    options.threadsPerDevice(1)  # the same bits with another number of devices
     net = Net(args.devices)
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.steps)

@@ -36,7 +36,7 @@ def parse():
 
 def settings():
     options = abele.Options().showCompilationProgressBar(False)
-    options._Popart.set("abele.threadsPerDevice", 1)
+    options.threadsPerDevice(1)
     return options
 
 

@@ -56,7 +56,7 @@ def equal_to_eager(net, images, labels):
     ]
     options = abele.Options().showCompilationProgressBar(False).outputMode(abele.OutputMode.All)
     options.Training.gradientAccumulation(MICRO_BATCHES)
-    options._Popart.set("abele.threadsPerDevice", 1)
+    options.threadsPerDevice(1)
     model = abele.trainingModel(ours, options, optimizers[0])
     threads, same = torch.get_num_threads(), True
     torch.set_num_threads(1)

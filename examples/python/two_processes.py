@@ -32,7 +32,7 @@ def main():
     options = abele.Options().showCompilationProgressBar(False)
     options.Training.gradientAccumulation(8)
     options.outputMode(abele.OutputMode.All)
-    options._Popart.set("abele.threadsPerDevice", 1)
+    options.threadsPerDevice(1)
     if processes > 1:
         options.Distributed.setEnvVarNames("WORLD_SIZE", "RANK").devicesPerProcess(DEVICES // processes)
 

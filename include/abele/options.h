@@ -290,19 +290,24 @@ class ABELE_API Options {
   Options& sourceLocationExcludes(const std::vector<std::string>& excludes);
   /// Adds texts to the list of sourceLocationExcludes.
   Options& appendToLocationExcludes(const std::vector<std::string>& excludes);
-  /// Number of devices; 0: the number that the model asks for. A model that needs more is refused (E0402). Allowed: >=
-  /// 0. Unit: devices.
+  /// Number of devices; 0, the default: the number that the model asks for. A model that needs more is refused (E0402).
+  /// Allowed: >= 0. Unit: devices.
   Options& devices(int64_t count);
   /// Refuse pipelines with fewer micro-batches than PopTorch requires: gradientAccumulation >= 2 * stages - 1 in
-  /// training, deviceIterations >= stages in inference (E0401). Off: they run, and devices wait longer. Python:
-  /// abele.allowShortPipeline.
+  /// training, deviceIterations >= stages in inference (E0401). Off: they run, and devices wait longer. Default: on in
+  /// poptorch; off in abele and in C++.
   Options& enforcePipelineMinimum(bool enforce = true);
   /// The devices use the memory of the model's own parameters where they can, instead of copies. No weight is held
   /// twice, and each side sees at once what the other writes. Off: weights move between model and devices by copies
-  /// only. Python: abele.shareWeights.
+  /// only (spec executor.md section 6). Default: on in abele and in C++; off in poptorch.
   Options& shareWeights(bool share = true);
-  /// Intra-op threads of each device; 0: the devices share torch's number of threads equally. Allowed: >= 0. Unit:
-  /// threads.
+  /// Forward is captured a second time on the same inputs and random numbers, and the two programs must be equal,
+  /// constants included: forward keeps no state except in buffers, and draws random numbers from torch alone. The
+  /// second capture takes as long as the first. Default: on in abele and in C++, where a difference is E0101; off in
+  /// poptorch, where a difference is a warning if this is on.
+  Options& checkCapture(bool check = true);
+  /// Intra-op threads of each device; 0, the default: the devices share torch's number of threads equally. Allowed: >=
+  /// 0. Unit: threads.
   Options& threadsPerDevice(int64_t threads);
   /// Hardware of the model's devices: a worker on the CPU, or a stream of an accelerator. Devices take the entries of a
   /// list in turn; if there are more devices than entries, the list repeats (docs/devices.md). Default: ABELE_DEVICE,
@@ -311,8 +316,12 @@ class ABELE_API Options {
   Options& deviceType(const std::string& device);
   /// Accelerators capture the kernels that their workers enqueue as a device graph, and replay the graph from the third
   /// time on. This saves host time and gives the same numbers. It needs a torch with device graphs (2.13 or newer).
-  /// Off, the default: the workers enqueue each kernel each time.
-  Options& deviceGraphs(bool replay);
+  /// Off, the default: the workers enqueue each kernel each time (docs/devices.md).
+  Options& deviceGraphs(bool replay = true);
+  /// Every device works in memory of its own, and transfers bring it what other devices make, as between accelerators
+  /// (docs/transfers.md). Results are the same; for tests and for what a placement would need on such devices. Default:
+  /// off.
+  Options& separateMemory(bool separate = true);
 
   // Values, under the names that Python reads them by; empty where none was given.
   int64_t device_iterations() const;
@@ -338,9 +347,14 @@ class ABELE_API Options {
   bool module_namescope_enabled() const;
   bool relax_optimizer_checks() const;
   bool show_compilation_progress_bar() const;
-  int64_t num_devices() const;
-  bool enforce_pipeline_minimum() const;
-  bool share_weights() const;
+  std::optional<int64_t> num_devices() const;
+  std::optional<bool> enforce_pipeline_minimum() const;
+  std::optional<bool> share_weights() const;
+  std::optional<bool> check_capture() const;
+  std::optional<int64_t> threads_per_device() const;
+  std::optional<std::string> device_type() const;
+  std::optional<bool> device_graphs() const;
+  std::optional<bool> separate_memory() const;
   CommGroupType input_cgt() const;
   int64_t output_return_period() const;
   // </generated>

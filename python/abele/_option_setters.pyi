@@ -33,6 +33,15 @@ class OptionsSetters:
     relax_optimizer_checks: bool
     show_compilation_progress_bar: bool
     source_location_excludes: list[Any]
+    num_devices: int
+    enforce_pipeline_minimum: bool
+    share_weights: bool
+    check_capture: bool
+    threads_per_device: int
+    device_type: str
+    device_graphs: bool
+    separate_memory: bool
+    capture_as_compiling: bool
     def deviceIterations(self, device_iterations: int) -> Self:
         """Optimizer steps (training) or micro-batches (inference) that one call runs before it returns. Multiplies the
         batch dimension of inputs and results.
@@ -289,6 +298,81 @@ class OptionsSetters:
 
         Returns: self, so that calls chain.
         Source: options.md 2.
+        """
+    def devices(self, count: int) -> Self:
+        """Number of devices; 0, the default: the number that the model asks for. A model that needs more is refused
+        (E0402).
+
+        Allowed: >= 0.
+        Unit: devices.
+        Returns: self, so that calls chain.
+        Source: ours.
+        """
+    def enforcePipelineMinimum(self, enforce: bool = True) -> Self:
+        """Refuse pipelines with fewer micro-batches than PopTorch requires: gradientAccumulation >= 2 * stages - 1 in
+        training, deviceIterations >= stages in inference (E0401). Off: they run, and devices wait longer. Default:
+        on in poptorch; off in abele and in C++.
+
+        Returns: self, so that calls chain.
+        Source: ours.
+        """
+    def shareWeights(self, share: bool = True) -> Self:
+        """The devices use the memory of the model's own parameters where they can, instead of copies. No weight is
+        held twice, and each side sees at once what the other writes. Off: weights move between model and devices by
+        copies only (spec executor.md section 6). Default: on in abele and in C++; off in poptorch.
+
+        Returns: self, so that calls chain.
+        Source: ours.
+        """
+    def checkCapture(self, check: bool = True) -> Self:
+        """Forward is captured a second time on the same inputs and random numbers, and the two programs must be equal,
+        constants included: forward keeps no state except in buffers, and draws random numbers from torch alone. The
+        second capture takes as long as the first. Default: on in abele and in C++, where a difference is E0101; off
+        in poptorch, where a difference is a warning if this is on.
+
+        Returns: self, so that calls chain.
+        Source: ours.
+        """
+    def threadsPerDevice(self, threads: int) -> Self:
+        """Intra-op threads of each device; 0, the default: the devices share torch's number of threads equally.
+
+        Allowed: >= 0.
+        Unit: threads.
+        Returns: self, so that calls chain.
+        Source: ours.
+        """
+    def deviceType(self, device: str) -> Self:
+        """Hardware of the model's devices: a worker on the CPU, or a stream of an accelerator. Devices take the
+        entries of a list in turn; if there are more devices than entries, the list repeats (docs/devices.md).
+        Default: ABELE_DEVICE, or cpu if that is not set. Hardware that the machine lacks is refused (E0702).
+
+        Allowed: cpu; accelerators of torch: cuda (all of them), cuda:1, xpu; a list of these: cuda:0,cuda:1,cpu.
+        Returns: self, so that calls chain.
+        Source: ours.
+        """
+    def deviceGraphs(self, replay: bool = True) -> Self:
+        """Accelerators capture the kernels that their workers enqueue as a device graph, and replay the graph from the
+        third time on. This saves host time and gives the same numbers. It needs a torch with device graphs (2.13 or
+        newer). Off, the default: the workers enqueue each kernel each time (docs/devices.md).
+
+        Returns: self, so that calls chain.
+        Source: ours.
+        """
+    def separateMemory(self, separate: bool = True) -> Self:
+        """Every device works in memory of its own, and transfers bring it what other devices make, as between
+        accelerators (docs/transfers.md). Results are the same; for tests and for what a placement would need on
+        such devices. Default: off.
+
+        Returns: self, so that calls chain.
+        Source: ours.
+        """
+    def captureAsCompiling(self, enable: bool = True) -> Self:
+        """torch.compiler.is_compiling() returns True to the model while forward is captured. Some models, such as
+        those of transformers, read a mask to skip it where it masks nothing. While compiling they do not read it,
+        so one program serves batches with and without padding. torch's own code does not see the value.
+
+        Returns: self, so that calls chain.
+        Source: ours.
         """
 
 class TrainingSetters:

@@ -286,7 +286,7 @@ def aroundProgram(model, options, around, policy, *, training):
 
     Args:
         model: the module that is captured.
-        options: abele.isCompiling is read of them.
+        options: capture_as_compiling is read of them.
         around: makes a context that surrounds it too, from the rules for functions of torch, to which it may add some.
         policy: of the package.
         training: losses are marked.
@@ -298,7 +298,7 @@ def aroundProgram(model, options, around, policy, *, training):
         rules = _rulesFor(model, options, policy, training)
         stack.callback(rules.clear)
         stack.enter_context(around(rules))
-        if options._Popart.options.get("abele.isCompiling"):
+        if options.exists("capture_as_compiling") and options.capture_as_compiling:
             stack.enter_context(exchanged(torch.compiler, "is_compiling", _asCompiler))
         if not training and any(isinstance(module, _FAST_IN_INFERENCE) for module in model.modules()):
             stack.enter_context(exchanged(overrides, "has_torch_function", _asWithoutRules))

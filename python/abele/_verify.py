@@ -138,8 +138,8 @@ def _executorOf(model, options, optimizer):
     if live is None:
         options = Options() if options is None else options.clone()
         # The comparison with eager names what differs, also where compiling would refuse the model for it.
-        if "abele.checkCapture" not in options._Popart.options:
-            options._Popart.set("abele.checkCapture", False)
+        if not options.exists("check_capture"):
+            options.checkCapture(False)
         make = inferenceModel(model, options) if optimizer is None else trainingModel(model, options, optimizer)
         return make, True
     if options is not None or optimizer is not None:

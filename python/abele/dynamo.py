@@ -148,8 +148,7 @@ class _Compiled:
 def _options():
     """One device with the threads of eager PyTorch, so that both compute in the same order."""
     options = Options().outputMode(OutputMode.Final).showCompilationProgressBar(False)
-    options._Popart.set("abele.threadsPerDevice", torch.get_num_threads())
-    return options
+    return options.threadsPerDevice(torch.get_num_threads())
 
 
 def _compile(module, _example_inputs):

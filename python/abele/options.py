@@ -90,9 +90,12 @@ class _PopartOptions(table.PopartSetters):
         OptionsDict.checkIsFrozen(self, option)
 
     def set(self, key, value):
-        """Stores one setting. Returns self."""
+        """Stores one setting. Returns self. "abele.deviceType" and its kin are deprecated: use options.deviceType()."""
         self.checkIsFrozen(key)
-        self.options[key] = value
+        if str(key).startswith("abele."):
+            self._native.call("_Popart.set", key, value)
+        else:
+            self.options[key] = value
         return self
 
     def setEngineOptions(self, engine_options):

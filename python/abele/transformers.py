@@ -159,8 +159,8 @@ class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missin
     def _optionsOf(self, micro_batches: int) -> Options:
         options: Options = stagedOptions(self._abele_options, self._num_devices, micro_batches)
         # One program serves batches with and without padding: models that know of a compiler keep every mask.
-        if "abele.isCompiling" not in options._Popart.options:
-            options._Popart.set("abele.isCompiling", True)
+        if not options.exists("capture_as_compiling"):
+            options.captureAsCompiling()
         return options
 
     def prediction_step(

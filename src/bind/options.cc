@@ -134,13 +134,8 @@ void assign(PythonOptions& self, const std::string& group, const std::string& ke
 
 py::list items(const PythonOptions& self, const std::string& group) {
   py::list result;
-  for (const auto& entry : self.values.entries) {
-    const auto& keys = host::optionKeys();
-    const bool hidden = std::any_of(keys.begin(), keys.end(),
-                                    [&](const host::OptionKey& key) { return key.key == entry.key && !key.in_python; });
-    if (entry.group == group && !hidden)
-      result.append(py::make_tuple(entry.key, fromValue(entry.value, Names::kDevices)));
-  }
+  for (const auto& entry : self.values.entries)
+    if (entry.group == group) result.append(py::make_tuple(entry.key, fromValue(entry.value, Names::kDevices)));
   return result;
 }
 
@@ -222,7 +217,7 @@ py::tuple savedValues(const std::string& text) {
 py::list setters(const std::string& group) {
   py::list result;
   for (const OptionRow& row : host::optionRows()) {
-    if (row.group != group || !row.in_python) continue;
+    if (row.group != group) continue;
     py::list parameters;
     for (const host::OptionParameter& each : row.parameters)
       parameters.append(py::make_tuple(each.name, each.type, each.has_default,
@@ -311,8 +306,7 @@ void registerOptions(py::module_& module) {
   module.def("optionEnums", enumerations);
   module.def("optionKeys", [] {
     py::dict types;
-    for (const host::OptionKey& key : host::optionKeys())
-      if (key.in_python) types[py::str(key.key)] = key.type;
+    for (const host::OptionKey& key : host::optionKeys()) types[py::str(key.key)] = key.type;
     return types;
   });
   module.def("validateExpert", [](const py::dict& settings) {

@@ -94,8 +94,7 @@ Message partingText(const capture::Parting& parting, const std::string& drawn) {
           .remedy = drawn.empty()
                         ? cat("keep what changes from call to call in a buffer that forward changes in place, or pass "
                               "it as an argument; what is prepared once: call the module once before it is compiled. ",
-                              inLanguage("_Popart.set(\"abele.checkCapture\", False)",
-                                         "Popart().set(\"abele.checkCapture\", false)"),
+                              inLanguage("options.checkCapture(False)", "Options::checkCapture(false)"),
                               " keeps what the first call did")
                         : "draw with torch.rand and choose with torch.where, or draw before the call and pass the "
                           "result as an input"};
@@ -196,9 +195,9 @@ void checkPipelineMinimum(const ProgramOptions& options, int64_t forward_stages)
       {.what = cat(name, " ", given, " is too small for a pipeline of ", forward_stages, " stages"),
        .found = cat(name, " ", given),
        .expected = cat(name, " >= ", needed, options.training ? " = 2 * stages - 1" : " = stages"),
-       .remedy = cat(
-           "set ", name, "(", needed, ") and pass ", needed, " micro-batches a call, or lift the minimum with ",
-           inLanguage("_Popart.set(\"abele.allowShortPipeline\", True)", "Options::enforcePipelineMinimum(false)"))});
+       .remedy =
+           cat("set ", name, "(", needed, ") and pass ", needed, " micro-batches a call, or lift the minimum with ",
+               inLanguage("options.enforcePipelineMinimum(False)", "Options::enforcePipelineMinimum(false)"))});
 }
 
 /// Makes passes, plan and executable of a recording.

@@ -42,8 +42,10 @@ OutputRank outputRankOf(const std::string& word) {
                            : OutputRank::kAll;
 }
 
+/// An option of the kind on_demand, or an expert setting.
 bool isOn(const Options::Values& values, const char* name) {
-  const OptionValue* found = values.expert(name);
+  const OptionValue* found = values.find(name);
+  if (!found) found = values.expert(name);
   if (!found) return false;
   return integer<uint64_t>(*found).value_or(0) != 0;
 }
@@ -288,7 +290,7 @@ void setStageProcesses(const Options::Values& values, ProgramOptions& session) {
 
 // Devices of a process share its memory, except accelerators and programs that ask for more transfers.
 void setSpaces(const Options::Values& values, ProgramOptions& session) {
-  const bool separates = isOn(values, "abele.separateMemory");
+  const bool separates = isOn(values, "separate_memory");
   std::vector<int>& spaces = session.stages.spaces;
   spaces = spacesOf(session);
   if (!spaces.empty()) return;
@@ -370,8 +372,8 @@ ProgramOptions programOptions(const Options::Values& values, bool training) {
   setStageProcesses(values, session);
   session.broadcast_buffers = values.get<bool>("broadcast_buffers");
   session.trusts_reads = values.get<bool>("trust_reads");
-  const bool leaves_captures = values.expert("abele.checkCapture") && !isOn(values, "abele.checkCapture");
-  session.checks_capture = leaves_captures ? CaptureCheck::kOff : CaptureCheck::kRequires;
+  const bool checks = values.get<std::optional<bool>>("check_capture").value_or(true);
+  session.checks_capture = checks ? CaptureCheck::kRequires : CaptureCheck::kOff;
   session.mean_reduction =
       values.get<ReductionType>("accumulation_and_replication_reduction_type") == ReductionType::kMean;
   session.output_mode = resolve(values.get<abele::OutputMode>("output_mode"), training);
@@ -382,16 +384,13 @@ ProgramOptions programOptions(const Options::Values& values, bool training) {
   session.recompute |= isOn(values, "autoRecomputation");
   const std::string fusion = values.get<std::string>("fusion_level");
   session.fusion = fusion == "off" ? Fusion::kOff : fusion == "fast" ? Fusion::kFast : Fusion::kExact;
-  session.enforce_pipeline_minimum =
-      values.get<bool>("enforce_pipeline_minimum") && !isOn(values, "abele.allowShortPipeline");
-  const bool shares = values.expert("abele.shareWeights") != nullptr;
-  session.share_weights = shares ? isOn(values, "abele.shareWeights") : values.get<bool>("share_weights");
-  session.num_devices = values.get<int64_t>("num_devices");
-  if (const OptionValue* threads = values.expert("abele.threadsPerDevice"))
-    session.threads_per_device = static_cast<int>(integer<int64_t>(*threads).value_or(0));
-  const OptionValue* device = values.expert("abele.deviceType");
-  session.device = device ? *device->as<std::string>() : environmentText("ABELE_DEVICE");
-  session.device_graphs = isOn(values, "abele.deviceGraphs");
+  session.enforce_pipeline_minimum = isOn(values, "enforce_pipeline_minimum");
+  session.share_weights = values.get<std::optional<bool>>("share_weights").value_or(true);
+  session.num_devices = values.get<std::optional<int64_t>>("num_devices").value_or(0);
+  session.threads_per_device = static_cast<int>(values.get<std::optional<int64_t>>("threads_per_device").value_or(0));
+  const auto device = values.get<std::optional<std::string>>("device_type");
+  session.device = device ? *device : environmentText("ABELE_DEVICE");
+  session.device_graphs = isOn(values, "device_graphs");
   setSpaces(values, session);
   const auto seed = values.get<std::optional<uint64_t>>("random_seed");
   session.has_seed = seed.has_value();

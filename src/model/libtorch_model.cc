@@ -68,8 +68,8 @@ LibTorchModel::LibTorchModel(torch::nn::Module* module, detail::StructuredForwar
   const Session check(own().options());  // refuses wrong options before anything is compiled
   options.freeze();
   user_options_.freeze();
-  if (OptionsAccess::values(options).expert("abele.isCompiling"))
-    log::warn("option abele.isCompiling has no effect in C++: only Python asks torch.compiler.is_compiling()");
+  if (OptionsAccess::values(options).find("capture_as_compiling"))
+    log::warn("option captureAsCompiling has no effect in C++: only Python asks torch.compiler.is_compiling()");
   if (!rules().training) return;
   const Turns::Turn turn = moduleTurn();
   claimTraining();

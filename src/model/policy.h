@@ -16,7 +16,7 @@ struct Policy {
                                         // refuses others (E0704)
   bool many_structures = false;         // inputs of another structure are another kind; else they are refused (E0704)
   bool torch_updates = true;            // where torch and PopTorch compute an update differently, as torch does
-  bool shares_weights = true;           // devices work in the model's own memory (abele.shareWeights says otherwise),
+  bool shares_weights = true;           // devices work in the model's own memory (shareWeights says otherwise),
                                         // and trainings follow each other; else weights move by copies only
   bool short_pipelines = true;          // pipelines may have fewer micro-batches than stages
   bool wide_numbers = true;             // else int64 and float64 are narrowed to 32 bits on their way in and out

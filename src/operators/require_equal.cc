@@ -41,7 +41,7 @@ void requireSameKernel(const at::Tensor& x, const at::Tensor& expected, std::str
                "to batch, keep it in a tensor (",
                inLanguage("torch.where, masks, tensor indices), or run the module that reads it eagerly in every "
                           "step (abele.runEagerly); models that skip such reads where torch.compiler.is_compiling() "
-                          "see it true with _Popart.set(\"abele.isCompiling\", True)",
+                          "see it true with options.captureAsCompiling()",
                           "torch::where, masks, tensor indices), or let the host compute the part that needs it "
                           "(abele::ops::HostCall)"))});
 }

@@ -44,7 +44,6 @@ struct OptionRow {
   std::vector<std::pair<std::string, OptionValue>> implies;  // key -> value that a call sets too
   std::string error;         // the exception of Python that refuses an argument; see OptionError
   bool returns_self = true;  // Python's setter; else None
-  bool in_python = true;
   const char* documentation = "";
 };
 
@@ -56,7 +55,6 @@ struct OptionDefault {
 /// A stored value other than an expert setting. type: from the column "type", or from its only parameter.
 struct OptionKey {
   std::string group, key, type;
-  bool in_python = true;
   bool run_time = false;  // it counts for a program that is compiled already; else it is part of the program
 };
 

@@ -194,6 +194,11 @@ Options& Options::shareWeights(bool share) {
   return *this;
 }
 
+Options& Options::checkCapture(bool check) {
+  values_->call("checkCapture", {toValue(check)});
+  return *this;
+}
+
 Options& Options::threadsPerDevice(int64_t threads) {
   values_->call("threadsPerDevice", {toValue(threads)});
   return *this;
@@ -206,6 +211,11 @@ Options& Options::deviceType(const std::string& device) {
 
 Options& Options::deviceGraphs(bool replay) {
   values_->call("deviceGraphs", {toValue(replay)});
+  return *this;
+}
+
+Options& Options::separateMemory(bool separate) {
+  values_->call("separateMemory", {toValue(separate)});
   return *this;
 }
 
@@ -255,11 +265,21 @@ bool Options::relax_optimizer_checks() const { return values_->get<bool>("relax_
 
 bool Options::show_compilation_progress_bar() const { return values_->get<bool>("show_compilation_progress_bar"); }
 
-int64_t Options::num_devices() const { return values_->get<int64_t>("num_devices"); }
+std::optional<int64_t> Options::num_devices() const { return values_->get<std::optional<int64_t>>("num_devices"); }
 
-bool Options::enforce_pipeline_minimum() const { return values_->get<bool>("enforce_pipeline_minimum"); }
+std::optional<bool> Options::enforce_pipeline_minimum() const { return values_->get<std::optional<bool>>("enforce_pipeline_minimum"); }
 
-bool Options::share_weights() const { return values_->get<bool>("share_weights"); }
+std::optional<bool> Options::share_weights() const { return values_->get<std::optional<bool>>("share_weights"); }
+
+std::optional<bool> Options::check_capture() const { return values_->get<std::optional<bool>>("check_capture"); }
+
+std::optional<int64_t> Options::threads_per_device() const { return values_->get<std::optional<int64_t>>("threads_per_device"); }
+
+std::optional<std::string> Options::device_type() const { return values_->get<std::optional<std::string>>("device_type"); }
+
+std::optional<bool> Options::device_graphs() const { return values_->get<std::optional<bool>>("device_graphs"); }
+
+std::optional<bool> Options::separate_memory() const { return values_->get<std::optional<bool>>("separate_memory"); }
 
 CommGroupType Options::input_cgt() const { return values_->get<CommGroupType>("input_cgt"); }
 

@@ -1,5 +1,9 @@
 // Setters of the kind "written" in the table of options: those with rules of their own.
 // Source: spec options.md sections 2 to 6.
+#include <mutex>
+#include <set>
+#include <string_view>
+
 #include "base/environment.h"
 #include "options/notes.h"
 #include "options/objects.h"
@@ -9,6 +13,8 @@ namespace abele::host {
 namespace {
 
 using Values = Options::Values;
+
+constexpr std::string_view kOwnSettings = "abele.";
 
 void inputReplicaGrouping(Values& values, const OptionList& arguments) {
   int64_t size = *integer<int64_t>(arguments[0]);
@@ -125,9 +131,26 @@ void traceModel(Values&, const OptionList& arguments) {
                       "ValueError");
 }
 
+/// Abele's own options were expert settings once: "abele.deviceType" calls the setter deviceType. Two have new names.
+void callOwn(Values& values, const std::string& name, OptionValue value) {
+  std::string setter = name.substr(kOwnSettings.size());
+  if (setter == "isCompiling") setter = "captureAsCompiling";
+  if (setter == "allowShortPipeline") {
+    setter = "enforcePipelineMinimum";
+    if (const bool* allows = value.as<bool>()) value = OptionValue(!*allows);
+  }
+  static std::mutex mutex;
+  static auto* warned = new std::set<std::string>();
+  const bool is_first = [&] { return std::lock_guard(mutex), warned->insert(name).second; }();
+  if (is_first) note(log::Level::kWarn, cat("_Popart.set(\"", name, "\") is deprecated: use options.", setter, "()"));
+  values.call(setter, {std::move(value)});
+}
+
 void setExpert(Values& values, const OptionList& arguments) {
+  const std::string& name = *arguments[0].as<std::string>();
+  if (name.starts_with(kOwnSettings)) return callOwn(values, name, arguments[1]);
   const EnumMember* as_enum = arguments[1].as<EnumMember>();
-  values.popart[*arguments[0].as<std::string>()] = as_enum ? OptionValue(as_enum->value) : arguments[1];
+  values.popart[name] = as_enum ? OptionValue(as_enum->value) : arguments[1];
 }
 
 void setEnvVarNames(Values& values, const OptionList& arguments) {

@@ -75,9 +75,8 @@ void SharedWeights::follow(const std::vector<exe::External>& externals) {
         {.what = cat("the memory of parameter ", externals[i].name, " was freed while the devices work in it"),
          .found = cat(memory.storage().nbytes(), " bytes"),
          .expected = cat(bytesOf(memory), " bytes or more"),
-         .remedy =
-             cat("keep the storage of the parameters, or let the devices have copies: ",
-                 inLanguage("options._Popart.set(\"abele.shareWeights\", False)", "Options::shareWeights(false)"))});
+         .remedy = cat("keep the storage of the parameters, or let the devices have copies: ",
+                       inLanguage("options.shareWeights(False)", "Options::shareWeights(false)"))});
     if (!std::exchange(moved, true)) lookAgain();
     if (!place(i, memory)) backend_.upload(static_cast<int32_t>(i), memory);
   }

@@ -48,7 +48,7 @@ OPTIMIZERS = {
 
 def options():
     result = poptorch.Options().randomSeed(3).setExecutionStrategy(poptorch.ShardedExecution())
-    result._Popart.set("abele.threadsPerDevice", 1)
+    result.threadsPerDevice(1)
     return result
 
 
@@ -87,7 +87,7 @@ def test_training_goes_on_in_cpp(name, how, tmp_path):
         "setExecutionStrategy": "ShardedExecution(AutoStage.SameAsIpu)",
         "outputMode": ["OutputMode.Final", 1],
         "randomSeed": 3,
-        "_Popart.options.update": {"abele.threadsPerDevice": 1},
+        "threadsPerDevice": 1,
     }
     found = cpp(how, file, STEPS, ROWS, 0.5)
     for group in optimizer.param_groups:
@@ -117,7 +117,7 @@ def test_training_of_cpp_goes_on_in_python(how, tmp_path):
     state = torch.get_rng_state()
     loaded = poptorch.load(file)
     assert torch.equal(torch.get_rng_state(), state)  # the program's seed is the devices' alone
-    assert (loaded.options.random_seed, loaded.options._Popart.options["abele.threadsPerDevice"]) == (3, 1)
+    assert (loaded.options.random_seed, loaded.options.threads_per_device) == (3, 1)
     assert isinstance(loaded.model, torch.nn.Module) and set(loaded.model.state_dict()) == set(Net().state_dict())
     if how == "module":
         net = Net()

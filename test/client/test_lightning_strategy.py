@@ -101,7 +101,7 @@ def made():
 
 def oneThread():
     options = abele.Options()
-    options._Popart.set("abele.threadsPerDevice", 1)
+    options.threadsPerDevice(1)
     return options
 
 

@@ -359,7 +359,7 @@ def test_a_transformer_is_parallelized_trained_and_put_back(factor):
     options = poptorch.Options().outputMode(poptorch.OutputMode.All)
     options.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement))
     options.Training.gradientAccumulation(8)
-    options._Popart.set("abele.allowShortPipeline", True)
+    options.enforcePipelineMinimum(False)
     executor = poptorch.trainingModel(model, options, poptorch.optim.AdamW(model.parameters(), lr=1e-3))
     results = executor(input_ids=input_ids, labels=input_ids)
     torch.testing.assert_close(results["loss"], expected, rtol=1e-5, atol=1e-6)

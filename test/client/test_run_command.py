@@ -36,7 +36,7 @@ class Net(torch.nn.Module):
 def options():
     result = abele.Options().randomSeed(3)
     result.Training.gradientAccumulation(2)
-    result._Popart.set("abele.threadsPerDevice", 1)
+    result.threadsPerDevice(1)
     return result
 
 
@@ -302,7 +302,7 @@ def test_a_signal_stops_it_behind_a_step(tmp_path, saved, number):
 def test_inference(tmp_path, data):
     torch.manual_seed(1)
     opts = abele.Options().deviceIterations(3)
-    opts._Popart.set("abele.threadsPerDevice", 1)
+    opts.threadsPerDevice(1)
     model = abele.inferenceModel(Net().eval(), opts)
     model.compileAndExport(tmp_path / "net", torch.zeros(6, 4))
     done = run(

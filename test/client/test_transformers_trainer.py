@@ -45,7 +45,7 @@ def arguments(folder, **settings):
 def trained(folder, devices=1, micro_batches=1, resume=None, **settings):
     model = gpt()
     options = abele.Options()
-    options._Popart.set("abele.threadsPerDevice", 1)
+    options.threadsPerDevice(1)
     trainer = AbeleTrainer(
         model,
         arguments(folder, **settings),
@@ -118,7 +118,7 @@ def test_evaluation_is_transformers_own(devices, settings, tmp_path):
     eager = transformers.Trainer(model, arguments(tmp_path, **settings), **common)
     theirs = found(eager)
     options = abele.Options()
-    options._Popart.set("abele.threadsPerDevice", 1)
+    options.threadsPerDevice(1)
     trainer = AbeleTrainer(model, arguments(tmp_path, **settings), devices=devices, options=options, **common)
     captures = []
     with abele.registerPreCompileHook(lambda: captures.append(1)):
@@ -163,7 +163,7 @@ def test_batches_with_and_without_padding(tmp_path):
     for row in rows[:2]:
         row["attention_mask"][LENGTH // 2 :] = 0  # of four batches one or two have them
     options = abele.Options()
-    options._Popart.set("abele.threadsPerDevice", 1)
+    options.threadsPerDevice(1)
     ours, theirs = gpt(), gpt()
     AbeleTrainer(ours, arguments(tmp_path), train_dataset=rows, options=options).train()
     transformers.Trainer(theirs, arguments(tmp_path, optim="adamw_torch"), train_dataset=rows).train()

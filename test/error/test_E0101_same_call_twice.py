@@ -209,7 +209,7 @@ def test_poptorch_keeps_what_the_first_call_did(capfd):
     model(X)
     assert "something else" not in capfd.readouterr().err
     options = poptorch.Options()
-    options._Popart.set("abele.checkCapture", True)
+    options.checkCapture(True)
     poptorch.inferenceModel(Calls(lambda self, x: x * tick(self)), options)(X)
     text = capfd.readouterr().err
     assert "forward does something else" in text and "test_E0101_same_call_twice.py:" in text
@@ -217,7 +217,7 @@ def test_poptorch_keeps_what_the_first_call_did(capfd):
 
 def test_the_check_can_be_left_out():
     options = abele.Options()
-    options._Popart.set("abele.checkCapture", False)
+    options.checkCapture(False)
     net = Calls(lambda self, x: x * tick(self))
     abele.inferenceModel(net, options)(X)
     assert net.count == 1

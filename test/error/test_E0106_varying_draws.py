@@ -47,7 +47,7 @@ class Model(torch.nn.Module):
 
 def executor_of(draws, num_stages, iterations):
     opts = poptorch.Options().deviceIterations(iterations).randomSeed(3).autoRoundNumIPUs(True)
-    opts._Popart.set("abele.threadsPerDevice", torch.get_num_threads())
+    opts.threadsPerDevice(torch.get_num_threads())
     return poptorch.inferenceModel(Model(draws, num_stages), opts)
 
 
@@ -89,7 +89,7 @@ def test_recomputation_on_one_stage_draws_as_eager(recompute):
     reference.load_state_dict(net.state_dict())
     opts = poptorch.Options().deviceIterations(1).randomSeed(3).outputMode(poptorch.OutputMode.All)
     opts.Training.gradientAccumulation(4)
-    opts._Popart.set("abele.threadsPerDevice", torch.get_num_threads())
+    opts.threadsPerDevice(torch.get_num_threads())
     if recompute:
         opts._Popart.set("autoRecomputation", 3)
     executor, optimizer = poptorch.trainingModel(net, opts, train(net)), train(reference)

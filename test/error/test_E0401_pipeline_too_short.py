@@ -17,5 +17,5 @@ def test_error():
     with pytest.raises(poptorch.Error, match="E0401 pipeline-too-short"):
         poptorch.inferenceModel(Cut())(torch.ones(2))
     opts = poptorch.Options()
-    opts._Popart.set("abele.allowShortPipeline", True)
+    opts.enforcePipelineMinimum(False)
     assert torch.equal(poptorch.inferenceModel(Cut(), opts)(torch.ones(2)), torch.full((2,), 3.0))

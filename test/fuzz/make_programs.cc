@@ -48,7 +48,7 @@ class Folder {
     model.save(saved);
     host::ProgramFile file = host::readProgramFile(saved);
     const at::Tensor rng_state = std::exchange(file.rng_state, at::Tensor());
-    file.options = R"({"randomSeed": 5, "_Popart.options.update": {"abele.threadsPerDevice": 1}})";  // no folder here
+    file.options = R"({"randomSeed": 5, "threadsPerDevice": 1})";  // no folder here
     write("program_file", name, ".poptorch", host::encode(file));
     for (const auto& entry : fs::directory_iterator(temporary_ / "cache")) {
       write("cache_entry", name, ".abx", readWholeFile(entry.path()));

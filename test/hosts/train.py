@@ -40,7 +40,7 @@ def main():
     net = Net()
     opts = poptorch.Options().autoRoundNumIPUs(True)
     opts.Training.gradientAccumulation(2)
-    opts._Popart.set("abele.allowShortPipeline", True)
+    opts.enforcePipelineMinimum(False)
     opts.Distributed.configureProcessId(PROCESS, PROCESSES).devicesPerProcess(2)
     model = poptorch.trainingModel(net, opts, torch.optim.Adam(net.parameters(), lr=1e-2))
     read = abele.load_checkpoint(FOLDER, model)

@@ -75,7 +75,7 @@ def _options(row):
 
     options = abele.Options().randomSeed(SEED).outputMode(abele.OutputMode.All)
     options.setExecutionStrategy(abele.PipelinedExecution(abele.AutoStage.AutoSplit).devices(row.stages))
-    options._Popart.set("abele.threadsPerDevice", torch.get_num_threads())
+    options.threadsPerDevice(torch.get_num_threads())
     return options.trustReads(row.trusts_reads)
 
 

@@ -58,7 +58,7 @@ class Case:
         opts.Training.gradientAccumulation(self.accumulation)
         opts.Precision.enableStochasticRounding(self.rounded)
         opts.outputMode(poptorch.OutputMode.All).autoRoundNumIPUs(True)
-        opts._Popart.set("abele.allowShortPipeline", True)
+        opts.enforcePipelineMinimum(False)
         opts.setExecutionStrategy(poptorch.ShardedExecution(poptorch.AutoStage.SameAsIpu))
         if self.edit:
             self.edit(opts)

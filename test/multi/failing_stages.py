@@ -67,8 +67,8 @@ def training(
     model = model() if model else Net(width)
     opts = poptorch.Options().autoRoundNumIPUs(True).randomSeed(draws)
     opts.Training.gradientAccumulation(3)
-    opts._Popart.set("abele.allowShortPipeline", True)
-    opts._Popart.set("abele.shareWeights", shared)
+    opts.enforcePipelineMinimum(False)
+    opts.shareWeights(shared)
     opts.Distributed.configureProcessId(RANK, processes).devicesPerProcess(devices).outputRank(to)
     return model, poptorch.trainingModel(model, opts, torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum))
 

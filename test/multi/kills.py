@@ -51,7 +51,7 @@ def train(rank, port, tell):
     if HAS_STAGES:
         opts.Distributed.devicesPerProcess(1)
         opts.Training.gradientAccumulation(2)
-        opts._Popart.set("abele.allowShortPipeline", True)
+        opts.enforcePipelineMinimum(False)
     executor = poptorch.trainingModel(model, opts, torch.optim.SGD(model.parameters(), lr=1e-3))
     x = torch.randn(8, 32)
     try:

@@ -52,7 +52,7 @@ def trained(name, devices, processes=1):
     opts.Training.gradientAccumulation(ACCUMULATION)
     opts.Precision.enableStochasticRounding(name == "rounded")
     opts.setExecutionStrategy(_strategy(name, devices))
-    opts._Popart.set("abele.threadsPerDevice", 1)
+    opts.threadsPerDevice(1)
     if folder := os.environ.get("LINKS_CACHE"):
         opts.enableExecutableCaching(folder)
     if processes > 1:

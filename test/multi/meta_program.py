@@ -55,7 +55,7 @@ def forgetPeak():
 def run(folder, how, width, process=None, processes=1):
     options = poptorch.Options()
     options.Training.gradientAccumulation(ACCUMULATION)
-    options._Popart.set("abele.threadsPerDevice", 1)
+    options.threadsPerDevice(1)
     if process is not None:
         options.Distributed.configureProcessId(process, processes).devicesPerProcess(STAGES // processes)
     before = forgetPeak()

@@ -35,8 +35,8 @@ class Halves(torch.nn.Module):
 
 def options(processes, rank, mode=poptorch.OutputMode.All):
     opts = poptorch.Options().outputMode(mode)
-    opts._Popart.set("abele.allowShortPipeline", True)
-    opts._Popart.set("abele.threadsPerDevice", 1)
+    opts.enforcePipelineMinimum(False)
+    opts.threadsPerDevice(1)
     if processes > 1:
         opts.Distributed.configureProcessId(int(os.environ["RANK"]), processes).devicesPerProcess(2 // processes)
         opts.Distributed.outputRank(rank)

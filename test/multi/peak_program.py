@@ -58,8 +58,8 @@ def forget():
 def _options(process, processes):
     options = poptorch.Options()
     options.Training.gradientAccumulation(ACCUMULATION)
-    options._Popart.set("abele.threadsPerDevice", 1)
-    options._Popart.set("abele.allowShortPipeline", True)
+    options.threadsPerDevice(1)
+    options.enforcePipelineMinimum(False)
     options.Distributed.configureProcessId(process, processes).devicesPerProcess(1)
     return options
 

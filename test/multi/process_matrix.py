@@ -94,8 +94,8 @@ class Case:
         opts.Training.gradientAccumulation(3)
         opts.replicationFactor(self.replicas).outputMode(poptorch.OutputMode.All)
         opts.setExecutionStrategy(self.placement())
-        opts._Popart.set("abele.allowShortPipeline", True)
-        opts._Popart.set("abele.threadsPerDevice", 1)
+        opts.enforcePipelineMinimum(False)
+        opts.threadsPerDevice(1)
         return opts
 
     def share(self, tensor, process, processes):

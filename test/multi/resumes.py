@@ -93,7 +93,7 @@ def train(rank, port, folder, tell):
         net = Net()
     options = abele.Options().randomSeed(7).showCompilationProgressBar(False)
     options.Training.gradientAccumulation(ACCUMULATION)
-    options._Popart.set("abele.threadsPerDevice", 1)
+    options.threadsPerDevice(1)
     if PROCESSES > 1:
         options.Distributed.configureProcessId(rank, PROCESSES).devicesPerProcess(1)
     steps = Steps(options)

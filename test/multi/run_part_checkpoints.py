@@ -48,7 +48,7 @@ def modelOf(devices, process, processes):
     options = poptorch.Options()
     options.Training.gradientAccumulation(ACCUMULATION)
     options.randomSeed(7)
-    options._Popart.set("abele.threadsPerDevice", 1)
+    options.threadsPerDevice(1)
     if processes > 1:
         options.Distributed.configureProcessId(process, processes).devicesPerProcess(devices // processes)
     with torch.device("meta" if processes > 1 else "cpu"):

@@ -48,7 +48,7 @@ def modelOf(process, processes, how):
         options.deviceIterations(STAGES)
     else:
         options.Training.gradientAccumulation(STAGES)
-    options._Popart.set("abele.threadsPerDevice", 1)
+    options.threadsPerDevice(1)
     if processes > 1:
         options.Distributed.configureProcessId(process, processes).devicesPerProcess(STAGES // processes)
     torch.manual_seed(1)

@@ -113,8 +113,8 @@ class Case:
         opts.replicationFactor(self.replicas)
         opts.Precision.enableStochasticRounding(self.rounded)
         opts.outputMode(poptorch.OutputMode.All)
-        opts._Popart.set("abele.allowShortPipeline", True)
-        opts._Popart.set("abele.threadsPerDevice", 1)
+        opts.enforcePipelineMinimum(False)
+        opts.threadsPerDevice(1)
         if self.edit:
             self.edit(opts)
         return opts

@@ -118,7 +118,7 @@ def main(folder, how):
     options, of_inference = poptorch.Options(), poptorch.Options().deviceIterations(STAGES)
     options.Training.gradientAccumulation(STAGES)
     for each in (options, of_inference):
-        each._Popart.set("abele.threadsPerDevice", 1)
+        each.threadsPerDevice(1)
         if processes > 1:
             each.Distributed.configureProcessId(process, processes).devicesPerProcess(STAGES // processes)
     torch.manual_seed(1)

@@ -29,7 +29,7 @@ def options(strategy, accumulation, iterations=1):
     opts = poptorch.Options().deviceIterations(iterations).randomSeed(SEED).autoRoundNumIPUs(True)
     opts.outputMode(poptorch.OutputMode.All).setExecutionStrategy(strategy())
     opts.Training.gradientAccumulation(accumulation)
-    opts._Popart.set("abele.threadsPerDevice", torch.get_num_threads())
+    opts.threadsPerDevice(torch.get_num_threads())
     return opts
 
 

@@ -54,7 +54,7 @@ class Images(torch.nn.Module):
 def differs(make, x, number):
     ours, theirs = make(), make()
     opts = poptorch.Options().deviceIterations(number).outputMode(poptorch.OutputMode.All)
-    opts._Popart.set("abele.threadsPerDevice", torch.get_num_threads())
+    opts.threadsPerDevice(torch.get_num_threads())
     executor = abele.trainingModel(ours, opts, torch.optim.SGD(ours.parameters(), lr=0.5))
     optimizer = torch.optim.SGD(theirs.parameters(), lr=0.5)
     for _ in range(2):

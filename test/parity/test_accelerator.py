@@ -35,8 +35,8 @@ def train(network, strategy, num_stages, optimizer, accumulation=7, steps=3, dev
     before = {name: (value.data_ptr(), value.clone()) for name, value in model.state_dict().items()}
     cut(model, num_stages)
     opts = options(STRATEGIES[strategy], accumulation)
-    opts._Popart.set("abele.deviceType", device)
-    opts._Popart.set("abele.deviceGraphs", graphs)
+    opts.deviceType(device)
+    opts.deviceGraphs(graphs)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS[optimizer](model.parameters()))
     torch.manual_seed(1)
     batches = [model.batch(MICRO_BATCH * accumulation) for _ in range(steps)]
@@ -158,7 +158,7 @@ def test_operators_on_the_host_are_refused():
             return y, (seed * 2).to(y.device) * y.sum()
 
     opts = options(STRATEGIES["pipeline"], accumulation=3)
-    opts._Popart.set("abele.deviceType", "simulated:0")
+    opts.deviceType("simulated:0")
     model = Reading()
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS["sgd"](model.parameters()))
     with pytest.raises(poptorch.Error, match=r"E0105(.|\n)*device cpu"):
@@ -172,7 +172,7 @@ def test_a_device_is_set_up_before_its_seed_is_asked_for(monkeypatch):
     model = networks.NETWORKS["Encoder"]()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     opts = poptorch.Options().outputMode(poptorch.OutputMode.All)
-    opts._Popart.set("abele.deviceType", "simulated:0")
+    opts.deviceType("simulated:0")
     batch = model.batch(MICRO_BATCH)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS["sgd"](model.parameters()))
     ours = executor(*batch)[1]
@@ -235,8 +235,8 @@ def test_replicas(strategy, num_stages, device):
     reference = on_device(model, device)
     cut(model, num_stages)
     opts = options(STRATEGIES[strategy], accumulation).replicationFactor(replicas).broadcastBuffers(False)
-    opts._Popart.set("abele.deviceType", device)
-    opts._Popart.set("abele.deviceGraphs", True)
+    opts.deviceType(device)
+    opts.deviceGraphs(True)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS["adamw"](model.parameters()))
     torch.manual_seed(1)
     batches = [model.batch(MICRO_BATCH * accumulation * replicas) for _ in range(steps)]
@@ -263,8 +263,8 @@ def test_random_numbers_of_a_stage_on_the_cpu_are_refused():
     model = networks.NETWORKS["ResidualMlp"]()
     cut(model, 2)
     opts = options(STRATEGIES["pipeline"], accumulation=3)
-    opts._Popart.set("abele.deviceType", "simulated:1,cpu")
-    opts._Popart.set("abele.deviceGraphs", True)
+    opts.deviceType("simulated:1,cpu")
+    opts.deviceGraphs(True)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS["sgd"](model.parameters()))
     with pytest.raises(poptorch.Error, match=r"E0711.*draws random numbers in a CPU stage(.|\n)*networks.py"):
         executor(*model.batch(3 * MICRO_BATCH))
@@ -276,8 +276,8 @@ def test_clipping_looks_at_the_gradients_of_all_devices():
         model = networks.NETWORKS["Tied"]()
         cut(model, 3)
         opts = options(STRATEGIES["pipeline"], accumulation=5)
-        opts._Popart.set("abele.deviceType", device)
-        opts._Popart.set("abele.deviceGraphs", True)
+        opts.deviceType(device)
+        opts.deviceGraphs(True)
         optimizer = poptorch.optim.AdamW(model.parameters(), lr=0.01, max_grad_norm=0.1)
         executor = poptorch.trainingModel(model, opts, optimizer)
         torch.manual_seed(1)
@@ -295,8 +295,8 @@ def test_memory_is_taken_once(device):
     model = networks.NETWORKS["Decoder"]()
     cut(model, 2)
     opts = options(STRATEGIES["pipeline"], accumulation=3)
-    opts._Popart.set("abele.deviceType", device)
-    opts._Popart.set("abele.deviceGraphs", True)
+    opts.deviceType(device)
+    opts.deviceGraphs(True)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS["sgd"](model.parameters()))
     batch = model.batch(3 * MICRO_BATCH)
     executor(*batch)
@@ -315,8 +315,8 @@ def test_reports_have_what_graphs_take(device, graphs):
     model = networks.NETWORKS["Encoder"]()
     cut(model, 2)
     opts = options(STRATEGIES["pipeline"], accumulation=3)
-    opts._Popart.set("abele.deviceType", device)
-    opts._Popart.set("abele.deviceGraphs", graphs)
+    opts.deviceType(device)
+    opts.deviceGraphs(graphs)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS["sgd"](model.parameters()))
     batch = model.batch(3 * MICRO_BATCH)
     for _ in range(6):
@@ -331,8 +331,8 @@ def test_a_model_that_is_on_a_device_already(device):
     model, reference = (torch.manual_seed(0) and networks.NETWORKS["ResNet"]().to("simulated:0") for _ in range(2))
     cut(model, 2)
     opts = options(STRATEGIES["pipeline"], accumulation=3)
-    opts._Popart.set("abele.deviceType", device)
-    opts._Popart.set("abele.deviceGraphs", True)
+    opts.deviceType(device)
+    opts.deviceGraphs(True)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS["adamw"](model.parameters()))
     batch = [t.to("simulated:3") for t in model.batch(3 * MICRO_BATCH)]
     _, loss = executor(*batch)
@@ -367,8 +367,8 @@ def test_automatic_loss_scaling_counts_what_the_cpu_counts(device):
         opts = options(STRATEGIES["pipeline"], accumulation=3)
         opts.Training.setAutomaticLossScaling(True)
         opts._Popart.set("automaticLossScalingSettings.thresholdUpperCountProportion", 0.3)
-        opts._Popart.set("abele.deviceType", device)
-        opts._Popart.set("abele.deviceGraphs", True)
+        opts.deviceType(device)
+        opts.deviceGraphs(True)
         optimizer = poptorch.optim.SGD(model.parameters(), lr=0.01, loss_scaling=2048.0)
         executor = poptorch.trainingModel(model, opts, optimizer)
         found = []
@@ -390,8 +390,8 @@ def test_loss_scaling_has_the_bits_of_the_cpu():
         model = networks.NETWORKS["Tied"]()
         cut(model, 2)
         opts = options(STRATEGIES["pipeline"], accumulation=3)
-        opts._Popart.set("abele.deviceType", device)
-        opts._Popart.set("abele.deviceGraphs", True)
+        opts.deviceType(device)
+        opts.deviceGraphs(True)
         optimizer = poptorch.optim.AdamW(model.parameters(), lr=0.01, loss_scaling=1000.0)
         executor = poptorch.trainingModel(model, opts, optimizer)
         torch.manual_seed(1)
@@ -406,8 +406,8 @@ def test_a_model_that_is_on_the_device_already():
     reference = copy.deepcopy(model)
     cut(model, 2)
     opts = options(STRATEGIES["pipeline"], accumulation=3)
-    opts._Popart.set("abele.deviceType", "simulated")
-    opts._Popart.set("abele.deviceGraphs", True)
+    opts.deviceType("simulated")
+    opts.deviceGraphs(True)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS["adamw"](model.parameters()))
     batch = [t.to("simulated") for t in model.batch(3 * MICRO_BATCH)]
     _, loss = executor(*batch)
@@ -433,8 +433,8 @@ def test_what_accelerators_cannot_do_yet_is_refused(what, device):
     model = networks.NETWORKS["Tied"]()
     cut(model, 2)
     opts = options(STRATEGIES["pipeline"], accumulation=3)
-    opts._Popart.set("abele.deviceType", device)
-    opts._Popart.set("abele.deviceGraphs", True)
+    opts.deviceType(device)
+    opts.deviceGraphs(True)
     NOT_YET[what](opts)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS["sgd"](model.parameters()))
     with pytest.raises(poptorch.Error, match=f"E0711.*{what} is not available on accelerators"):
@@ -447,7 +447,7 @@ def test_replicas_that_exchange_values_are_refused():
             return poptorch.custom_op([x], "ReplicatedAllReduce", "ai.graphcore", 1, [x])[0]
 
     opts = poptorch.Options().replicationFactor(2)
-    opts._Popart.set("abele.deviceType", "simulated")
+    opts.deviceType("simulated")
     with pytest.raises(poptorch.Error, match="E0711.*exchange of values between replicas"):
         poptorch.inferenceModel(Total(), opts)(torch.ones(4))
 
@@ -484,7 +484,7 @@ def recurrent_kernels():
 def test_recurrent_layers_whose_gradients_no_device_has_shown_right_are_refused(monkeypatch):
     def executor(wrap=poptorch.trainingModel):
         opts = poptorch.Options()
-        opts._Popart.set("abele.deviceType", "simulated:0")
+        opts.deviceType("simulated:0")
         return wrap(WithRecurrentKernel(), opts)
 
     batch = WithRecurrentKernel().batch(MICRO_BATCH)
@@ -498,8 +498,8 @@ def test_recurrent_layers_whose_gradients_no_device_has_shown_right_are_refused(
 @pytest.mark.parametrize("device", ["cpu,simulated:9", "simulated,,cpu", "simulated:1,cuda"])
 def test_a_list_with_a_device_that_is_not_there(device):
     opts = poptorch.Options()
-    opts._Popart.set("abele.deviceType", device)
-    opts._Popart.set("abele.deviceGraphs", True)
+    opts.deviceType(device)
+    opts.deviceGraphs(True)
     with pytest.raises(poptorch.Error, match="E0702.*there is no device(.|\\n)*4 of simulated"):
         poptorch.inferenceModel(torch.nn.Linear(2, 2), opts)(torch.ones(1, 2))
 
@@ -514,8 +514,8 @@ def test_inference():
     reference = on_device(model, "simulated")
     cut(model, 3)
     opts = poptorch.Options().deviceIterations(5).autoRoundNumIPUs(True)
-    opts._Popart.set("abele.deviceType", "simulated")
-    opts._Popart.set("abele.deviceGraphs", True)
+    opts.deviceType("simulated")
+    opts.deviceGraphs(True)
     executor = poptorch.inferenceModel(model, opts)
     batch = model.batch(5 * MICRO_BATCH)
     output, _ = executor(*batch)
@@ -535,6 +535,6 @@ def test_the_environment_names_the_device(monkeypatch):
 
 def test_a_device_that_is_not_there():
     opts = poptorch.Options()
-    opts._Popart.set("abele.deviceType", "cuda")
+    opts.deviceType("cuda")
     with pytest.raises(poptorch.Error, match="E0702.*there is no device cuda(.|\n)*4 of simulated"):
         poptorch.inferenceModel(torch.nn.Linear(2, 2), opts)(torch.ones(1, 2))

@@ -40,7 +40,7 @@ def seeded():
 
 def options(fusion="exact", replicas=1):
     opts = abele.Options().fusion(fusion).deviceIterations(MICRO_BATCHES).replicationFactor(replicas)
-    opts._Popart.set("abele.threadsPerDevice", torch.get_num_threads())
+    opts.threadsPerDevice(torch.get_num_threads())
     return opts
 
 
@@ -76,7 +76,7 @@ def test_weights_written_between_steps(shared):
     model = Net().eval()
     reference = copy.deepcopy(model)
     opts = options()
-    opts._Popart.set("abele.shareWeights", shared)
+    opts.shareWeights(shared)
     executor = abele.inferenceModel(model, opts)
     for _ in range(3):
         require_eager(executor, reference)
@@ -105,7 +105,7 @@ def test_training_between_predictions():
     model = Net()
     reference = copy.deepcopy(model)
     training = abele.Options().outputMode(abele.OutputMode.All)
-    training._Popart.set("abele.threadsPerDevice", torch.get_num_threads())
+    training.threadsPerDevice(torch.get_num_threads())
     training.Training.gradientAccumulation(2)
 
     class WithLoss(nn.Module):

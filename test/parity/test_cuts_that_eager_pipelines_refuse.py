@@ -84,7 +84,7 @@ class BranchesThatJoinLater(Layers):
 def options(accumulation, **popart):
     opts = poptorch.Options().autoRoundNumIPUs(True).outputMode(poptorch.OutputMode.All)
     opts.Training.gradientAccumulation(accumulation)
-    opts._Popart.set("abele.threadsPerDevice", 1)
+    opts.threadsPerDevice(1)
     for name, value in popart.items():
         opts._Popart.set(f"abele.{name}", value)
     return opts
@@ -140,7 +140,7 @@ def test_the_minimum_of_poptorch_names_the_switch():
     executor = poptorch.trainingModel(model, options(2), optimizer(model))
     with pytest.raises(poptorch.Error, match="E0401") as raised:
         executor(*batch(2))
-    assert "abele.allowShortPipeline" in str(raised.value)
+    assert "options.enforcePipelineMinimum(False)" in str(raised.value)
 
 
 def test_training_and_inference_of_one_model_with_other_batch_sizes():

@@ -35,7 +35,7 @@ def executor_of(model, fusion, threads=1):
     options = poptorch.Options().fusion(fusion)
     options.outputMode(poptorch.OutputMode.All)
     options.Training.gradientAccumulation(2)
-    options._Popart.set("abele.threadsPerDevice", threads)
+    options.threadsPerDevice(threads)
     return abele.trainingModel(model, options, torch.optim.SGD(model.parameters(), lr=0.1))
 
 

@@ -58,7 +58,7 @@ def train(make, fusion, threads, num_stages=1, dtype=torch.float32, bound=None):
     options = poptorch.Options().fusion(fusion)
     options.outputMode(poptorch.OutputMode.All)
     options.Training.gradientAccumulation(ACCUMULATION)
-    options._Popart.set("abele.threadsPerDevice", threads)
+    options.threadsPerDevice(threads)
     executor = poptorch.trainingModel(model, options, torch.optim.AdamW(model.parameters(), lr=0.01))
     optimizer = torch.optim.AdamW(reference.parameters(), lr=0.01)
     for _ in range(STEPS):

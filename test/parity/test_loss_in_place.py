@@ -41,7 +41,7 @@ def options_of(fusion, threads, accumulation=2):
     options = poptorch.Options().fusion(fusion)
     options.outputMode(poptorch.OutputMode.All)
     options.Training.gradientAccumulation(accumulation)
-    options._Popart.set("abele.threadsPerDevice", threads)
+    options.threadsPerDevice(threads)
     return options
 
 

@@ -50,7 +50,7 @@ def trained(model):
     eager = copy.deepcopy(model)
     optimizer = torch.optim.SGD(eager.parameters(), lr=0.1)
     options = poptorch.Options()
-    options._Popart.set("abele.threadsPerDevice", 1)
+    options.threadsPerDevice(1)
     step = poptorch.trainingModel(model, options, torch.optim.SGD(model.parameters(), lr=0.1))
     for _ in range(3):
         x, y = torch.randn(4, 3), torch.randn(4, 3)

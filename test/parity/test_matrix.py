@@ -129,7 +129,7 @@ def test_equals_eager(strategy, network, num_stages, recompute, optimizer, repli
     if recompute:
         opts._Popart.set("autoRecomputation", 3)
     if separate_memory:
-        opts._Popart.set("abele.separateMemory", True)
+        opts.separateMemory(True)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS[optimizer](model.parameters()))
     ours = [executor(*batch) for batch in make_batches(model, MICRO_BATCH * accumulation * replicas)]
     steps, state = expected(network, optimizer, accumulation, replicas)

@@ -27,8 +27,8 @@ def train(network, strategy, configure, device, optimizer="adamw", accumulation=
     for block in range(BLOCKS):
         poptorch.BeginBlock(model.parts[block * len(model.parts) // BLOCKS], str(block))
     opts = options(strategy, accumulation, iterations)
-    opts._Popart.set("abele.deviceType", device)
-    opts._Popart.set("abele.deviceGraphs", graphs)
+    opts.deviceType(device)
+    opts.deviceGraphs(graphs)
     configure(opts)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS[optimizer](model.parameters()))
     torch.manual_seed(1)
@@ -103,7 +103,7 @@ def test_replicas(strategy, sharded, device):
     for block in range(BLOCKS):
         poptorch.BeginBlock(model.parts[block * len(model.parts) // BLOCKS], str(block))
     opts = options(STRATEGIES[strategy], accumulation).replicationFactor(replicas).broadcastBuffers(False)
-    opts._Popart.set("abele.deviceType", device)
+    opts.deviceType(device)
     LOCATIONS["all"](opts)
     for setter, is_sharded in (
         ("setWeightLocation", sharded == "weights and state"),
@@ -130,7 +130,7 @@ def test_weights_that_change_between_calls():
     for block in range(BLOCKS):
         poptorch.BeginBlock(model.parts[block * len(model.parts) // BLOCKS], str(block))
     opts = options(STRATEGIES["parallel"], 1)
-    opts._Popart.set("abele.deviceType", "simulated")
+    opts.deviceType("simulated")
     executor = poptorch.inferenceModel(model, opts)
     for _ in range(2):
         with torch.no_grad():

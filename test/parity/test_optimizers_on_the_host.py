@@ -63,7 +63,7 @@ OPTIMIZERS = {
 def options(stages=1, accumulation=ACCUMULATION):
     opts = abele.Options()
     opts.Training.gradientAccumulation(accumulation)
-    opts._Popart.set("abele.threadsPerDevice", torch.get_num_threads())
+    opts.threadsPerDevice(torch.get_num_threads())
     if stages == 1:
         opts.setExecutionStrategy(abele.ShardedExecution())
     return opts
@@ -105,7 +105,7 @@ def test_training_equals_eager(name, stages):
 @pytest.mark.parametrize("shares", [True, False])
 def test_schedulers_groups_and_weights_between_calls(shares):
     opts = options()
-    opts._Popart.set("abele.shareWeights", shares)
+    opts.shareWeights(shares)
 
     def make(parameters):
         first, *others = parameters

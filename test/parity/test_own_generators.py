@@ -184,7 +184,7 @@ def require_inference(make, generator, reference):
     batches = [torch.rand(12, 2) - 0.5 for _ in range(3)]
     model, call = make(generator)
     opts = abele.Options().deviceIterations(4).randomSeed(SEED)
-    opts._Popart.set("abele.threadsPerDevice", torch.get_num_threads())
+    opts.threadsPerDevice(torch.get_num_threads())
     executor = abele.inferenceModel(model, opts)
     ours = [(call(executor, batch), state(generator)) for batch in batches]
     torch.manual_seed(SEED)

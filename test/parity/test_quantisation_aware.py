@@ -37,7 +37,7 @@ def test_training_equals_eager(backend, package, one_thread):
     reference = copy.deepcopy(net)
     opts = package.Options()
     opts.Training.gradientAccumulation(2)
-    opts._Popart.set("abele.threadsPerDevice", 1)
+    opts.threadsPerDevice(1)
     executor = package.trainingModel(net, opts, torch.optim.SGD(net.parameters(), lr=0.1))
     optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
     for step in range(3):

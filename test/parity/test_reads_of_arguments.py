@@ -17,7 +17,7 @@ CHANGED = "E0101 data-dependent: a value that forward read"
 def short(accumulation):
     """Pipelines that are longer than their micro-batches are many."""
     opts = options(poptorch.PipelinedExecution, accumulation)
-    opts._Popart.set("abele.allowShortPipeline", True)
+    opts.enforcePipelineMinimum(False)
     return opts
 
 

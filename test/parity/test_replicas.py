@@ -140,7 +140,7 @@ def test_other_optimizers_see_the_sums_of_all_replicas(make):
         model = networks.NETWORKS["ResidualMlp"]().eval()
         cut(model, 3)
         opts = options(poptorch.PipelinedExecution, accumulation).replicationFactor(replicas)
-        opts._Popart.set("abele.allowShortPipeline", True)
+        opts.enforcePipelineMinimum(False)
         executor = poptorch.trainingModel(model, opts, make(model.parameters()))
         torch.manual_seed(1)
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""Devices that share no memory (abele.separateMemory): the bits of eager PyTorch, and what is received is counted."""
+"""Devices that share no memory (separateMemory): the bits of eager PyTorch, and what is received is counted."""
 
 import copy
 
@@ -33,8 +33,8 @@ class TiedBothWays(nn.Module):
 def options(accumulation=ACCUMULATION, separate_memory=True):
     opts = abele.Options().outputMode(abele.OutputMode.All)
     opts.Training.gradientAccumulation(accumulation)
-    opts._Popart.set("abele.threadsPerDevice", 1)
-    opts._Popart.set("abele.separateMemory", separate_memory)
+    opts.threadsPerDevice(1)
+    opts.separateMemory(separate_memory)
     return opts
 
 

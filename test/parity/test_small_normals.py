@@ -169,7 +169,7 @@ def test_a_saved_executable_goes_on_with_the_spare(program, tmp_path):
             poptorch.BeginBlock(model.parts[2 * stage], str(stage))
         opts = poptorch.Options().deviceIterations(5).randomSeed(SEED).autoRoundNumIPUs(True)
         opts.setExecutionStrategy(make_strategy("1f1b", 3, False))
-        opts._Popart.set("abele.threadsPerDevice", torch.get_num_threads())
+        opts.threadsPerDevice(torch.get_num_threads())
         return poptorch.inferenceModel(model, opts)
 
     model = make_model(program)
@@ -207,7 +207,7 @@ def test_loops_draw_normal_numbers(num_stages):
             return F.dropout(x + torch.randn(3).sum(), 0.3, True)
 
     opts = poptorch.Options().deviceIterations(4).randomSeed(SEED).autoRoundNumIPUs(True)
-    opts._Popart.set("abele.threadsPerDevice", torch.get_num_threads())
+    opts.threadsPerDevice(torch.get_num_threads())
     executor = poptorch.inferenceModel(Looping(), opts)
     batches = [torch.ones(8, 2), torch.zeros(8, 2)]
     results = [executor(batch) for batch in batches]

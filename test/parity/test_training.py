@@ -82,7 +82,7 @@ def test_devices_with_several_threads():
     model = Loss(model)
     reference = copy.deepcopy(model)
     opts = poptorch.Options()
-    opts._Popart.set("abele.threadsPerDevice", 2)
+    opts.threadsPerDevice(2)
     executor = poptorch.trainingModel(model, opts, torch.optim.AdamW(model.parameters(), lr=0.01))
     x = torch.randn(512, 256)
     loss = executor(x)

@@ -82,8 +82,8 @@ class Tasks:
 def test_trainings_take_turns(pair, shares, order):
     ours, theirs = pair(), pair()
     options = abele.Options()
-    options._Popart.set("abele.threadsPerDevice", torch.get_num_threads())
-    options._Popart.set("abele.shareWeights", shares)
+    options.threadsPerDevice(torch.get_num_threads())
+    options.shareWeights(shares)
     executors = [
         abele.trainingModel(model, options, optimizer)
         for model, optimizer in zip(ours.models, ours.optimizers, strict=True)

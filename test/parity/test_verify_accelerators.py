@@ -37,7 +37,7 @@ def made(network, num_stages):
 
 def on(device, strategy="pipeline", iterations=1):
     opts = options(STRATEGIES[strategy], ACCUMULATION, iterations)
-    opts._Popart.set("abele.deviceType", device)
+    opts.deviceType(device)
     return opts
 
 
@@ -88,14 +88,14 @@ def test_tensors_off_chip():
 
 
 def test_graphs_of_the_device_are_not_in_the_way():
-    verified("Encoder", "simulated:0", 2, configure=lambda opts: opts._Popart.set("abele.deviceGraphs", True))
+    verified("Encoder", "simulated:0", 2, configure=lambda opts: opts.deviceGraphs(True))
 
 
 @pytest.mark.parametrize("device", ["simulated:1", "simulated"])
 def test_an_equal_inference(device):
     model = made("ResNet", 2).eval()
     opts = poptorch.Options().deviceIterations(ACCUMULATION).autoRoundNumIPUs(True)
-    opts._Popart.set("abele.deviceType", device)
+    opts.deviceType(device)
     assert abele.verify(model, *batches(model), options=opts).equal
 
 
@@ -153,7 +153,7 @@ def numbered(between=None):
 def report_of(between):
     model = numbered(between)
     opts = poptorch.Options().deviceIterations(ACCUMULATION).autoRoundNumIPUs(True)
-    opts._Popart.set("abele.deviceType", "simulated:1,simulated:0")
+    opts.deviceType("simulated:1,simulated:0")
     return abele.verify(model, *batches(model), options=opts)
 
 

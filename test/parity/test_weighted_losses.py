@@ -58,7 +58,7 @@ def test_both_packages_have_them(loss, devices, package):
     reference = copy.deepcopy(model)
     options = package.Options().outputMode(package.OutputMode.All)
     options.Training.gradientAccumulation(ACCUMULATION)
-    options._Popart.set("abele.threadsPerDevice", torch.get_num_threads())
+    options.threadsPerDevice(torch.get_num_threads())
     options.setExecutionStrategy(package.PipelinedExecution(package.AutoStage.AutoSplit).devices(devices))
     executor = package.trainingModel(model, options, torch.optim.SGD(model.parameters(), lr=0.1))
     optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)

@@ -95,7 +95,7 @@ TEST(Verify, FindsConstantsThatDiffer) {
   Net net;
   int calls = 0;
   abele::Options options;
-  options.Popart().set("abele.checkCapture", false);  // else compiling refuses it
+  options.checkCapture(false);  // else compiling refuses it
   auto model = abele::inferenceModel(
       net.all,
       [&](Tensor x) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "../../support/code_of.h"
+#include "model/policy.h"
 #include "options/notes.h"
 
 namespace abele::host {
@@ -28,15 +29,36 @@ TEST(FromOptions, ProcessesThatShareACacheLockIt) {
   EXPECT_EQ(programOf(values).cache_path, "");
 }
 
-TEST(FromOptions, ExpertSettingsWinOverWhatAPackageAsksFor) {
+TEST(FromOptions, OptionsWinOverWhatAPackageAsksFor) {
   Options::Values values(false);
-  values.set("Options", "enforce_pipeline_minimum", OptionValue(true));
-  EXPECT_TRUE(programOf(values).enforce_pipeline_minimum);
-  EXPECT_TRUE(programOf(values).share_weights);
-  values.call("_Popart.set", {OptionValue("abele.allowShortPipeline"), OptionValue(true)});
-  values.call("_Popart.set", {OptionValue("abele.shareWeights"), OptionValue(false)});
   EXPECT_FALSE(programOf(values).enforce_pipeline_minimum);
-  EXPECT_FALSE(programOf(values).share_weights);
+  EXPECT_TRUE(programOf(values).share_weights);
+  for (const bool value : {false, true}) {
+    const Policy policy{.shares_weights = value, .short_pipelines = value};
+    EXPECT_EQ(programOptions(values, false, policy).share_weights, value);
+    EXPECT_EQ(programOptions(values, false, policy).enforce_pipeline_minimum, !value);
+    Options::Values chosen = values;
+    chosen.call("enforcePipelineMinimum", {OptionValue(value)});
+    chosen.call("shareWeights", {OptionValue(!value)});
+    EXPECT_EQ(programOptions(chosen, false, policy).share_weights, !value);
+    EXPECT_EQ(programOptions(chosen, false, policy).enforce_pipeline_minimum, value);
+  }
+}
+
+TEST(FromOptions, DeprecatedSpellingsCallTheSetters) {
+  std::vector<std::string> heard;
+  const NoteListener listener([&](log::Level, const std::string& text) { heard.push_back(text); });
+  Options::Values values(false);
+  for (int i = 0; i < 2; ++i) {
+    values.call("_Popart.set", {OptionValue("abele.allowShortPipeline"), OptionValue(true)});
+    values.call("_Popart.set", {OptionValue("abele.separateMemory"), OptionValue(true)});
+  }
+  EXPECT_EQ(*values.find("enforce_pipeline_minimum"), OptionValue(false));
+  EXPECT_EQ(*values.find("separate_memory"), OptionValue(true));
+  EXPECT_TRUE(values.expert("abele.separateMemory") == nullptr);
+  ASSERT_EQ(heard.size(), 2U);
+  EXPECT_NE(heard[0].find("use options.enforcePipelineMinimum()"), std::string::npos) << heard[0];
+  EXPECT_EQ(codeOf([&] { values.call("_Popart.set", {OptionValue("abele.nothing"), OptionValue(true)}); }), "E0701");
 }
 
 TEST(FromOptions, LaunchersSayHowManyProcessesAreHere) {

@@ -223,7 +223,7 @@ def test_classes_of_code_without_a_name():
 
 def test_the_argument_that_changes_from_call_to_call(warnings):
     options = abele.Options()
-    options._Popart.set("abele.checkCapture", False)
+    options.checkCapture(False)
     model = abele.inferenceModel(Doubles(), options)
     for size in range(1, 65):
         model(torch.ones(2), torch.ones(size))

@@ -30,7 +30,7 @@ def options(stages, accumulation=6, schedule="1f1b", costs=None, devices=None):
     opts = abele.Options()
     opts.setExecutionStrategy(strategy if costs is None else strategy.costs(costs))
     opts.Training.gradientAccumulation(accumulation)
-    opts._Popart.set("abele.threadsPerDevice", 1)  # or one device would get all cores, and other sums
+    opts.threadsPerDevice(1)  # or one device would get all cores, and other sums
     return opts.showCompilationProgressBar(False)
 
 

@@ -557,7 +557,7 @@ def test_limits_are_those_of_poptorch_only():
     with pytest.raises(poptorch.Error, match="E0402"):
         poptorch.trainingModel(Cut())(x)
     opts = poptorch.Options()
-    opts._Popart.set("abele.allowShortPipeline", True)
+    opts.enforcePipelineMinimum(False)
     with pytest.raises(poptorch.Error, match="power of two"):
         poptorch.trainingModel(Cut(), opts.clone())(x)
     poptorch.trainingModel(Cut(), opts.clone().autoRoundNumIPUs())(x)

@@ -4,6 +4,7 @@ import copy
 import inspect
 import json
 import os
+import pathlib
 import pickle
 import subprocess
 import sys
@@ -264,6 +265,55 @@ def test_anchors_and_logs_store_what_was_asked():
     assert options.source_location_excludes == ["a", "b", "c"]
     assert options.useOfflineIpuTarget().connection_type == poptorch.ConnectionType.Never
     assert options.ipu_version == 2
+
+
+TABLE = json.loads((pathlib.Path(ROOT) / "src/options/options.json").read_text())["options"]
+OWN = {row["method"]: row for row in TABLE if row["spec"] == "ours" and row["kind"] == "on_demand"}
+
+
+@pytest.mark.parametrize("setter", OWN)
+def test_own_options_have_setters(tmp_path, setter):
+    key, argument = OWN[setter]["key"], {"int": 2, "bool": True, "str": "text"}[OWN[setter]["type"]]
+    options = poptorch.Options()
+    assert not options.exists(key)
+    assert getattr(options, setter)(argument) is options and getattr(options, key) == argument
+    assert getattr(poptorch.Options, setter).__doc__
+    with pytest.raises(AssertionError):
+        getattr(options, setter)([argument])
+    by_json = poptorch.Options().from_json(json.dumps({setter: argument}))
+    (tmp_path / "my.conf").write_text(f"{setter}({argument!r})")
+    by_file = poptorch.Options().loadFromFile(tmp_path / "my.conf")
+    by_old_name = poptorch.Options()
+    assert by_old_name._Popart.set(f"abele.{setter}", argument) is by_old_name._Popart
+    assert repr(by_json) == repr(by_file) == repr(by_old_name) == repr(options) == repr(options.clone())
+    options._freeze()
+    with pytest.raises(AttributeError):
+        getattr(options, setter)(argument)
+
+
+def test_deprecated_spellings_with_another_name():
+    options = poptorch.Options()
+    options._Popart.set("abele.allowShortPipeline", True).set("abele.isCompiling", True)
+    assert not options.enforce_pipeline_minimum and options.capture_as_compiling
+    assert not any(name.startswith("abele.") for name in options._Popart.options)
+
+
+def test_deprecated_spellings_warn_once():
+    line = 'poptorch.Options()._Popart.set("abele.threadsPerDevice", 1)'
+    program = f"import poptorch\n{line}\n{line}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr.count("is deprecated: use options.threadsPerDevice()") == 1
+
+
+def test_deprecated_spellings_are_checked_as_setters():
+    options = poptorch.Options()
+    with pytest.raises(AttributeError, match="E0701(.|\n)*threadsPerDevice"):
+        options._Popart.set("abele.threadPerDevice", 1)
+    with pytest.raises(AssertionError):
+        options._Popart.set("abele.threadsPerDevice", "two")
+    options._freeze()
+    with pytest.raises(AttributeError, match="E0707"):
+        options._Popart.set("abele.threadsPerDevice", 1)
 
 
 def test_strategies():

@@ -17,7 +17,7 @@ class Net(torch.nn.Module):
 
 def run() -> torch.Tensor:
     options = poptorch.Options()
-    options.showCompilationProgressBar(False)._Popart.set("abele.threadsPerDevice", 1)
+    options.showCompilationProgressBar(False).threadsPerDevice(1)
     model = poptorch.inferenceModel(Net(), options)
     result: torch.Tensor = model(torch.ones(4, 4), torch.tensor([1], dtype=torch.int32))
     return result
