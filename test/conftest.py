@@ -14,9 +14,9 @@ MODELS = pathlib.Path(__file__).parent / "models"
 CONFIGURATIONS = {
     "no-fusion": {"fusion": "off"},
     "recomputation": {"_Popart.set": ["autoRecomputation", 3]},
-    "separate-memory": {"_Popart.set": ["abele.separateMemory", True]},
-    "shared-weights": {"_Popart.set": ["abele.shareWeights", True]},
-    "two-threads": {"_Popart.set": ["abele.threadsPerDevice", 2]},
+    "separate-memory": {"separateMemory": [True]},
+    "shared-weights": {"shareWeights": [True]},
+    "two-threads": {"threadsPerDevice": [2]},
 }
 
 

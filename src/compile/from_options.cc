@@ -29,10 +29,8 @@ OutputMode resolve(abele::OutputMode mode, bool training) {
   return training ? OutputMode::kFinal : OutputMode::kAll;
 }
 
-int64_t positive(const Options::Values& values, const char* key, const char* name) {
-  const auto value = values.get<int64_t>(key);
+void requirePositive(int64_t value, const char* name) {
   ABELE_REQUIRE(value >= 1, E0702, {.what = cat(name, " is ", value), .expected = "1 or more"});
-  return value;
 }
 
 OutputRank outputRankOf(const std::string& word) {
@@ -42,35 +40,36 @@ OutputRank outputRankOf(const std::string& word) {
                            : OutputRank::kAll;
 }
 
-/// An option of the kind on_demand, or an expert setting.
-bool isOn(const Options::Values& values, const char* name) {
+/// Gives a field the value of an option or expert setting, where it has one. Throws E0702 if a default was taken away.
+template <class T>
+void take(const Options::Values& values, const char* name, T& field) {
   const OptionValue* found = values.find(name);
   if (!found) found = values.expert(name);
-  if (!found) return false;
-  return integer<uint64_t>(*found).value_or(0) != 0;
+  if (!found) {
+    ABELE_REQUIRE(std::ranges::find(optionDefaults(), name, &OptionDefault::key) == optionDefaults().end(), E0702,
+                  {.what = cat("option ", name, " has no value")});
+    return;
+  }
+  if constexpr (std::is_integral_v<T> || std::is_enum_v<T> || IsOptional<T>::value) {
+    if (const auto number = integer<int64_t>(*found)) field = static_cast<T>(*number);
+  } else if (const T* value = found->as<T>()) {
+    field = *value;
+  }
 }
 
-double shareOf(const Options::Values& values, const char* name, double otherwise) {
-  const OptionValue* found = values.expert(name);
-  return found && found->as<double>() ? *found->as<double>() : otherwise;
+bool isOn(const Options::Values& values, const char* name) {
+  bool on = false;
+  take(values, name, on);
+  return on;
 }
 
-/// Automatic loss scaling and its settings.
-void setLossScaling(const Options::Values& values, ProgramOptions& session) {
-  session.auto_loss_scaling = isOn(values, "automaticLossScalingSettings.enabled");
-  session.loss_scale_edge = shareOf(values, "automaticLossScalingSettings.binEdgeLocation", session.loss_scale_edge);
+void requireLossScaling(const ProgramOptions& session) {
   ABELE_REQUIRE(session.loss_scale_edge > 0 && session.loss_scale_edge < 1, E0702,
                 {.what = cat("binEdgeLocation is ", session.loss_scale_edge), .expected = "between 0 and 1"});
-  session.loss_scale_threshold =
-      shareOf(values, "automaticLossScalingSettings.thresholdUpperCountProportion", session.loss_scale_threshold);
   ABELE_REQUIRE(
       session.loss_scale_threshold >= 0 && session.loss_scale_threshold <= 1, E0702,
       {.what = cat("thresholdUpperCountProportion is ", session.loss_scale_threshold), .expected = "between 0 and 1"});
-  if (const OptionValue* period = values.expert("automaticLossScalingSettings.updatePeriod")) {
-    session.loss_scale_period = integer<int64_t>(*period).value_or(0);
-    ABELE_REQUIRE(session.loss_scale_period >= 1, E0702,
-                  {.what = cat("updatePeriod is ", session.loss_scale_period), .expected = "1 or more"});
-  }
+  requirePositive(session.loss_scale_period, "updatePeriod");
 }
 
 void setAnchors(const Options::Values& values, bool training, ProgramOptions& session) {
@@ -155,8 +154,6 @@ void setLocations(const Options::Values& values, ProgramOptions& session) {
   if (const OptionValue* limits = values.find("device_memory_limit"); limits && limits->as<OptionMap>())
     for (const auto& [device, bytes] : *limits->as<OptionMap>())
       session.device_memory.of_device[static_cast<int>(deviceOf(device))] = *bytes.as<int64_t>();
-  session.off_chip_memory_limit = values.get<std::optional<int64_t>>("off_chip_memory_limit").value_or(-1);
-  session.off_chip_folder = values.get<std::optional<std::string>>("off_chip_folder").value_or("");
 }
 
 /// The engine options of the values, overridden by those of POPLAR_ENGINE_OPTIONS.
@@ -361,54 +358,40 @@ ProgramOptions programOptions(const Options::Values& values, bool training) {
   log::setMaxRepeats(repeats == kNoMost ? -1 : repeats);
   ProgramOptions session;
   session.training = training;
-  session.device_iterations = positive(values, "device_iterations", "deviceIterations");
-  session.gradient_accumulation = positive(values, "gradient_accumulation", "gradientAccumulation");
-  session.replicas = positive(values, "replication_factor", "replicationFactor");
-  session.input_group_size = values.get<int64_t>("input_group_size");
+  session.share_weights = true;
+  session.device = environmentText("ABELE_DEVICE");
+#define ABELE_OPTION(...)
+#define ABELE_COMPILED_OF(key, type, name, ...) take(values, key, session.name);
+#define ABELE_AT_RUN_OF ABELE_COMPILED_OF
+#include "compile/program_options.def"
+  requirePositive(session.device_iterations, "deviceIterations");
+  requirePositive(session.gradient_accumulation, "gradientAccumulation");
+  requirePositive(session.replicas, "replicationFactor");
   session.input_grouping = commGroup(values.get<CommGroupType>("input_cgt"));
   session.processes.index = values.get<int64_t>("distributed_process_id");
   session.processes.count = values.get<int64_t>("num_distributed_processes");
   session.processes.on_host = localProcesses(session.processes.count);
   setStageProcesses(values, session);
-  session.broadcast_buffers = values.get<bool>("broadcast_buffers");
-  session.trusts_reads = values.get<bool>("trust_reads");
   const bool checks = values.get<std::optional<bool>>("check_capture").value_or(true);
   session.checks_capture = checks ? CaptureCheck::kRequires : CaptureCheck::kOff;
   session.mean_reduction =
       values.get<ReductionType>("accumulation_and_replication_reduction_type") == ReductionType::kMean;
   session.output_mode = resolve(values.get<abele::OutputMode>("output_mode"), training);
-  session.output_period = values.get<int64_t>("output_return_period");
   session.output_rank = outputRankOf(values.get<std::string>("output_rank"));
   setStrategy(values.strategy, session);
   setLocations(values, session);
   session.recompute |= isOn(values, "autoRecomputation");
   const std::string fusion = values.get<std::string>("fusion_level");
   session.fusion = fusion == "off" ? Fusion::kOff : fusion == "fast" ? Fusion::kFast : Fusion::kExact;
-  session.enforce_pipeline_minimum = isOn(values, "enforce_pipeline_minimum");
-  session.share_weights = values.get<std::optional<bool>>("share_weights").value_or(true);
-  session.num_devices = values.get<std::optional<int64_t>>("num_devices").value_or(0);
-  session.threads_per_device = static_cast<int>(values.get<std::optional<int64_t>>("threads_per_device").value_or(0));
-  const auto device = values.get<std::optional<std::string>>("device_type");
-  session.device = device ? *device : environmentText("ABELE_DEVICE");
-  session.device_graphs = isOn(values, "device_graphs");
   setSpaces(values, session);
   const auto seed = values.get<std::optional<uint64_t>>("random_seed");
   session.has_seed = seed.has_value();
   session.seed = seed.value_or(0);
-  session.floating_point_exceptions = isOn(values, "enableFloatingPointChecks");
-  session.stochastic_rounding = isOn(values, "enableStochasticRounding");
-  session.strides_groups = isOn(values, "groupNormStridedChannelGrouping");
-  if (const OptionValue* mode = values.expert("syntheticDataMode"))
-    session.synthetic_data = static_cast<SyntheticData>(integer<int64_t>(*mode).value_or(0));
-  setLossScaling(values, session);
+  requireLossScaling(session);
   setAnchors(values, training, session);
-  session.name = values.get<std::optional<std::string>>("model_name").value_or("");
-  session.device_group = values.get<std::optional<int64_t>>("ipu_id");
   setProfile(values, session);
   setBuffers(values, session);
   setCache(values, session);
-  if (const OptionValue* path = values.expert("saveInitializersToFile"))
-    session.initializers_path = *path->as<std::string>();
   for (const std::string& name : requireAvailable(values.popart, session))
     note(log::Level::kInfo, cat("option ", name, " is a hint: it has no effect on what the devices do"));
   return session;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -43,6 +44,18 @@ TEST(FromOptions, OptionsWinOverWhatAPackageAsksFor) {
     EXPECT_EQ(programOptions(chosen, false, policy).share_weights, !value);
     EXPECT_EQ(programOptions(chosen, false, policy).enforce_pipeline_minimum, value);
   }
+}
+
+TEST(FromOptions, FieldsNameOptionsOfTheTable) {
+  const auto expectKnown = [](const std::string& key) {
+    EXPECT_TRUE(expertSettings().contains(key) ||
+                std::ranges::find(optionKeys(), key, &OptionKey::key) != optionKeys().end())
+        << key;
+  };
+#define ABELE_OPTION(...)
+#define ABELE_COMPILED_OF(key, ...) expectKnown(key);
+#define ABELE_AT_RUN_OF ABELE_COMPILED_OF
+#include "compile/program_options.def"
 }
 
 TEST(FromOptions, DeprecatedSpellingsCallTheSetters) {
