@@ -321,6 +321,10 @@ KINDS = {
 }
 
 
+# exception of Python -> what the core calls it
+REFUSED = {None: "{}", "AssertionError": "Refused::kCondition", "ValueError": "Refused::kValue"}
+
+
 def rowText(row):
     """One row as the initializer of an OptionRow."""
     each = []
@@ -339,7 +343,7 @@ def rowText(row):
     return [
         f'      {{"{path(row)}", "{row["group"]}", "{row["key"]}", OptionKind::{KINDS[row["kind"]]}, '
         f"{{{', '.join(each)}}}, {{{implies}}},",
-        f'       "{row.get("error", "")}", {returns},',
+        f"       {REFUSED[row.get('error')]}, {returns},",
         *[f"       {json.dumps(line)}" for line in text.splitlines(keepends=True)],
         "      },",
     ]

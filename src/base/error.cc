@@ -1,6 +1,5 @@
 #include "base/error.h"
 
-#include <atomic>
 #include <string_view>
 
 #include "base/utf8.h"
@@ -32,19 +31,17 @@ void appendField(std::string& out, std::string_view label, std::string_view text
   }
 }
 
-std::atomic<Language>& currentLanguage() {
-  static std::atomic<Language> language = Language::kCpp;
-  return language;
+std::map<std::string, std::string>& phrasesOfLanguage() {
+  static auto* phrases = new std::map<std::string, std::string>();
+  return *phrases;
 }
 
 }  // namespace
 
-void setLanguage(Language language) { currentLanguage() = language; }
-const char* inLanguage(const char* python, const char* cpp) {
-  return currentLanguage() == Language::kPython ? python : cpp;
-}
-std::string inLanguage(std::string python, std::string cpp) {
-  return currentLanguage() == Language::kPython ? std::move(python) : std::move(cpp);
+void setPhrases(std::map<std::string, std::string> phrases) { phrasesOfLanguage() = std::move(phrases); }
+std::string inLanguage(const std::string& cpp) {
+  const auto found = phrasesOfLanguage().find(cpp);
+  return found == phrasesOfLanguage().end() ? cpp : found->second;
 }
 
 const char* errorCodeText(ErrorCode code) { return kErrors[static_cast<int>(code)].code; }

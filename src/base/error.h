@@ -2,6 +2,7 @@
 // Codes: abele/errors.def. Form: docs/errors.md.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "abele/error.h"
@@ -9,13 +10,10 @@
 
 namespace abele {
 
-/// The language of the user's program: messages use it for code that the user should write. Python's module sets
-/// kPython when it is loaded.
-enum class Language { kCpp, kPython };
-void setLanguage(Language language);
-/// Returns the phrase for the language of the user's program.
-const char* inLanguage(const char* python, const char* cpp);
-std::string inLanguage(std::string python, std::string cpp);
+/// Messages show C++. A front end of another language says, when it is loaded, how it writes the same phrases.
+void setPhrases(std::map<std::string, std::string> phrases);
+/// How the program's language writes a phrase of C++.
+std::string inLanguage(const std::string& cpp);
 
 [[noreturn]] void throwUser(ErrorCode code, Message message);
 [[noreturn]] void throwDevice(ErrorCode code, Message message, std::string recovery_action = {});

@@ -11,6 +11,10 @@ namespace py = pybind11;
 namespace abele::bind {
 namespace {
 
+// By host::Refused: the exception of Python that callers expect in addition to abele.Error.
+constexpr const char* kRefusedInPython[] = {"",          "AssertionError", "ValueError",
+                                            "TypeError", "AttributeError", "IncompatibleIPUConfigError"};
+
 // Makes an exception; nullptr until Python registers it. Guarded by the GIL. Never released, because errors may occur
 // until the interpreter has ended.
 PyObject* error_factory = nullptr;
@@ -37,7 +41,7 @@ void translate(std::exception_ptr pointer) {
   try {
     if (pointer) std::rethrow_exception(pointer);
   } catch (const host::OptionError& error) {
-    raise(cat("option ", error.builtin()).c_str(), error, {});
+    raise(cat("option ", kRefusedInPython[static_cast<int>(error.refused())]).c_str(), error, {});
   } catch (const UserError& error) {
     raise("user", error, {});
   } catch (const DeviceError& error) {

@@ -4,7 +4,11 @@
 
 PYBIND11_MODULE(_abele, module) {
   module.doc() = "Native part of Abele. Use the packages poptorch or abele.";
-  abele::setLanguage(abele::Language::kPython);
+  abele::setPhrases({
+#define ABELE_PHRASE(cpp, python) {cpp, python},
+#include "bind/phrases.def"
+#undef ABELE_PHRASE
+  });
   abele::bind::registerErrors(module);
   abele::bind::registerGenerators(module);
   abele::bind::registerGil(module);

@@ -105,7 +105,7 @@ OptionValue argumentOf(const OptionRow& row, const py::handle& given) {
     throw OptionError(ErrorCode::E0702,
                       {.what = cat(row.path, " does not take ", representation(given)),
                        .found = std::string(py::str(py::type::of(given).attr("__name__")))},
-                      row.error.empty() ? "AssertionError" : row.error);
+                      row.refused.value_or(host::Refused::kCondition));
   }
 }
 
@@ -128,7 +128,8 @@ void assign(PythonOptions& self, const std::string& group, const std::string& ke
   try {
     self.values.set(group, key, self.values.typed(key, toValue(value, Names::kDevices)));
   } catch (const Unfit&) {
-    throw OptionError(ErrorCode::E0702, {.what = cat("option ", key, " is ", representation(value))}, "AssertionError");
+    throw OptionError(ErrorCode::E0702, {.what = cat("option ", key, " is ", representation(value))},
+                      host::Refused::kCondition);
   }
 }
 

@@ -18,7 +18,7 @@ std::vector<OptionValue> argumentsOf(const std::string& call, const py::args& gi
       arguments.push_back(toValue(each, Names::kText));
     } catch (const Unfit&) {
       throw host::OptionError(ErrorCode::E0702, {.what = cat(call, " does not take ", representation(each))},
-                              "AssertionError");
+                              host::Refused::kCondition);
     }
   return arguments;
 }

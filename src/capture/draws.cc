@@ -79,9 +79,7 @@ Message seededText(const std::string& at) {
   return {.what = "a random operator outside the model's random stream",
           .at = at,
           .found = "a generator that was seeded or replaced inside forward",
-          .remedy = cat("seed before the call (",
-                        inLanguage("poptorch.Options().randomSeed, torch.manual_seed",
-                                   "abele::Options::randomSeed, torch::manual_seed"),
+          .remedy = cat("seed before the call (", inLanguage("abele::Options::randomSeed, torch::manual_seed"),
                         "), not in forward")};
 }
 
@@ -119,7 +117,7 @@ void Draws::followDefault() {
   log::warn(
       "torch's default generator was seeded, or given a state from elsewhere, while forward was captured: if forward "
       "did so, it has no effect, for it draws from the stream of the device: use ",
-      inLanguage("opts.randomSeed(...)", "Options::randomSeed"));
+      inLanguage("Options::randomSeed"));
 }
 
 void Draws::lendGenerator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -145,14 +143,14 @@ int64_t Draws::numberOf(const at::Generator& generator) {
 
 int64_t Draws::addOwn(const at::Generator& generator) {
   const auto require = [&](bool holds, const std::string& found, const std::string& expected) {
-    ABELE_REQUIRE(holds, E0106,
-                  {.what = "random numbers from a generator of the program's own",
-                   .at = position_.str(),
-                   .found = found,
-                   .expected = expected,
-                   .remedy = cat("leave the generator out and seed the stream (",
-                                 inLanguage("poptorch.Options().randomSeed", "abele::Options::randomSeed"),
-                                 "), or draw the numbers before the call and pass them as an input")});
+    ABELE_REQUIRE(
+        holds, E0106,
+        {.what = "random numbers from a generator of the program's own",
+         .at = position_.str(),
+         .found = found,
+         .expected = expected,
+         .remedy = cat("leave the generator out and seed the stream (", inLanguage("abele::Options::randomSeed"),
+                       "), or draw the numbers before the call and pass them as an input")});
   };
   require(position_.device.is_cpu() && generator.device().is_cpu(),
           cat("a generator of ", generator.device().str(), ", and a program on ", position_.device.str()),
@@ -160,11 +158,8 @@ int64_t Draws::addOwn(const at::Generator& generator) {
   require(!request_.is_nested, "a generator inside the body of a loop or a branch", "a generator outside of bodies");
   size_t known = 0;
   while (known < request_.generators.size() && request_.generators[known] != generator) ++known;
-  require(known < request_.generators.size(),
-          inLanguage("a torch.Generator that forward makes, or that nothing which forward names holds",
-                     "an at::Generator, of which nobody knows who seeds it"),
-          inLanguage("one that is there before the call: an attribute of the module, a global variable or an argument",
-                     "the default generator, which is the device's stream of random numbers"));
+  require(known < request_.generators.size(), inLanguage("an at::Generator, of which nobody knows who seeds it"),
+          inLanguage("the default generator, which is the device's stream of random numbers"));
   const bool restarts = !isMarked(generator), is_known = !restarts || isFreshlySeeded(generator);
   // From here on its state is put back, whatever comes.
   own_.push_back(
@@ -290,9 +285,7 @@ void Draws::requireAgain(bool holds) const {
   ABELE_REQUIRE(holds, E0106,
                 {.what = "a random operator whose numbers cannot be drawn again",
                  .at = position_.str(),
-                 .remedy = inLanguage("use torch.bernoulli, torch.rand_like, torch.randn_like or "
-                                      "torch.nn.functional.dropout",
-                                      "use torch::bernoulli, torch::rand_like, torch::randn_like or torch::dropout")});
+                 .remedy = inLanguage("use torch::bernoulli, torch::rand_like, torch::randn_like or torch::dropout")});
 }
 
 /// Whether normal numbers are drawn one at a time shows in the spare, and in a second run that finds one where the

@@ -17,11 +17,11 @@ void LazyCopies::requireNoneOf(const at::Tensor& written, const Position& positi
   const bool is_shared = std::any_of(copies_.begin(), copies_.end(), [&](const auto& pair) {
     return pair.first._unsafe_get_target() == storage || pair.second._unsafe_get_target() == storage;
   });
-  ABELE_REQUIRE(!is_shared, E0106,
-                {.what = "a write into a tensor of which a conjugated or negated view is in use",
-                 .at = position.str(),
-                 .remedy = cat("use ", inLanguage("torch.conj_physical", "torch::conj_physical"),
-                               ", or clone() the tensor before it is written")});
+  ABELE_REQUIRE(
+      !is_shared, E0106,
+      {.what = "a write into a tensor of which a conjugated or negated view is in use",
+       .at = position.str(),
+       .remedy = cat("use ", inLanguage("torch::conj_physical"), ", or clone() the tensor before it is written")});
 }
 
 }  // namespace abele::capture

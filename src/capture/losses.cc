@@ -43,15 +43,12 @@ std::pair<at::Tensor, ir::ValueId> Losses::find(const ir::Graph& graph) const {
     auto same = std::find_if(marks.begin(), marks.end(), [&](const Mark* m) { return m->value == mark.value; });
     if (same == marks.end()) marks.push_back(&mark);
   }
-  ABELE_REQUIRE(!marks.empty(), E0102,
-                {.what = "a training model marks no loss",
-                 .found = passed_over_ ? cat("only one that torch.func differentiates itself, ", *passed_over_) : "",
-                 .expected = cat("one loss in forward: a loss function of torch, or ",
-                                 inLanguage("poptorch.identity_loss", "abele::identityLoss")),
-                 .remedy = cat("return ",
-                               inLanguage("poptorch.identity_loss(loss, reduction=\"none\")",
-                                          "abele::identityLoss(loss, abele::Reduction::kNone)"),
-                               " from forward")});
+  ABELE_REQUIRE(
+      !marks.empty(), E0102,
+      {.what = "a training model marks no loss",
+       .found = passed_over_ ? cat("only one that torch.func differentiates itself, ", *passed_over_) : "",
+       .expected = cat("one loss in forward: a loss function of torch, or ", inLanguage("abele::identityLoss")),
+       .remedy = cat("return ", inLanguage("abele::identityLoss(loss, abele::Reduction::kNone)"), " from forward")});
   std::vector<const Mark*> left;
   for (const Mark* mark : marks) {
     const bool feeds_another = std::any_of(marks.begin(), marks.end(), [&](const Mark* other) {
@@ -61,14 +58,12 @@ std::pair<at::Tensor, ir::ValueId> Losses::find(const ir::Graph& graph) const {
   }
   std::string found = cat(left.size(), " losses");
   for (const Mark* mark : left) found += cat(", ", mark->line.empty() ? "at an unknown line" : mark->line);
-  ABELE_REQUIRE(
-      left.size() == 1, E0103,
-      {.what = "Multiple independent losses found in graph",
-       .found = found,
-       .expected = "one",
-       .remedy = cat("combine them: ", inLanguage("poptorch.identity_loss(loss_a + loss_b, reduction=\"none\")",
-                                                  "abele::identityLoss(loss_a + loss_b, "
-                                                  "abele::Reduction::kNone)"))});
+  ABELE_REQUIRE(left.size() == 1, E0103,
+                {.what = "Multiple independent losses found in graph",
+                 .found = found,
+                 .expected = "one",
+                 .remedy = cat("combine them: ", inLanguage("abele::identityLoss(loss_a + loss_b, "
+                                                            "abele::Reduction::kNone)"))});
   return {left.front()->tensor, left.front()->value};
 }
 

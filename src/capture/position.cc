@@ -13,13 +13,11 @@ void Position::refuseRead() const {
              .at = str(),
              .found = "a value that depends on the inputs, the weights or random numbers",
              .expected = "control flow that is the same for every input",
-             .remedy = cat("keep the value in a tensor (", inLanguage("torch.where", "torch::where"),
+             .remedy = cat("keep the value in a tensor (", inLanguage("torch::where"),
                            ", masks, tensor indices), or compute it before the call and pass it as a number; let the "
                            "host compute in every step what needs the value (",
-                           inLanguage("poptorch.CPU; with a gradient: abele.runEagerly", "abele::ops::HostCall"),
-                           "); where forward only checks its inputs, ",
-                           inLanguage("poptorch.Options().trustReads(True)", "abele::Options::trustReads(true)"),
-                           " checks them in every step")});
+                           inLanguage("abele::ops::HostCall"), "); where forward only checks its inputs, ",
+                           inLanguage("abele::Options::trustReads(true)"), " checks them in every step")});
 }
 
 }  // namespace abele::capture

@@ -190,8 +190,7 @@ void Recorder::requireKnownMemory(c10::ArrayRef<const c10::IValue> operands) {
       throwUser(ErrorCode::E0101,
                 {.what = cat("forward uses memory of ", request_.model[*shared].name, " past the tensor itself"),
                  .at = position_.where.source,
-                 .found = inLanguage("an array or a pointer that was taken of the tensor (numpy, DLPack)",
-                                     "a tensor made of a pointer that was taken of it (torch::from_blob)"),
+                 .found = inLanguage("a tensor made of a pointer that was taken of it (torch::from_blob)"),
                  .expected = "the model's own parameters and buffers, whose values change from call to call",
                  .remedy = "use the tensor of the model, or a copy of the array where it shall not change"});
     } catch (const Error&) {

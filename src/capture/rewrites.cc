@@ -363,20 +363,14 @@ void Rewrites::requireFixedShapes(const c10::OperatorHandle& op, const torch::ji
     for (size_t i = 0; i < numArguments(op); ++i) forEachTensor(argument(i), look);
   if (!may_vary) return;
   position_.moveHere();
-  throwUser(
-      ErrorCode::E0101,
-      {.what = "an operator whose result has another shape for other values",
-       .at = position_.str(),
-       .found = "a value that depends on the inputs, the weights or random numbers",
-       .expected = "shapes that are the same for every input",
-       .remedy = inLanguage("keep all elements and mask them (torch.where, multiplication by the mask), compute this "
-                            "part before the call, or run its module eagerly in every step (abele.runEagerly); "
-                            "experts of transformers have fixed shapes with "
-                            "model.set_experts_implementation(\"grouped_mm\"); where the shape is the same in every "
-                            "step, poptorch.Options().trustReads(True) checks that it is",
-                            "keep all elements and mask them (torch::where, multiplication by the mask), or "
-                            "compute this part before the call; where the shape is the same in every step, "
-                            "abele::Options::trustReads(true) checks that it is")});
+  throwUser(ErrorCode::E0101,
+            {.what = "an operator whose result has another shape for other values",
+             .at = position_.str(),
+             .found = "a value that depends on the inputs, the weights or random numbers",
+             .expected = "shapes that are the same for every input",
+             .remedy = inLanguage("keep all elements and mask them (torch::where, multiplication by the mask), or "
+                                  "compute this part before the call; where the shape is the same in every step, "
+                                  "abele::Options::trustReads(true) checks that it is")});
 }
 
 }  // namespace abele::capture

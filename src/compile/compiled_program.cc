@@ -184,7 +184,7 @@ std::string encode(const CompiledProgram& program) {
                  .remedy = "compile it in the process that runs it"});
   ABELE_REQUIRE(program.own_streams.empty(), E0712,
                 {.what = "a program that draws from a generator of the program's own cannot be saved",
-                 .found = inLanguage("a torch.Generator of this process", "an at::Generator of this process"),
+                 .found = inLanguage("an at::Generator of this process"),
                  .remedy = "leave the generator out, or draw the numbers before the call and pass them as an input"});
   exe::Writer payload;
   // One description of the fields serves reading and writing, hence the const_cast. A Writer changes nothing.

@@ -94,8 +94,7 @@ Message partingText(const capture::Parting& parting, const std::string& drawn) {
           .remedy = drawn.empty()
                         ? cat("keep what changes from call to call in a buffer that forward changes in place, or pass "
                               "it as an argument; what is prepared once: call the module once before it is compiled. ",
-                              inLanguage("options.checkCapture(False)", "Options::checkCapture(false)"),
-                              " keeps what the first call did")
+                              inLanguage("Options::checkCapture(false)"), " keeps what the first call did")
                         : "draw with torch.rand and choose with torch.where, or draw before the call and pass the "
                           "result as an input"};
 }
@@ -129,7 +128,7 @@ void warnOfWrittenConstants(const capture::Recording& recording) {
         "forward writes into ", name,
         ", which is neither a parameter nor a buffer: each call starts from what it held at compile time, and the "
         "tensor itself does not change; to keep what is written, make it a buffer (",
-        inLanguage("self.register_buffer", "register_buffer"), ")");
+        inLanguage("register_buffer"), ")");
 }
 
 /// Adds anchors and their names to the outputs of the captured graph.
@@ -190,14 +189,13 @@ void checkPipelineMinimum(const ProgramOptions& options, int64_t forward_stages)
   const int64_t needed = options.training ? 2 * forward_stages - 1 : forward_stages;
   const int64_t given = options.training ? options.gradient_accumulation : options.device_iterations;
   const char* name = options.training ? "gradientAccumulation" : "deviceIterations";
-  ABELE_REQUIRE(
-      given >= needed, E0401,
-      {.what = cat(name, " ", given, " is too small for a pipeline of ", forward_stages, " stages"),
-       .found = cat(name, " ", given),
-       .expected = cat(name, " >= ", needed, options.training ? " = 2 * stages - 1" : " = stages"),
-       .remedy =
-           cat("set ", name, "(", needed, ") and pass ", needed, " micro-batches a call, or lift the minimum with ",
-               inLanguage("options.enforcePipelineMinimum(False)", "Options::enforcePipelineMinimum(false)"))});
+  ABELE_REQUIRE(given >= needed, E0401,
+                {.what = cat(name, " ", given, " is too small for a pipeline of ", forward_stages, " stages"),
+                 .found = cat(name, " ", given),
+                 .expected = cat(name, " >= ", needed, options.training ? " = 2 * stages - 1" : " = stages"),
+                 .remedy = cat("set ", name, "(", needed, ") and pass ", needed,
+                               " micro-batches a call, or lift the minimum with ",
+                               inLanguage("Options::enforcePipelineMinimum(false)"))});
 }
 
 /// Makes passes, plan and executable of a recording.

@@ -159,7 +159,7 @@ ExecutableCache::ExecutableCache(std::string folder) : folder_(std::move(folder)
                  .at = folder_,
                  .found = is_folder ? std::strerror(errno) : "no folder, and none can be made",
                  .remedy = cat("name another folder in enableExecutableCaching (or POPTORCH_CACHE_DIR), or pass ",
-                               inLanguage("None", "std::nullopt"))});
+                               inLanguage("std::nullopt"))});
   removeLeftovers(folder_);
 }
 

@@ -61,14 +61,12 @@ class Remedies {
     const bool pipelined = options_.strategy == Strategy::kPipelined;
     if (options_.training && !options_.recompute && !options_.recompute_to_fit)
       add(pipelined ? "PipelinedExecution(...).recompute(\"fit\")"
-                    : inLanguage("opts._Popart.set(\"autoRecomputation\", 3)",
-                                 "options.Popart().set(\"autoRecomputation\", 3)"),
+                    : inLanguage("options.Popart().set(\"autoRecomputation\", 3)"),
           recomputing(options_));
     if (pipelined && options_.training && options_.schedule != plan::ScheduleKind::k1F1B) {
       ProgramOptions other = options_;
       other.schedule = plan::ScheduleKind::k1F1B;
-      add(inLanguage("PipelinedExecution(...).schedule(\"1f1b\")", "PipelinedExecution(...).schedule(Schedule::k1F1B)"),
-          other);
+      add(inLanguage("PipelinedExecution(...).schedule(Schedule::k1F1B)"), other);
     }
     addOffChip();
     addPhases();
@@ -114,8 +112,8 @@ class Remedies {
       const std::optional<int64_t> spare = spareOf(captured_, other);
       if (!spare) return false;
       if (*spare >= 0 || &location == &other.locations.activations)
-        tried_.push_back({cat(inLanguage("opts.TensorLocations.", "options.TensorLocations()."), setters,
-                              " with off = TensorLocationSettings().useOnChipStorage(", inLanguage("False)", "false)")),
+        tried_.push_back({cat(inLanguage("options.TensorLocations()."), setters,
+                              " with off = TensorLocationSettings().useOnChipStorage(", inLanguage("false)")),
                           *spare});
       return *spare >= 0;
     };
@@ -152,10 +150,10 @@ class Remedies {
       other.stages.stages.push_back({.blocks = blocks[i], .ipu = -1, .phase = static_cast<int>(i)});
       std::string ids;
       for (const std::string& id : blocks[i]) ids += cat(ids.empty() ? "" : ", ", "\"", id, "\"");
-      text += cat(text.empty() ? "" : ", ",
-                  blocks[i].size() > 1 ? cat(inLanguage("Stage(", "{Stage{"), ids, inLanguage(")", "}}")) : ids);
+      text +=
+          cat(text.empty() ? "" : ", ", blocks[i].size() > 1 ? cat(inLanguage("{Stage{"), ids, inLanguage("}}")) : ids);
     }
-    add(cat("SerialPhasedExecution", inLanguage("(", "{"), text, inLanguage(")", "}")), other);
+    add(cat("SerialPhasedExecution", inLanguage("{"), text, inLanguage("}")), other);
   }
 
   /// Splits the same rows into more micro-batches, by the factor `times`.
@@ -167,9 +165,8 @@ class Remedies {
   std::string smallerText(int64_t times) const {
     const ProgramOptions other = smaller(options_, times);
     return cat(options_.training
-                   ? cat(inLanguage("opts.Training.gradientAccumulation(", "options.Training().gradientAccumulation("),
-                         other.gradient_accumulation)
-                   : cat(inLanguage("opts", "options"), ".deviceIterations(", other.device_iterations),
+                   ? cat(inLanguage("options.Training().gradientAccumulation("), other.gradient_accumulation)
+                   : cat(inLanguage("options"), ".deviceIterations(", other.device_iterations),
                ") for the same inputs: micro-batches of ", rows_ / times, " rows instead of ", rows_);
   }
 
@@ -230,9 +227,7 @@ std::string whatIsWrong(int device, int64_t needed, int64_t available) {
   return cat("out of memory on device ", device, ": the plan needs ", needed, " bytes, ", available, " are available");
 }
 
-std::string expected() {
-  return cat("no more than ", inLanguage("Options.", "Options::"), "deviceMemoryLimit gives the device");
-}
+std::string expected() { return cat("no more than ", inLanguage("Options::"), "deviceMemoryLimit gives the device"); }
 
 }  // namespace
 

@@ -27,7 +27,7 @@ exe::Replication replicationOf(const ProgramOptions& options) {
 
 void checkBuffers(const ProgramOptions& options, const exe::Executable& executable, const ir::Graph& graph) {
   if (!options.broadcast_buffers || options.input_group_size == options.replicas) return;
-  const char* off = inLanguage("broadcastBuffers(False)", "broadcastBuffers(false)");
+  const std::string off = inLanguage("broadcastBuffers(false)");
   const std::set<std::string> statistics = passes::runningStatistics(graph);
   for (const exe::External& external : executable.externals)
     ABELE_REQUIRE(external.kind != exe::ExternalKind::kBuffer || external.replica_slots.empty() ||
@@ -35,9 +35,9 @@ void checkBuffers(const ProgramOptions& options, const exe::Executable& executab
                   E0702,
                   {.what = cat("forward writes buffer ", external.name, " while ", options.replicas,
                                " replicas take different inputs"),
-                   .found = inLanguage("broadcastBuffers(True)", "broadcastBuffers(true)"),
+                   .found = inLanguage("broadcastBuffers(true)"),
                    .expected = cat(off, ": every replica has a buffer of its own"),
-                   .remedy = cat("set ", inLanguage("opts.", "Options::"), off,
+                   .remedy = cat("set ", inLanguage("Options::broadcastBuffers(false)"),
                                  "; the host then gets the buffers of replica 0")});
 }
 

@@ -255,9 +255,7 @@ Checkpoint readCheckpoint(const std::string& path) {
                 {.what = "a file of tensors that is no checkpoint",
                  .at = path,
                  .expected = "a file that saveCheckpoint() wrote",
-                 .remedy = inLanguage("name the folder that save_checkpoint() wrote; load_weights() and load_tensors() "
-                                      "read other files of tensors",
-                                      "name the folder that saveCheckpoint() wrote; loadWeights() and loadTensors() "
+                 .remedy = inLanguage("name the folder that saveCheckpoint() wrote; loadWeights() and loadTensors() "
                                       "read other files of tensors")});
   StoredTensors all;
   for (const auto& [name, place] : set->places())

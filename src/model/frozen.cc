@@ -34,28 +34,20 @@ std::string autocast() {
 
 /// Of torch, which choose kernels or the types of results.
 struct SettingOfTorch {
-  const char* python;
-  const char* cpp;
+  const char* name;
   std::string (*read)();
 };
 constexpr SettingOfTorch kSettings[] = {
-    {"autocast of the CPU", "autocast of the CPU", autocast},
-    {"torch.get_default_dtype()", "c10::get_default_dtype()",
-     [] { return std::string(c10::get_default_dtype().name()); }},
-    {"torch.are_deterministic_algorithms_enabled()", "at::globalContext().deterministicAlgorithms()",
+    {"autocast of the CPU", autocast},
+    {"c10::get_default_dtype()", [] { return std::string(c10::get_default_dtype().name()); }},
+    {"at::globalContext().deterministicAlgorithms()",
      [] { return nameOf(at::globalContext().deterministicAlgorithms()); }},
-    {"torch.backends.mkldnn.enabled", "at::globalContext().userEnabledMkldnn()",
-     [] { return nameOf(at::globalContext().userEnabledMkldnn()); }},
-    {"torch.backends.mkldnn.matmul.fp32_precision", "the float32Precision of MKLDNN's products",
-     [] { return nameOf(at::Float32Op::MATMUL); }},
-    {"torch.backends.mkldnn.conv.fp32_precision", "the float32Precision of MKLDNN's convolutions",
-     [] { return nameOf(at::Float32Op::CONV); }},
-    {"torch.backends.mkldnn.rnn.fp32_precision", "the float32Precision of MKLDNN's recurrent layers",
-     [] { return nameOf(at::Float32Op::RNN); }},
-    {"torch.backends.cuda.flash_sdp_enabled()", "at::globalContext().userEnabledFlashSDP()",
-     [] { return nameOf(at::globalContext().userEnabledFlashSDP()); }},
-    {"torch.backends.cuda.math_sdp_enabled()", "at::globalContext().userEnabledMathSDP()",
-     [] { return nameOf(at::globalContext().userEnabledMathSDP()); }},
+    {"at::globalContext().userEnabledMkldnn()", [] { return nameOf(at::globalContext().userEnabledMkldnn()); }},
+    {"the float32Precision of MKLDNN's products", [] { return nameOf(at::Float32Op::MATMUL); }},
+    {"the float32Precision of MKLDNN's convolutions", [] { return nameOf(at::Float32Op::CONV); }},
+    {"the float32Precision of MKLDNN's recurrent layers", [] { return nameOf(at::Float32Op::RNN); }},
+    {"at::globalContext().userEnabledFlashSDP()", [] { return nameOf(at::globalContext().userEnabledFlashSDP()); }},
+    {"at::globalContext().userEnabledMathSDP()", [] { return nameOf(at::globalContext().userEnabledMathSDP()); }},
 };
 
 std::vector<std::string> settingsNow() {
@@ -153,8 +145,8 @@ std::vector<std::string> Frozen::changes(const std::vector<NamedTensor>& tensors
   const std::vector<std::string> settings = settingsNow();
   for (size_t i = 0; i < settings.size(); ++i)
     if (settings[i] != settings_[i])
-      found.push_back(cat(inLanguage(kSettings[i].python, kSettings[i].cpp), " was ", settings_[i],
-                          " when the model was compiled, and is ", settings[i], " now", kCompile));
+      found.push_back(cat(inLanguage(kSettings[i].name), " was ", settings_[i], " when the model was compiled, and is ",
+                          settings[i], " now", kCompile));
   const Clock::time_point end = Clock::now();
   next_look_ = end + kShare * (end - began_);
   return found;

@@ -487,9 +487,8 @@ void Model::requireDevice() const {
   if (rules_.connection == ConnectionType::kNever)
     throw OptionError(ErrorCode::E0702,
                       {.what = "the connection type is Never: a model for an offline device compiles, and does not run",
-                       .remedy = inLanguage("connectionType(ConnectionType.Always) or OnDemand, or compile() alone",
-                                            "connectionType(ConnectionType::kAlways) or kOnDemand")},
-                      "AssertionError");
+                       .remedy = inLanguage("connectionType(ConnectionType::kAlways) or kOnDemand")},
+                      Refused::kCondition);
 }
 
 void Model::attach() {

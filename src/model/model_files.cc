@@ -65,7 +65,7 @@ void Model::save(const std::string& path, Saving saving) {
                     {.what = cat(t.name, " is on the meta device: no device has it"),
                      .at = path,
                      .remedy = cat("save the program without the model (export_model), and the weights by ",
-                                   inLanguage("abele.save_weights", "abele::saveWeights"))});
+                                   inLanguage("abele::saveWeights"))});
       requireMemory(t.tensor, t.name);
       file.tensors.push_back({t.name, t.tensor, t.is_parameter});
     }

@@ -60,16 +60,15 @@ bool hasNumber(OptimizerKind kind, const char* name) {
   return std::ranges::count(optimizerRow(kind).numbers, name) > 0;
 }
 
-/// builtin: Python's exception class that callers expect in addition to abele.Error.
-[[noreturn]] void refuse(Message message, const char* builtin = "") {
-  throw OptionError(ErrorCode::E0706, std::move(message), builtin);
+[[noreturn]] void refuse(Message message, Refused refused = Refused::kOtherwise) {
+  throw OptionError(ErrorCode::E0706, std::move(message), refused);
 }
 
 double numberOf(const Attributes& optimizer, int place, const std::string& name) {
   const std::optional<double> number = optimizer.number(place, name);
   if (!number)
     refuse({.what = cat(name, " of the optimizer is ", optimizer.text(place, name)), .expected = "a number"},
-           "AssertionError");
+           Refused::kCondition);
   return *number;
 }
 
@@ -84,7 +83,7 @@ void requireWhole(const Attributes& optimizer) {
     if (!optimizer.has(kWhole, name)) continue;
     const std::string text = optimizer.text(kWhole, name);
     if (text != "True" && text != "False" && text != "1.0" && text != "0.0")
-      refuse({.what = cat(name, " of the optimizer is ", text), .expected = "True or False"}, "AssertionError");
+      refuse({.what = cat(name, " of the optimizer is ", text), .expected = "True or False"}, Refused::kCondition);
   }
 }
 
@@ -103,7 +102,7 @@ void requireCapable(const Attributes& optimizer, int group) {
 
 Fields groupFields(const Attributes& optimizer, int group, bool follows_torch) {
   if (optimizer.isTrue(group, "amsgrad"))
-    refuse({.what = "amsgrad=True is not supported", .remedy = "create the optimizer without it"}, "ValueError");
+    refuse({.what = "amsgrad=True is not supported", .remedy = "create the optimizer without it"}, Refused::kValue);
   const OptimizerKind kind = optimizer.kind();
   Fields fields;
   for (const std::string& name : optimizerRow(kind).numbers)
@@ -112,7 +111,7 @@ Fields groupFields(const Attributes& optimizer, int group, bool follows_torch) {
     const auto betas = optimizer.pair(group, "betas");
     if (!betas)
       refuse({.what = cat("betas are ", optimizer.text(group, "betas")), .expected = "a tuple of two numbers"},
-             "AssertionError");
+             Refused::kCondition);
     std::tie(fields["beta1"], fields["beta2"]) = *betas;
   }
   if (optimizer.has(group, "velocity_scaling")) numberOf(optimizer, group, "velocity_scaling");
@@ -145,7 +144,7 @@ std::map<std::string, DType> typesOf(const Attributes& optimizer, const std::vec
     if (type != DType::kFloat16 && type != DType::kFloat32)
       refuse({.what = cat(each.name, " is ", optimizer.text(kWhole, each.name)),
               .expected = "torch.float16 or torch.float32"},
-             "ValueError");
+             Refused::kValue);
     types[each.name] = *type;
   }
   types.emplace("second_order_momentum_accum_type", DType::kFloat32);

@@ -33,7 +33,7 @@ void OptimizerConstants::require(const Value* ours, const Value* theirs) const {
                                      "abele::optim do), or "
                                    : "",
                      "call destroy() first")},
-      /*builtin=*/{});
+      Refused::kOtherwise);
 }
 
 void OptimizerConstants::requireSame(const OptimizerConstants& now) const {

@@ -29,11 +29,10 @@ int& loopDepth() {
 }
 
 void requireInference(const char* what) {
-  ABELE_REQUIRE(
-      !capture::isTraining(), E0710,
-      {.what = cat(what, " in a training model"),
-       .expected = "an inference model",
-       .remedy = inLanguage("unroll it in Python, or use torch.where", "unroll it in C++, or use torch::where")});
+  ABELE_REQUIRE(!capture::isTraining(), E0710,
+                {.what = cat(what, " in a training model"),
+                 .expected = "an inference model",
+                 .remedy = inLanguage("unroll it in C++, or use torch::where")});
 }
 
 struct Captured {

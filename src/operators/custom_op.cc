@@ -45,10 +45,10 @@ const CustomOp& find(const std::string& domain, const std::string& name, int64_t
   Registry& registry = Registry::instance();
   std::lock_guard lock(registry.mutex);
   const auto found = registry.ops.find({domain, name, version});
-  ABELE_REQUIRE(found != registry.ops.end(), E0106,
-                {.what = cat(nameOf(domain, name, version), " is not registered"),
-                 .remedy = cat("load its library before the model is compiled: ",
-                               inLanguage("ctypes.cdll.LoadLibrary(path)", "dlopen(path, RTLD_NOW)"))});
+  ABELE_REQUIRE(
+      found != registry.ops.end(), E0106,
+      {.what = cat(nameOf(domain, name, version), " is not registered"),
+       .remedy = cat("load its library before the model is compiled: ", inLanguage("dlopen(path, RTLD_NOW)"))});
   ABELE_REQUIRE(found->second.times == 1, E0708,
                 {.what = cat(nameOf(domain, name, version), " is registered ", found->second.times, " times"),
                  .remedy = "load only one of the libraries that define it"});

@@ -35,15 +35,11 @@ void requireSameKernel(const at::Tensor& x, const at::Tensor& expected, std::str
        .at = reader,
        .found = capture::elementsText(now, kMostShown),
        .expected = capture::elementsText(captured, kMostShown),
-       .remedy =
-           cat("if forward checks its inputs, correct them; if the value steers the program and seldom changes, "
-               "make a model for each value, or destroy() this one and call it again; if it differs from batch "
-               "to batch, keep it in a tensor (",
-               inLanguage("torch.where, masks, tensor indices), or run the module that reads it eagerly in every "
-                          "step (abele.runEagerly); models that skip such reads where torch.compiler.is_compiling() "
-                          "see it true with options.captureAsCompiling()",
-                          "torch::where, masks, tensor indices), or let the host compute the part that needs it "
-                          "(abele::ops::HostCall)"))});
+       .remedy = cat("if forward checks its inputs, correct them; if the value steers the program and seldom changes, "
+                     "make a model for each value, or destroy() this one and call it again; if it differs from batch "
+                     "to batch, keep it in a tensor (",
+                     inLanguage("torch::where, masks, tensor indices), or let the host compute the part that needs it "
+                                "(abele::ops::HostCall)"))});
 }
 
 }  // namespace abele::operators

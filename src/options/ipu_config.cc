@@ -25,10 +25,10 @@ constexpr std::string_view kInference = "inference_";
 constexpr double kDefaultProportion = 0.2;
 const std::vector<std::string> kOutputModes = {"all", "sum", "final", "default"};
 
-[[noreturn]] void refuseSetting(const std::string& what, const char* builtin = "ValueError") {
-  throw OptionError(ErrorCode::E0702, {.what = what}, builtin);
+[[noreturn]] void refuseSetting(const std::string& what, host::Refused refused = host::Refused::kValue) {
+  throw OptionError(ErrorCode::E0702, {.what = what}, refused);
 }
-[[noreturn]] void refuseTogether(const std::string& what) { refuseSetting(what, "IncompatibleIPUConfigError"); }
+[[noreturn]] void refuseTogether(const std::string& what) { refuseSetting(what, host::Refused::kConfiguration); }
 
 enum class SettingKind { kInt, kSeed, kBool, kText, kInts, kFloats, kMap };
 constexpr const char* kKinds[] = {
@@ -155,10 +155,10 @@ std::string shown(const IpuSettings& all, bool for_inference, const std::vector<
 }
 
 [[noreturn]] void refuseIpus(const IpuSettings& all, bool for_inference, const std::string& name,
-                             const char* builtin = "IncompatibleIPUConfigError") {
+                             host::Refused refused = host::Refused::kConfiguration) {
   refuseSetting(cat("IPUConfig: ", shown(all, for_inference, {name, "ipus_per_replica"}),
                     " are not about the same number of IPUs"),
-                builtin);
+                refused);
 }
 
 /// The setting for the mode: training or inference.
@@ -189,7 +189,7 @@ void fillSerialization(IpuSettings& all, bool for_inference, const std::string& 
                       " (its pieces are placed one by one), not both; got ", settingText(factor), " and ",
                       settingText(splits)));
   if (splits.size() != in(all, for_inference, "ipus_per_replica").get<size_t>())
-    refuseIpus(all, for_inference, splits_name, "ValueError");
+    refuseIpus(all, for_inference, splits_name, host::Refused::kValue);
 }
 
 /// Takes the given value, or the default if it is missing.
@@ -288,7 +288,7 @@ IpuSettings checkedIpuSetting(const std::string& name, IpuSettings value) {
   if (!isOf(setting.kind, value))
     refuseSetting(cat("IPUConfig.", name, " takes ", kKinds[kind], setting.is_optional ? " or None" : "", ", got ",
                       settingText(value)),
-                  "TypeError");
+                  host::Refused::kType);
   const auto isTooSmall = [&](const IpuSettings& item) { return item.get<double>() < *setting.least; };
   if (setting.least && (value.is_array() ? std::ranges::any_of(value, isTooSmall) : isTooSmall(value)))
     refuseSetting(cat("IPUConfig.", name, " takes values >= ", *setting.least, ", got ", settingText(value)));
@@ -408,7 +408,7 @@ Options optionsOfIpuSettings(const IpuSettings& all, bool for_inference) {
   const auto number = [&](const char* name) { return in(all, for_inference, name).get<int64_t>(); };
   const auto flag = [&](const char* name) { return all.at(name).get<bool>(); };
   if (flag("execute_encoder_on_cpu_for_generation"))
-    refuseSetting("IPUConfig.execute_encoder_on_cpu_for_generation is not supported", "");
+    refuseSetting("IPUConfig.execute_encoder_on_cpu_for_generation is not supported", host::Refused::kOtherwise);
   Options options;
   options.autoRoundNumIPUs(true)
       .replicationFactor(number("replication_factor"))

@@ -15,7 +15,7 @@ namespace {
                          const std::string& expected) {
   std::string all;
   for (const OptionValue& each : arguments) all += cat(all.empty() ? "" : ", ", each.text());
-  throw OptionError(ErrorCode::E0702, {.what = cat(call, "(", all, ")"), .expected = expected}, "AssertionError");
+  throw OptionError(ErrorCode::E0702, {.what = cat(call, "(", all, ")"), .expected = expected}, Refused::kCondition);
 }
 
 Stage emptyStage() { return Stage(std::initializer_list<std::string>()); }
@@ -150,7 +150,7 @@ void requireDistinctBlocks(const ExecutionStrategy& strategy) {
                           {.what = cat("block \"", block, "\" is in two stages"),
                            .expected = "each block in one stage",
                            .remedy = "remove it from one"},
-                          "AssertionError");
+                          Refused::kCondition);
 }
 
 OptionMap backendOptions(const ExecutionStrategy& strategy) {

@@ -46,7 +46,7 @@ const std::vector<OptionEnum>& optionEnums() {
 const std::vector<OptionRow>& optionRows() {
   static const std::vector<OptionRow> all = {
       {"deviceIterations", "Options", "device_iterations", OptionKind::kValue, {{"device_iterations", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Optimizer steps (training) or micro-batches (inference) that one call runs before it returns. Multiplies the\n"
        "batch dimension of inputs and results.\n"
        "\n"
@@ -56,7 +56,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 2."
       },
       {"replicationFactor", "Options", "replication_factor", OptionKind::kValue, {{"replication_factor", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Data-parallel copies of the model in this process. Gradients are reduced over all of them.\n"
        "\n"
        "Allowed: >= 1.\n"
@@ -65,7 +65,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 2."
       },
       {"inputReplicaGrouping", "Options", "input_group_size", OptionKind::kWritten, {{"input_group_size", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}, {"input_group_type", "CommGroupType", true, member("CommGroupType", "Consecutive"), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "ValueError", true,
+       Refused::kValue, true,
        "Replicas of one group receive the same slice of the inputs. NoGrouping means (1, Consecutive). Call\n"
        "replicationFactor first.\n"
        "\n"
@@ -75,7 +75,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 2."
       },
       {"broadcastBuffers", "Options", "broadcast_buffers", OptionKind::kValue, {{"broadcast_buffers", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "False gives every replica its own copy of the buffers that forward writes. Running statistics of\n"
        "normalisations are always the replica's own.\n"
        "\n"
@@ -83,7 +83,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 2."
       },
       {"trustReads", "Options", "trust_reads", OptionKind::kValue, {{"trust_reads", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Lets forward read any tensor (.item(), a branch, numpy()), for models that check their inputs. The program\n"
        "keeps the value that was read at compile time. Every step checks that the value is still the same, and\n"
        "throws E0101 if it is not. Without this option the same holds for all(), any(), and values that follow from\n"
@@ -94,14 +94,14 @@ const std::vector<OptionRow>& optionRows() {
        "Source: executor.md 5."
       },
       {"setExecutionStrategy", "Options", "_execution_strategy", OptionKind::kWritten, {{"strategy", "strategy", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "How blocks become stages or phases.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 2."
       },
       {"setAvailableMemoryProportion", "Options", "available_memory_proportion", OptionKind::kValue, {{"available_memory_proportion", "shares", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "AssertionError", false,
+       Refused::kCondition, false,
        "Share of each device's memory that temporary tensors may use: {\"IPU0\": 0.3}. Returns None.\n"
        "\n"
        "Allowed: keys \"IPU<n>\", values 0..1.\n"
@@ -111,7 +111,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 2."
       },
       {"outputMode", "Options", "output_mode", OptionKind::kWritten, {{"output_mode", "OutputMode", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"output_return_period", "int?", true, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}}, {},
-       "AssertionError", true,
+       Refused::kCondition, true,
        "Which micro-batch results a call returns. EveryN needs a period.\n"
        "\n"
        "Allowed: OutputMode.\n"
@@ -119,14 +119,14 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 2."
       },
       {"anchorTensor", "Options", "anchored_tensors", OptionKind::kWritten, {{"short_name", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"long_name", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"output_mode", "OutputMode?", true, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"output_return_period", "int", true, OptionValue(int64_t{1}), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "AssertionError", false,
+       Refused::kCondition, false,
        "Record the value of an inner tensor in each call. Returns None.\n"
        "\n"
        "Returns None.\n"
        "Source: options.md 2."
       },
       {"fusion", "Options", "fusion_level", OptionKind::kWritten, {{"level", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Which instructions are joined to save passes over memory. exact: joins that keep every bit of the results,\n"
        "such as an operator that adds its gradient to the sum. fast: also joins that sum in another order than eager\n"
        "PyTorch, and our own functions (GELU); results differ by rounding. off: none.\n"
@@ -136,14 +136,14 @@ const std::vector<OptionRow>& optionRows() {
        "Source: ours."
       },
       {"autoRoundNumIPUs", "Options", "auto_round_num_ipus", OptionKind::kValue, {{"auto_round_num_ipus", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Round the number of devices up to a power of two instead of refusing the model.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 2."
       },
       {"useIpuModel", "Options", "use_model", OptionKind::kOnDemand, {{"use_model", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Use a model of the device. Overrides POPTORCH_IPU_MODEL.\n"
        "\n"
        "Device: results are the same; time and memory are not modelled yet.\n"
@@ -151,7 +151,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 2."
       },
       {"useIpuId", "Options", "ipu_id", OptionKind::kOnDemand, {{"ipu_id", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Use this device.\n"
        "\n"
        "Allowed: >= 0.\n"
@@ -160,7 +160,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 2."
       },
       {"useOfflineIpuTarget", "Options", "ipu_version", OptionKind::kOnDemand, {{"ipu_version", "int", true, OptionValue(int64_t{2}), false, kNoLeast, kNoMost, 1, {1, 2, 21}, {}, "", ""}}, {{"connection_type", member("ConnectionType", "Never")}},
-       "AssertionError", true,
+       Refused::kCondition, true,
        "Compile without a device. Sets the connection type to Never. A call that runs the program is an error.\n"
        "\n"
        "Allowed: 1, 2, 21.\n"
@@ -168,7 +168,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 2."
       },
       {"connectionType", "Options", "connection_type", OptionKind::kValue, {{"connection_type", "ConnectionType", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "When the executor attaches to its devices.\n"
        "\n"
        "Allowed: ConnectionType.\n"
@@ -176,7 +176,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 2."
       },
       {"syncPattern", "Options", "sync_pattern", OptionKind::kValue, {{"sync_pattern", "SyncPattern", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Synchronisation between devices.\n"
        "\n"
        "Allowed: SyncPattern.\n"
@@ -185,7 +185,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 2."
       },
       {"deviceMemoryLimit", "Options", "device_memory_limit", OptionKind::kOnDemand, {{"limit_bytes", "bytes", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Number of bytes that a device has. A program that needs more is refused when it is compiled (E0405). The\n"
        "bytes are those that the plan places on a device (docs/memory.md): weights, optimizer state, gradient sums,\n"
        "constants, activations and values inside a task. PipelinedExecution.recompute(\"fit\") recomputes values to\n"
@@ -197,7 +197,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: ours."
       },
       {"offChipMemoryLimit", "Options", "off_chip_memory_limit", OptionKind::kOnDemand, {{"limit_bytes", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Host memory for tensors that are off chip. Tensors beyond the limit are in a file. Without a limit all of\n"
        "them are in host memory (docs/phases.md).\n"
        "\n"
@@ -207,7 +207,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: ours."
       },
       {"offChipFolder", "Options", "off_chip_folder", OptionKind::kOnDemand, {{"path", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Folder of the file for tensors that are off chip; by default the system's temporary folder. The file leaves\n"
        "nothing behind, even after a crash. A file system in memory (tmpfs) saves no memory. A folder that cannot be\n"
        "written is refused when the model is compiled (E0605).\n"
@@ -217,14 +217,14 @@ const std::vector<OptionRow>& optionRows() {
        "Source: ours."
       },
       {"randomSeed", "Options", "random_seed", OptionKind::kOnDemand, {{"random_seed", "seed", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Seed of the device's random numbers and of torch (torch.manual_seed).\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 2."
       },
       {"logDir", "Options", "log_dir", OptionKind::kValue, {{"log_dir", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Folder of log files.\n"
        "\n"
        "Device: hint.\n"
@@ -232,7 +232,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 2."
       },
       {"maxRepeatLogs", "Options", "max_repeat_logs", OptionKind::kValue, {{"max_lines", "int?", false, OptionValue(), false, 0, kNoMost, 1, {}, {{OptionValue(), OptionValue(uint64_t{18446744073709551615u})}}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Number of times that the same log line is repeated at most; None: no limit.\n"
        "\n"
        "Allowed: >= 0.\n"
@@ -241,21 +241,21 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 2."
       },
       {"modelName", "Options", "model_name", OptionKind::kOnDemand, {{"name", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Name used in reports.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 2."
       },
       {"enableExecutableCaching", "Options", "cachePath", OptionKind::kWritten, {{"path", "str?", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Keep compiled executables in this folder; None switches this off.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 2."
       },
       {"enableStableNorm", "Options", "enableStableNorm", OptionKind::kPopart, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "More accurate variance in normalisations.\n"
        "\n"
        "Device: hint: torch's own kernels are used.\n"
@@ -263,21 +263,21 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 2."
       },
       {"enableSyntheticData", "Options", "syntheticDataMode", OptionKind::kPopart, {{"enabled", "truth", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {{OptionValue(true), OptionValue(int64_t{2})}, {OptionValue(false), OptionValue(int64_t{0})}}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Run without input from and output to the host; the device generates the data.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 2."
       },
       {"logCycleCount", "Options", "instrumentWithHardwareCycleCounter", OptionKind::kPopart, {{"log_cycle_count", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Count device cycles of each run.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 2."
       },
       {"enableProfiling", "Options", "engineOptions", OptionKind::kWritten, {{"profile_dir", "str?", true, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Write a profile of each run into a folder.\n"
        "\n"
        "Device: docs/tracing.md.\n"
@@ -285,49 +285,49 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 2."
       },
       {"disableModuleNamescope", "Options", "module_namescope_enabled", OptionKind::kValue, {}, {{"module_namescope_enabled", OptionValue(false)}},
-       "", true,
+       {}, true,
        "Leave the module path out of operation names.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 2."
       },
       {"updatableNamedBuffers", "Options", "updatableNamedBuffers", OptionKind::kPopart, {{"buffers", "strings", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Buffers that copyNamedBuffersToDevice uploads.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 2."
       },
       {"relaxOptimizerAttributesChecks", "Options", "relax_optimizer_checks", OptionKind::kValue, {{"relax", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Log messages about unexpected optimizer attributes at level DEBUG.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 2."
       },
       {"showCompilationProgressBar", "Options", "show_compilation_progress_bar", OptionKind::kValue, {{"show", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Show a bar while compiling.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 2."
       },
       {"sourceLocationExcludes", "Options", "source_location_excludes", OptionKind::kValue, {{"excludes", "strings", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Stack frames are not user code if their file name contains one of these texts. Replaces the list.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 2."
       },
       {"appendToLocationExcludes", "Options", "source_location_excludes", OptionKind::kWritten, {{"excludes", "strings", false, OptionValue(), true, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Adds texts to the list of sourceLocationExcludes.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 2."
       },
       {"devices", "Options", "num_devices", OptionKind::kOnDemand, {{"count", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Number of devices; 0, the default: the number that the model asks for. A model that needs more is refused\n"
        "(E0402).\n"
        "\n"
@@ -337,7 +337,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: ours."
       },
       {"enforcePipelineMinimum", "Options", "enforce_pipeline_minimum", OptionKind::kOnDemand, {{"enforce", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Refuse pipelines with fewer micro-batches than PopTorch requires: gradientAccumulation >= 2 * stages - 1 in\n"
        "training, deviceIterations >= stages in inference (E0401). Off: they run, and devices wait longer. Default:\n"
        "on in poptorch; off in abele and in C++.\n"
@@ -346,7 +346,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: ours."
       },
       {"shareWeights", "Options", "share_weights", OptionKind::kOnDemand, {{"share", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "The devices use the memory of the model's own parameters where they can, instead of copies. No weight is\n"
        "held twice, and each side sees at once what the other writes. Off: weights move between model and devices by\n"
        "copies only (spec executor.md section 6). Default: on in abele and in C++; off in poptorch.\n"
@@ -355,7 +355,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: ours."
       },
       {"checkCapture", "Options", "check_capture", OptionKind::kOnDemand, {{"check", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Forward is captured a second time on the same inputs and random numbers, and the two programs must be equal,\n"
        "constants included: forward keeps no state except in buffers, and draws random numbers from torch alone. The\n"
        "second capture takes as long as the first. Default: on in abele and in C++, where a difference is E0101; off\n"
@@ -365,7 +365,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: ours."
       },
       {"threadsPerDevice", "Options", "threads_per_device", OptionKind::kOnDemand, {{"threads", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Intra-op threads of each device; 0, the default: the devices share torch's number of threads equally.\n"
        "\n"
        "Allowed: >= 0.\n"
@@ -374,7 +374,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: ours."
       },
       {"deviceType", "Options", "device_type", OptionKind::kOnDemand, {{"device", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Hardware of the model's devices: a worker on the CPU, or a stream of an accelerator. Devices take the\n"
        "entries of a list in turn; if there are more devices than entries, the list repeats (docs/devices.md).\n"
        "Default: ABELE_DEVICE, or cpu if that is not set. Hardware that the machine lacks is refused (E0702).\n"
@@ -384,7 +384,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: ours."
       },
       {"deviceGraphs", "Options", "device_graphs", OptionKind::kOnDemand, {{"replay", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Accelerators capture the kernels that their workers enqueue as a device graph, and replay the graph from the\n"
        "third time on. This saves host time and gives the same numbers. It needs a torch with device graphs (2.13 or\n"
        "newer). Off, the default: the workers enqueue each kernel each time (docs/devices.md).\n"
@@ -393,7 +393,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: ours."
       },
       {"separateMemory", "Options", "separate_memory", OptionKind::kOnDemand, {{"separate", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Every device works in memory of its own, and transfers bring it what other devices make, as between\n"
        "accelerators (docs/transfers.md). Results are the same; for tests and for what a placement would need on\n"
        "such devices. Default: off.\n"
@@ -402,7 +402,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: ours."
       },
       {"captureAsCompiling", "Options", "capture_as_compiling", OptionKind::kOnDemand, {{"enable", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "torch.compiler.is_compiling() returns True to the model while forward is captured. Some models, such as\n"
        "those of transformers, read a mask to skip it where it masks nothing. While compiling they do not read it,\n"
        "so one program serves batches with and without padding. torch's own code does not see the value.\n"
@@ -411,7 +411,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: ours."
       },
       {"Training.gradientAccumulation", "Training", "gradient_accumulation", OptionKind::kValue, {{"gradient_accumulation", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Micro-batches per weight update. Must be 1 for inference.\n"
        "\n"
        "Allowed: >= 1.\n"
@@ -420,7 +420,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 3."
       },
       {"Training.accumulationAndReplicationReductionType", "Training", "accumulation_and_replication_reduction_type", OptionKind::kValue, {{"reduction_type", "ReductionType", false, OptionValue(), false, kNoLeast, kNoMost, 1, {0, 1}, {}, "", ""}}, {},
-       "ValueError", true,
+       Refused::kValue, true,
        "Gradients are the mean or the sum over accumulation steps and replicas.\n"
        "\n"
        "Allowed: Mean, Sum.\n"
@@ -428,7 +428,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 3."
       },
       {"Training.setMeanAccumulationAndReplicationReductionStrategy", "Training", "meanAccumulationAndReplicationReductionStrategy", OptionKind::kValue, {{"mean_reduction_strategy", "MeanReductionStrategy", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "When a mean reduction divides.\n"
        "\n"
        "Allowed: MeanReductionStrategy.\n"
@@ -437,7 +437,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 3."
       },
       {"Training.setAutomaticLossScaling", "Training", "automaticLossScalingSettings.enabled", OptionKind::kPopart, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Adapt the loss scale so that gradients stay in the range of float16.\n"
        "\n"
        "Device: yes; between calls.\n"
@@ -445,7 +445,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 3."
       },
       {"Training.setConvolutionDithering", "Training", "convolutionOptions", OptionKind::kPopart, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "enableConvDithering", ""}}, {},
-       "", true,
+       {}, true,
        "Vary the layout of convolutions.\n"
        "\n"
        "Device: hint.\n"
@@ -453,21 +453,21 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 3."
       },
       {"Precision.enableFloatingPointExceptions", "Precision", "enableFloatingPointChecks", OptionKind::kPopart, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Raise an error at a division by zero, an overflow or a NaN.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 4."
       },
       {"Precision.enableStochasticRounding", "Precision", "enableStochasticRounding", OptionKind::kPopart, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Round float16 results randomly, without bias.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 4."
       },
       {"Precision.setPartialsType", "Precision", "partialsTypeMatMuls", OptionKind::kWritten, {{"dtype", "FloatType", false, OptionValue(), false, kNoLeast, kNoMost, 1, {0, 1}, {}, "", ""}}, {},
-       "ValueError", true,
+       Refused::kValue, true,
        "Accumulation type inside matrix products and convolutions.\n"
        "\n"
        "Allowed: torch.float, torch.half.\n"
@@ -476,7 +476,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 4."
       },
       {"Precision.halfFloatCasting", "Precision", "-", OptionKind::kIgnored, {{"half_float_casting", "HalfFloatCastingBehavior", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Deprecated; ignored with a warning.\n"
        "\n"
        "Device: hint.\n"
@@ -484,7 +484,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 4."
       },
       {"Precision.runningStatisticsAlwaysFloat", "Precision", "-", OptionKind::kIgnored, {{"value", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "ValueError", true,
+       Refused::kValue, true,
        "Deprecated; ignored with a warning.\n"
        "\n"
        "Device: hint.\n"
@@ -492,7 +492,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 4."
       },
       {"Jit.traceModel", "Jit", "-", OptionKind::kWritten, {{"trace_model", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "ValueError", true,
+       Refused::kValue, true,
        "Deprecated; only False is accepted.\n"
        "\n"
        "Device: hint.\n"
@@ -500,14 +500,14 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 4."
       },
       {"_Popart.set", "_Popart", "-", OptionKind::kWritten, {{"key", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"value", "setting", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Stores an expert setting. Compiling checks its name and type.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 5."
       },
       {"_Popart.setEngineOptions", "_Popart", "engineOptions", OptionKind::kPopart, {{"engine_options", "settings", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Options of the original engine.\n"
        "\n"
        "Device: hint.\n"
@@ -515,7 +515,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 5."
       },
       {"_Popart.setPatterns", "_Popart", "patterns", OptionKind::kPopart, {{"patterns", "switches", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"level", "int", true, OptionValue(int64_t{2}), false, 0, kNoMost, 1, {}, {}, "", "patterns_level"}}, {},
-       "", true,
+       {}, true,
        "Switches optimisations of the original compiler.\n"
        "\n"
        "Device: hint.\n"
@@ -523,7 +523,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 5."
       },
       {"Distributed.configureProcessId", "Distributed", "distributed_process_id", OptionKind::kValue, {{"process_id", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}, {"num_processes", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", "num_distributed_processes"}}, {},
-       "", true,
+       {}, true,
        "Index and number of processes.\n"
        "\n"
        "Allowed: 0 <= process_id < num_processes.\n"
@@ -531,7 +531,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 6."
       },
       {"Distributed.devicesPerProcess", "Distributed", "devices_per_process", OptionKind::kValue, {{"devices", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Number of devices that each process owns. A replica with more devices spans consecutive processes, and all\n"
        "of them are called with the same batch (docs/transfers.md). replicationFactor then counts the replicas of\n"
        "all processes. 0: every process has whole replicas.\n"
@@ -542,7 +542,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: ours."
       },
       {"Distributed.processesPerReplica", "Distributed", "processes_per_replica", OptionKind::kValue, {{"processes", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Number of consecutive processes that hold the stages of a replica together. Replicas that share these\n"
        "processes have the same stages in each of them. Needs devicesPerProcess. 0: the smallest number that the\n"
        "numbers of processes and replicas allow (docs/transfers.md).\n"
@@ -553,7 +553,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: ours."
       },
       {"Distributed.outputRank", "Distributed", "output_rank", OptionKind::kWritten, {{"rank", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Which processes of a replica get the results of a call, including losses and anchored tensors. all: every\n"
        "process. first, last: that one only. owner: each result is in the process whose stage makes it. In other\n"
        "processes a result is None, as on other ranks of torch.distributed.pipelining (C++: an undefined tensor),\n"
@@ -565,7 +565,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: ours."
       },
       {"Distributed.setEnvVarNames", "Distributed", "num_distributed_processes", OptionKind::kWritten, {{"var_num_processes", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"var_process_id", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Environment variables that hold the number of processes and the index.\n"
        "\n"
        "Unit: processes.\n"
@@ -573,14 +573,14 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 6."
       },
       {"Distributed.disable", "Distributed", "num_distributed_processes", OptionKind::kValue, {}, {{"distributed_process_id", OptionValue(int64_t{0})}, {"num_distributed_processes", OptionValue(int64_t{1})}},
-       "", false,
+       {}, false,
        "Return to a single process. Returns None.\n"
        "\n"
        "Returns None.\n"
        "Source: options.md 6."
       },
       {"TensorLocations.numIOTiles", "TensorLocations", "num_io_tiles", OptionKind::kOnDemand, {{"num_tiles", "int", false, OptionValue(), false, 32, 192, 2, {}, {}, "", ""}}, {},
-       "AssertionError", true,
+       Refused::kCondition, true,
        "Tiles reserved for input and output.\n"
        "\n"
        "Allowed: even, 32..192.\n"
@@ -590,35 +590,35 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 6."
       },
       {"TensorLocations.setActivationLocation", "TensorLocations", "location_activation", OptionKind::kOnDemand, {{"location", "location", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Placement of activations.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 6."
       },
       {"TensorLocations.setWeightLocation", "TensorLocations", "location_weight", OptionKind::kOnDemand, {{"location", "location", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Placement of weights.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 6."
       },
       {"TensorLocations.setOptimizerLocation", "TensorLocations", "location_optimizer", OptionKind::kOnDemand, {{"location", "location", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Placement of optimizer state.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 6."
       },
       {"TensorLocations.setAccumulatorLocation", "TensorLocations", "location_accumulator", OptionKind::kOnDemand, {{"location", "location", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Placement of gradient accumulators.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 6."
       },
       {"TensorLocationSettings.minElementsForOffChip", "TensorLocationSettings", "minElementsForOffChip", OptionKind::kOnDemand, {{"min_elements", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Smallest tensor that leaves the device.\n"
        "\n"
        "Allowed: >= 0.\n"
@@ -627,7 +627,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 6."
       },
       {"TensorLocationSettings.minElementsForReplicatedTensorSharding", "TensorLocationSettings", "minElementsForReplicatedTensorSharding", OptionKind::kOnDemand, {{"min_elements", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Smallest tensor that is sharded; default 8192.\n"
        "\n"
        "Allowed: >= 0.\n"
@@ -637,14 +637,14 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 6."
       },
       {"TensorLocationSettings.useOnChipStorage", "TensorLocationSettings", "onChip", OptionKind::kOnDemand, {{"use", "bool?", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {{OptionValue(true), OptionValue(int64_t{1})}, {OptionValue(false), OptionValue(int64_t{0})}}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Keep the tensors on the device; None removes the setting.\n"
        "\n"
        "Returns: self, so that calls chain.\n"
        "Source: options.md 6."
       },
       {"TensorLocationSettings.useReplicatedTensorSharding", "TensorLocationSettings", "useReplicatedTensorSharding", OptionKind::kOnDemand, {{"use", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {{OptionValue(true), OptionValue(int64_t{1})}, {OptionValue(false), OptionValue(int64_t{0})}}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Distribute the tensors over the replicas: each tensor is in the memory of one replica, which runs its\n"
        "updates (docs/replicas.md). Every replica keeps its own activations and gradient sums.\n"
        "\n"
@@ -653,7 +653,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 6."
       },
       {"TensorLocationSettings.useIOTilesToLoad", "TensorLocationSettings", "useIOTilesToLoad", OptionKind::kOnDemand, {{"use", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {{OptionValue(true), OptionValue(int64_t{1})}, {OptionValue(false), OptionValue(int64_t{0})}}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Load tensors through the input and output tiles.\n"
        "\n"
        "Device: hint.\n"
@@ -661,7 +661,7 @@ const std::vector<OptionRow>& optionRows() {
        "Source: options.md 6."
       },
       {"TensorLocationSettings.useIOTilesToStore", "TensorLocationSettings", "useIOTilesToStore", OptionKind::kOnDemand, {{"use", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {{OptionValue(true), OptionValue(int64_t{1})}, {OptionValue(false), OptionValue(int64_t{0})}}, "", ""}}, {},
-       "", true,
+       {}, true,
        "Store tensors through the input and output tiles.\n"
        "\n"
        "Device: hint.\n"

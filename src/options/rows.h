@@ -3,6 +3,7 @@
 
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,8 +43,8 @@ struct OptionRow {
   OptionKind kind = OptionKind::kValue;
   std::vector<OptionParameter> parameters;
   std::vector<std::pair<std::string, OptionValue>> implies;  // key -> value that a call sets too
-  std::string error;         // the exception of Python that refuses an argument; see OptionError
-  bool returns_self = true;  // Python's setter; else None
+  std::optional<Refused> refused;  // of an argument; none: a wrong type is kCondition, a wrong number kOtherwise
+  bool returns_self = true;        // Python's setter; else None
   const char* documentation = "";
 };
 

@@ -16,13 +16,13 @@ enum class Because { kType, kRange };
 
 [[noreturn]] void refuseValue(const OptionRow& row, const OptionParameter& parameter, const OptionValue& value,
                               const std::string& expected, Because because = Because::kType) {
-  const char* otherwise = because == Because::kType ? "AssertionError" : "";
+  const Refused otherwise = because == Because::kType ? Refused::kCondition : Refused::kOtherwise;
   throw OptionError(ErrorCode::E0702,
                     {.what = cat(row.path, ": ", parameter.name, " is ", value.text()),
                      .found = value.text(),
                      .expected = expected,
                      .remedy = cat("pass ", expected)},
-                    row.error.empty() ? otherwise : row.error);
+                    row.refused.value_or(otherwise));
 }
 
 bool isNumber(const OptionValue& value) { return value.as<int64_t>() || value.as<double>() || value.as<bool>(); }
@@ -174,7 +174,7 @@ OptionList checkedArguments(const OptionRow& row, std::vector<OptionValue> posit
   const auto wrongCount = [&](const std::string& found) {
     throw OptionError(ErrorCode::E0702,
                       {.what = cat(row.path, " is called with ", found), .expected = cat(count, " arguments")},
-                      "TypeError");
+                      Refused::kType);
   };
   if (positional.size() > count) wrongCount(cat(positional.size(), " arguments"));
   OptionList result;
@@ -297,7 +297,7 @@ void Options::Values::requireNotFrozen(const std::string& name) const {
   throw host::OptionError(ErrorCode::E0707,
                           {.what = cat("can't modify frozen options (", name, ")"),
                            .remedy = "set options before the model or the DataLoader is made, or copy them"},
-                          "AttributeError");
+                          host::Refused::kName);
 }
 
 void Options::Values::call(const std::string& path, std::vector<OptionValue> arguments,
@@ -307,7 +307,7 @@ void Options::Values::call(const std::string& path, std::vector<OptionValue> arg
     throw host::OptionError(ErrorCode::E0701,
                             {.what = cat("there is no setter ", path),
                              .remedy = didYouMean(path, host::setterPaths(), "docs/options.md lists all of them")},
-                            "AttributeError");
+                            host::Refused::kName);
   requireNotFrozen(path);
   const host::OptionList checked = host::checkedArguments(*row, std::move(arguments), std::move(named));
   store(*row, checked);
@@ -344,7 +344,7 @@ void Options::Values::assign(const std::string& group, const std::string& key, O
     throw host::OptionError(ErrorCode::E0701,
                             {.what = cat("there is no option ", key),
                              .remedy = didYouMean(key, keys(), "docs/options.md lists all of them")},
-                            "AssertionError");
+                            host::Refused::kCondition);
   value = typed(key, std::move(value));
   const bool same = std::string(current->kind()) == value.kind() ||
                     (std::string(current->kind()) == "int" && std::string(value.kind()) == "bool");
@@ -352,7 +352,7 @@ void Options::Values::assign(const std::string& group, const std::string& key, O
     throw host::OptionError(
         ErrorCode::E0702,
         {.what = cat("option ", key, " is ", value.text()), .expected = cat("a value of kind ", current->kind())},
-        "AssertionError");
+        host::Refused::kCondition);
   set(group, key, std::move(value));
 }
 

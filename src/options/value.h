@@ -15,16 +15,18 @@
 
 namespace abele::host {
 
-/// Refuses an argument, name or call. builtin: Python's exception class that callers expect in addition to abele.Error,
-/// such as AssertionError; empty: none.
+/// What is wrong with an argument, name or call that options refuse. Front ends may tell them apart (bind/errors.cc).
+enum class Refused : uint8_t { kOtherwise, kCondition, kValue, kType, kName, kConfiguration };
+
+/// Refuses an argument, name or call.
 class OptionError : public UserError {
  public:
-  OptionError(ErrorCode code, Message message, std::string builtin)
-      : UserError(code, std::move(message)), builtin_(std::move(builtin)) {}
-  const std::string& builtin() const { return builtin_; }
+  OptionError(ErrorCode code, Message message, Refused refused)
+      : UserError(code, std::move(message)), refused_(refused) {}
+  Refused refused() const { return refused_; }
 
  private:
-  std::string builtin_;
+  Refused refused_;
 };
 
 struct OptionValue;

@@ -24,7 +24,7 @@ void inputReplicaGrouping(Values& values, const OptionList& arguments) {
     throw OptionError(
         ErrorCode::E0702,
         {.what = "inputReplicaGrouping does not take CommGroupType.All", .remedy = "make one group of all replicas"},
-        "ValueError");
+        Refused::kValue);
   if (given == CommGroupType::kNoGrouping) {
     size = 1;
     type = member("CommGroupType", "Consecutive");
@@ -35,7 +35,7 @@ void inputReplicaGrouping(Values& values, const OptionList& arguments) {
                       {.what = cat("the input group size is ", size, " for ", replicas, " replicas"),
                        .expected = cat("a divisor of ", replicas),
                        .remedy = "call replicationFactor first"},
-                      "ValueError");
+                      Refused::kValue);
   values.set("Options", "input_group_size", OptionValue(size));
   values.set("Options", "input_cgt", type);
 }
@@ -51,7 +51,7 @@ void outputMode(Values& values, const OptionList& arguments) {
   if (every_n && arguments[1].isNone())
     throw OptionError(ErrorCode::E0702,
                       {.what = "outputMode(EveryN) without a period", .expected = "output_return_period of 1 or more"},
-                      "AssertionError");
+                      Refused::kCondition);
   if (!every_n && !arguments[1].isNone())
     note(log::Level::kInfo, cat("output_return_period has no effect with ", arguments[0].text()));
   values.set("Options", "output_mode", arguments[0]);
@@ -66,7 +66,7 @@ void anchorTensor(Values& values, const OptionList& arguments) {
   if (period < 1)
     throw OptionError(ErrorCode::E0702,
                       {.what = cat("anchorTensor with a period of ", period), .expected = "a period of 1 or more"},
-                      "AssertionError");
+                      Refused::kCondition);
   OptionMap anchors = values.map("anchored_tensors");
   anchors[*arguments[0].as<std::string>()] =
       OptionValue(OptionList{arguments[1], OptionValue(as_model), mode, OptionValue(period)});
@@ -128,7 +128,7 @@ void traceModel(Values&, const OptionList& arguments) {
   if (*arguments[0].as<bool>())
     throw OptionError(ErrorCode::E0702,
                       {.what = "Jit.traceModel(true): the tracer of earlier versions does not exist any more"},
-                      "ValueError");
+                      Refused::kValue);
 }
 
 /// Abele's own options were expert settings once: "abele.deviceType" calls the setter deviceType. Two have new names.

@@ -103,7 +103,7 @@ class StageAssigner {
                                  .found = "No active Block, all the ops must belong to a Block",
                                  .expected = "all operations inside a block once a Block was closed",
                                  .remedy = cat("begin a block before this line, or use ",
-                                               inLanguage("BeginBlock", "abele::beginBlock"), ", which stays active")});
+                                               inLanguage("abele::beginBlock"), ", which stays active")});
   }
 
   // Free nodes do no work that belongs to a stage. A view goes to the stage of its base. A constant goes where forward
@@ -217,8 +217,7 @@ class StageAssigner {
     BackEdge edge = findBackEdge();
     if (edge.reader == nullptr) return;
     bool same_as_ipu = rules_.stages.empty() && rules_.auto_stage == AutoStage::kSameAsIpu;
-    const char* other =
-        same_as_ipu ? inLanguage("AutoStage.AutoIncrement", "AutoStage::kAutoIncrement") : "ShardedExecution";
+    const std::string other = same_as_ipu ? inLanguage("AutoStage::kAutoIncrement") : "ShardedExecution";
     std::string line = edge.reader->source.empty() ? "the line that reads it" : edge.reader->source;
     throwUser(ErrorCode::E0303,
               {.what = cat("a forward value flows from stage ", stageOf(*edge.maker), " back to stage ",

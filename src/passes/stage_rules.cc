@@ -38,13 +38,12 @@ int deviceInPhase(const StageRules& rules, int number) {
 
 void requireParity(const StageRules& rules, const ir::Block& block, const AskedStage& asked) {
   const int phase = rules.stages[asked.number].phase;
-  ABELE_REQUIRE(
-      !rules.alternating || asked.device % 2 == phase % 2, E0402,
-      {.what = cat("phase ", phase, " of a ParallelPhasedExecution is on device ", asked.device),
-       .at = blockText(block),
-       .expected = cat("an ", phase % 2 == 0 ? "even" : "odd", " device"),
-       .remedy = cat(inLanguage("strategy.phase(", "Phase "), phase, inLanguage(").ipus(...)", ": Phase::ipus({...})"),
-                     " names the devices, or use SerialPhasedExecution")});
+  ABELE_REQUIRE(!rules.alternating || asked.device % 2 == phase % 2, E0402,
+                {.what = cat("phase ", phase, " of a ParallelPhasedExecution is on device ", asked.device),
+                 .at = blockText(block),
+                 .expected = cat("an ", phase % 2 == 0 ? "even" : "odd", " device"),
+                 .remedy = cat(inLanguage("Phase "), phase, inLanguage(": Phase::ipus({...})"),
+                               " names the devices, or use SerialPhasedExecution")});
 }
 
 AskedStage askedStage(const StageRules& rules, const ir::Block& block, int block_index) {
@@ -57,13 +56,12 @@ AskedStage askedStage(const StageRules& rules, const ir::Block& block, int block
     // Blocks are listed in the order of their first encounter; stage 0 is the code before them.
     asked.number = block_index;
   } else {
-    ABELE_REQUIRE(block.ipu_id >= 0, E0304,
-                  {.what = cat("block \"", block.user_id, "\" has no ipu_id under ",
-                               inLanguage("AutoStage.SameAsIpu", "AutoStage::kSameAsIpu")),
-                   .at = blockText(block),
-                   .expected = "an ipu_id, which is also the stage",
-                   .remedy = cat("give the block an ipu_id, or use ",
-                                 inLanguage("AutoStage.AutoIncrement", "AutoStage::kAutoIncrement"))});
+    ABELE_REQUIRE(
+        block.ipu_id >= 0, E0304,
+        {.what = cat("block \"", block.user_id, "\" has no ipu_id under ", inLanguage("AutoStage::kSameAsIpu")),
+         .at = blockText(block),
+         .expected = "an ipu_id, which is also the stage",
+         .remedy = cat("give the block an ipu_id, or use ", inLanguage("AutoStage::kAutoIncrement"))});
     asked.number = block.ipu_id;
   }
   const bool is_phased = !rules.stages.empty() && rules.stages[asked.number].phase >= 0;

@@ -297,8 +297,7 @@ class Analysis {
          .at = describe(reader),
          .found = cat("updated in stage ", writer.stage, " by ", describe(writer), ", read in stage ", reader.stage),
          .expected = "one stage reads and updates it, in its forward or where it ends each micro-batch before the next",
-         .remedy = cat("put all uses of this buffer into one block; if backward writes it, use ",
-                       inLanguage("ShardedExecution", "the sharded schedule"))});
+         .remedy = "put all uses of this buffer into one block; if backward writes it, use ShardedExecution"});
   }
 
   const ir::Graph& graph_;

@@ -78,9 +78,7 @@ void materializeModel(const Compiled& compiled, const ProgramOptions& options) {
                   {.what = cat(compiled.model[i].name, " is on the meta device, and nothing says what it holds"),
                    .found = cat(typeOf(*compiled.model[i].tensor).str(), " without memory"),
                    .expected = "a tensor with contents, or files that have them",
-                   .remedy = inLanguage("abele.load_weights(path, model) or abele.init_weights(model, seed) before the "
-                                        "first call",
-                                        "abele::loadWeights(path, model) or abele::initWeights(model, seed) before the "
+                   .remedy = inLanguage("abele::loadWeights(path, model) or abele::initWeights(model, seed) before the "
                                         "first call")});
 }
 
@@ -170,7 +168,7 @@ void warnOfEdits(Compiled& compiled) {
   compiled.warned_of_edits = true;
   log::warn(compiled.executable.externals[edited].name,
             " of the model was written after it was copied to the device, which does not see that: call ",
-            inLanguage("copyWeightsToDevice() of the executor", "model.copyWeightsToDevice()"), " after such writes");
+            inLanguage("model.copyWeightsToDevice()"), " after such writes");
 }
 
 at::Tensor memoryOf(const Compiled& compiled, size_t index, const at::Tensor& host) {

@@ -121,10 +121,10 @@ at::Tensor Session::anchor(const std::string& short_name) const {
                      std::any_of(asked.begin(), asked.end(), [&](const Anchor& anchor) {
                        return anchor.short_name == short_name && anchor.long_name == kFinalLossScale;
                      });
-  ABELE_REQUIRE(known, E0708,
-                {.what = cat("no tensor is anchored as ", short_name),
-                 .remedy = cat(inLanguage("opts", "options"),
-                               ".anchorTensor(short_name, long_name) before the model is wrapped")});
+  ABELE_REQUIRE(
+      known, E0708,
+      {.what = cat("no tensor is anchored as ", short_name),
+       .remedy = cat(inLanguage("options"), ".anchorTensor(short_name, long_name) before the model is wrapped")});
   auto found = impl_->anchored.find(short_name);
   ABELE_REQUIRE(
       found != impl_->anchored.end(), E0705,

@@ -193,8 +193,7 @@ std::vector<Advice> adviceOf(const Session& session, int64_t front_ns) {
           tried(cat("schedule ", name), cat("PipelinedExecution(...).schedule(\"", name, "\")"), schedule, count);
       }
     const std::string setter =
-        training ? inLanguage("opts.Training.gradientAccumulation", "options.Training().gradientAccumulation")
-                 : inLanguage("opts.deviceIterations", "options.deviceIterations");
+        training ? inLanguage("options.Training().gradientAccumulation") : inLanguage("options.deviceIterations");
     for (const int64_t n : {2 * count, 4 * count})
       tried(cat(n, " micro-batches of the same rows"), cat(setter, "(", n, ")"), now.schedule, n);
   } catch (const UserError&) {  // a schedule that cannot be simulated

@@ -111,9 +111,7 @@ Compiled& Session::Impl::require(const char* call) const {
                 {.what = cat(call, " of a model that was compiled before this process was forked off"),
                  .found = "devices whose threads are in the parent process",
                  .expected = "a model that this process compiled",
-                 .remedy = inLanguage("start the process with the start method \"spawn\", or destroy() the model here "
-                                      "and call it again; copyWeightsToHost() before the fork to have its weights here",
-                                      "destroy() the model here and call it again; copyWeightsToHost() before the fork "
+                 .remedy = inLanguage("destroy() the model here and call it again; copyWeightsToHost() before the fork "
                                       "to have its weights here")});
   return *compiled;
 }

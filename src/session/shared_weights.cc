@@ -76,7 +76,7 @@ void SharedWeights::follow(const std::vector<exe::External>& externals) {
          .found = cat(memory.storage().nbytes(), " bytes"),
          .expected = cat(bytesOf(memory), " bytes or more"),
          .remedy = cat("keep the storage of the parameters, or let the devices have copies: ",
-                       inLanguage("options.shareWeights(False)", "Options::shareWeights(false)"))});
+                       inLanguage("Options::shareWeights(false)"))});
     if (!std::exchange(moved, true)) lookAgain();
     if (!place(i, memory)) backend_.upload(static_cast<int32_t>(i), memory);
   }

@@ -62,17 +62,16 @@ c10::OperatorHandle findOperator(const std::string& name, c10::DispatchKey devic
   const std::optional<c10::OperatorHandle> found = c10::Dispatcher::singleton().findSchema(operator_name);
   ABELE_REQUIRE(found.has_value(), E0106,
                 {.what = cat("operator ", name, " does not exist"),
-                 .remedy = cat(inLanguage("import", "load"), " the library that registers it")});
+                 .remedy = cat(inLanguage("load"), " the library that registers it")});
   if (device != c10::DispatchKey::CPU) {
     ABELE_REQUIRE(found->hasComputedKernelForDispatchKey(device), E0106,
                   {.what = cat("operator ", name, " has no kernel for ", c10::toString(device)),
                    .remedy = "run the model on CPU devices"});
     return *found;
   }
-  ABELE_REQUIRE(
-      found->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), E0106,
-      {.what = cat("operator ", name, " has no CPU kernel"),
-       .remedy = inLanguage("register one with torch.library", "register one with TORCH_LIBRARY_IMPL(..., CPU, m)")});
+  ABELE_REQUIRE(found->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), E0106,
+                {.what = cat("operator ", name, " has no CPU kernel"),
+                 .remedy = inLanguage("register one with TORCH_LIBRARY_IMPL(..., CPU, m)")});
   return *found;
 }
 

@@ -42,10 +42,9 @@ std::string temporaryFolder() {
        .found = std::strerror(error),
        .expected = cat(bytes, " bytes for off-chip tensors"),
        .remedy = cat(full ? "name a folder with more room" : "name a folder that exists and can be written", " in ",
-                     inLanguage("Options.offChipFolder", "Options::offChipFolder"),
-                     full ? cat(", raise ", inLanguage("Options.offChipMemoryLimit", "Options::offChipMemoryLimit"),
-                                ", or keep more tensors on the device (",
-                                inLanguage("opts.TensorLocations", "Options::TensorLocations()"), ")")
+                     inLanguage("Options::offChipFolder"),
+                     full ? cat(", raise ", inLanguage("Options::offChipMemoryLimit"),
+                                ", or keep more tensors on the device (", inLanguage("Options::TensorLocations()"), ")")
                           : std::string())});
 }
 

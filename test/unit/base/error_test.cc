@@ -57,11 +57,12 @@ TEST(Error, CodesKnowTheirRows) {
 TEST(Cat, JoinsAnything) { EXPECT_EQ(cat("a", 1, ' ', 0.1, true, std::string("b")), "a1 0.1trueb"); }
 
 }  // namespace
-TEST(Language, ChoosesPhrases) {
-  EXPECT_STREQ(inLanguage("opts.x", "Options::x"), "Options::x");
-  setLanguage(Language::kPython);
-  EXPECT_EQ(inLanguage(std::string("opts.x"), std::string("Options::x")), "opts.x");
-  setLanguage(Language::kCpp);
+TEST(Language, WritesPhrasesAsTheFrontEndSays) {
+  EXPECT_EQ(inLanguage("Options::x"), "Options::x");
+  setPhrases({{"Options::x", "opts.x"}});
+  EXPECT_EQ(inLanguage("Options::x"), "opts.x");
+  EXPECT_EQ(inLanguage("Options::y"), "Options::y");
+  setPhrases({});
 }
 
 }  // namespace abele

@@ -28,9 +28,7 @@ void refuseCall(const exe::Executable& executable, const exe::Instruction& instr
                .expected = shape->captured,
                .remedy = cat("make a model for each shape, or destroy() this one and call it again; if it differs "
                              "from batch to batch, keep all elements and mask them (",
-                             inLanguage("torch.where, multiplication by the mask), or run the module that selects "
-                                        "eagerly in every step (abele.runEagerly)",
-                                        "torch::where, multiplication by the mask)"))});
+                             inLanguage("torch::where, multiplication by the mask)"))});
   throwUser(ErrorCode::E0601, {.what = error.what_without_backtrace(),
                                .at = cat(line, instruction.op),
                                .remedy = "check the values that this operation is given"});
