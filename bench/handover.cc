@@ -10,7 +10,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
 
-#include "runtime/collective/peers.h"
+#include "collective/peers.h"
 
 int main(int argc, char** argv) {
   if (argc != 3) {
@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
   }
   const int64_t bytes = std::stoll(argv[1]), rounds = std::stoll(argv[2]), warm = rounds / 10 + 1;
   const int64_t own = std::stoll(std::getenv("RANK"));
-  const auto peers = abele::runtime::Peers::join(abele::runtime::kProcessGroup, own, 2);
+  const auto peers = abele::collective::Peers::join(abele::collective::kProcessGroup, own, 2);
   const at::Tensor message = at::zeros({bytes}, at::kByte);
   std::vector<int64_t> times_ns;
   peers->begin();
@@ -33,6 +33,6 @@ int main(int argc, char** argv) {
   }
   for (const int64_t time : times_ns)
     if (own == 0) std::cout << time << "\n";
-  abele::runtime::Peers::leaveAll();
+  abele::collective::Peers::leaveAll();
   return 0;
 }

@@ -15,7 +15,7 @@
 #include <ATen/ATen.h>
 
 #include "base/cat.h"
-#include "runtime/device/cpu/cpu_backend.h"
+#include "device/cpu/cpu_backend.h"
 
 namespace {
 
@@ -29,7 +29,7 @@ std::string read(const std::string& path) {
 }
 
 // Times instructions: each tells when it is done.
-class Stopwatch final : public runtime::Watch {
+class Stopwatch final : public abele::device::Watch {
  public:
   using Place = std::tuple<int32_t, int32_t, int32_t>;  // segment, micro-batch, instruction
   void start() { last_ = Clock::now(); }
@@ -107,7 +107,7 @@ Originals repeat(exe::Executable& executable, int32_t repeats) {
 }
 
 // Weights that are no zeros, numbers that updates need.
-void prepare(const exe::Executable& executable, runtime::CpuBackend& backend) {
+void prepare(const exe::Executable& executable, abele::device::CpuBackend& backend) {
   for (size_t e = 0; e < executable.externals.size(); ++e) {
     const exe::External& external = executable.externals[e];
     if (external.slot < 0 || external.kind == exe::ExternalKind::kAccumulator ||
@@ -182,7 +182,7 @@ int replay(const std::vector<std::string>& arguments) {
   Stopwatch watch;
   exe::Executable running = executable;
   const Originals originals = repeat(running, repeats);
-  const auto backend = runtime::CpuBackend::create(running, {.threads_per_device = threads, .watch = &watch});
+  const auto backend = abele::device::CpuBackend::create(running, {.threads_per_device = threads, .watch = &watch});
   prepare(executable, *backend);
   std::vector<std::unique_ptr<runtime::Device>> devices;
   for (size_t w = 0; w < executable.workers.size(); ++w)

@@ -109,7 +109,7 @@ class Check:
         found = json.loads(self.run([sys.executable, "-c", imports + PROBE], 120, share=SHARE).splitlines()[-1])
         machine.update(found)
         self.report["device"] = found["type"]
-        rows = (ROOT / "src/runtime/device/backends.def").read_text()
+        rows = (ROOT / "src/device/backends.def").read_text()
         if found["type"] != "cpu" and '"accelerator"' in rows:
             self.report["abele_device"] = found["type"]
         version = tuple(int(part) for part in found["torch"].split("+")[0].split(".")[:2])
@@ -171,7 +171,7 @@ class Check:
             return
         self.needs("configure")
         jobs = str(os.cpu_count() or 1)
-        targets = ["abele_python", *(["unit_runtime_device"] if self.tests else [])]
+        targets = ["abele_python", *(["unit_device"] if self.tests else [])]
         # What it is built for takes time, too: a third of all.
         command = [self.tool("cmake"), "--build", self.build, "-j", jobs, "--target", *targets]
         self.run(command, 3600, reserve=60 * self.given.minutes / 3)
@@ -187,7 +187,7 @@ class Check:
         self.needs("build")
         if not self.tests:
             raise Skipped("no googletest")
-        suite = (self.site if self.given.built else self.build / "test") / "unit_runtime_device"
+        suite = (self.site if self.given.built else self.build / "test") / "unit_device"
         if self.given.built and not suite.exists():
             raise Skipped(f"no {suite}")
         self.build.mkdir(parents=True, exist_ok=True)
@@ -497,7 +497,7 @@ def parse(arguments=None):
         "--built",
         type=Path,
         help="build nothing: a folder with the installed packages of a build against the same release of torch and of "
-        "Python, and perhaps its unit_runtime_device",
+        "Python, and perhaps its unit_device",
     )
     parser.add_argument(
         "--headers", type=Path, action="append", default=[], help="a folder of headers; may be repeated"

@@ -15,9 +15,7 @@ from pathlib import Path
 
 TORCH_FREE, TORCH = False, True
 # What compiles and runs a program, below what a user sees.
-ENGINE = (
-    "base ir capture passes plan exe exe/build runtime runtime/kernels runtime/memory runtime/collective runtime/device"
-)
+ENGINE = "base ir capture passes schedule plan split exe exe/build runtime kernels memory collective device"
 LAYERS = {
     # folder                 may include                                  LibTorch
     "src/base": ("abele/error.h abele/errors.def", TORCH_FREE),
@@ -25,52 +23,59 @@ LAYERS = {
     "src/ir": ("base", TORCH_FREE),
     "src/capture": ("base ir", TORCH),
     "src/passes": ("base ir", TORCH_FREE),
-    "src/plan": ("base ir", TORCH_FREE),
+    "src/schedule": ("base ir", TORCH_FREE),
+    "src/plan": ("base ir schedule", TORCH_FREE),
+    "src/split": ("base ir schedule plan", TORCH_FREE),
     "src/exe": ("base", TORCH_FREE),
-    "src/exe/build": ("base ir plan exe", TORCH_FREE),
+    "src/exe/build": ("base ir schedule plan exe", TORCH_FREE),
     "src/runtime": ("base exe", TORCH_FREE),
-    "src/runtime/kernels": ("base exe runtime", TORCH),
-    "src/runtime/memory": ("base", TORCH),
-    "src/runtime/collective": ("base", TORCH),
-    "src/runtime/device/null": ("base exe runtime", TORCH_FREE),
+    "src/kernels": ("base", TORCH),
+    "src/memory": ("base", TORCH),
+    "src/collective": ("base", TORCH),
     # Every kind of device is a folder below the contract, which is all that the rooms above see of it.
-    "src/runtime/device": ("base exe runtime runtime/memory", TORCH),
-    "src/runtime/device/null/tensors": (
-        "base exe runtime runtime/device runtime/device/null runtime/kernels runtime/memory",
-        TORCH,
-    ),
+    "src/device": ("base exe runtime memory", TORCH),
+    "src/device/null": ("base exe runtime", TORCH_FREE),
+    "src/device/null/tensors": ("base exe runtime device device/null kernels memory", TORCH),
     # What devices share that run ATen's operators.
-    "src/runtime/device/aten": ("base exe runtime runtime/device runtime/kernels runtime/memory", TORCH),
+    "src/device/aten": ("base exe runtime device kernels memory", TORCH),
     # What devices share that work together with other processes.
-    "src/runtime/device/processes": (
-        "base exe runtime runtime/collective runtime/device runtime/device/aten runtime/kernels runtime/memory",
-        TORCH,
-    ),
-    "src/runtime/device/cpu": (
-        "base exe runtime runtime/collective runtime/device runtime/device/aten runtime/device/processes "
-        "runtime/kernels runtime/memory",
-        TORCH,
-    ),
-    "src/runtime/device/accelerator": (
-        "base exe runtime runtime/collective runtime/device runtime/device/aten runtime/device/processes "
-        "runtime/kernels runtime/memory",
-        TORCH,
-    ),
+    "src/device/processes": ("base exe runtime collective device device/aten kernels memory", TORCH),
+    "src/device/cpu": ("base exe runtime collective device device/aten device/processes kernels memory", TORCH),
+    "src/device/accelerator": ("base exe runtime collective device device/aten device/processes kernels memory", TORCH),
     # operators/ are LibTorch operators like ATen's: the capture records them, the devices look them up by name.
     "src/operators": (
         "base ir capture/annotate.h capture/capture_body.h capture/elements_text.h include "
-        "runtime/kernels/constants.h runtime/kernels/gelu_loops.h runtime/kernels/norm_loops.h "
-        "runtime/kernels/operator_lookup.h runtime/kernels/parallel.h",
+        "kernels/constants.h kernels/gelu_loops.h kernels/norm_loops.h kernels/operator_lookup.h kernels/parallel.h",
         TORCH,
     ),
-    # From the user's options to a model that runs, each over those before it.
-    "src/options": ("base include plan/schedules.def", TORCH_FREE),
+    # From the user's options to a program that runs, each over those before it.
+    "src/options": ("base include schedule/schedules.def", TORCH_FREE),
     "src/compile": (f"{ENGINE} options include", TORCH),
-    "src/session": (f"{ENGINE} compile", TORCH),
-    "src/model": (f"{ENGINE} registry options compile session include", TORCH),
-    "src/api": ("base plan registry capture/annotate.h options compile session model include", TORCH),
+    "src/processes": ("base schedule collective device compile", TORCH),
+    "src/session": (f"{ENGINE} compile processes", TORCH),
+    # Parts of a model. None of these knows the model.
+    "src/report": ("base exe schedule plan options compile session include", TORCH),
+    "src/verification": ("base ir capture device compile session", TORCH),
+    "src/calls": ("base registry options compile include", TORCH),
+    "src/files": ("base exe memory device options compile session calls", TORCH),
+    "src/data": ("base capture kernels options compile calls files include", TORCH),
+    "src/modules": ("base capture options compile files include", TORCH),
+    "src/optimizer": ("base options compile session modules include", TORCH),
+    "src/model": (
+        f"{ENGINE} registry options compile session report verification calls files modules optimizer include",
+        TORCH,
+    ),
+    "src/api": (
+        "base schedule plan registry capture/annotate.h options compile processes session report calls files data "
+        "modules optimizer model include",
+        TORCH,
+    ),
     # bind/ turns Python's annotations into capture's; it has no logic of its own.
-    "src/bind": ("base registry options compile session model include capture/annotate.h ir/text.h", TORCH),
+    "src/bind": (
+        "base registry options compile processes session report verification calls files data modules optimizer model "
+        "include capture/annotate.h ir/text.h",
+        TORCH,
+    ),
     "include": ("", TORCH_FREE),
     "tools": (f"{ENGINE} registry", TORCH_FREE),
     "tools/linked": ("include", TORCH),
@@ -78,22 +83,21 @@ LAYERS = {
     "test/unit/registry": ("base registry", TORCH_FREE),
     "test/unit/ir": ("base ir", TORCH_FREE),
     "test/unit/passes": ("base ir passes", TORCH_FREE),
-    "test/unit/plan": ("base ir passes plan", TORCH_FREE),
-    "test/unit/exe": ("base ir passes plan exe exe/build", TORCH_FREE),
+    "test/unit/schedule": ("base ir passes schedule plan split", TORCH_FREE),
+    "test/unit/plan": ("base ir passes schedule plan", TORCH_FREE),
+    "test/unit/split": ("base ir passes schedule plan split", TORCH_FREE),
+    "test/unit/exe": ("base ir passes schedule plan exe exe/build", TORCH_FREE),
     "test/unit/options": ("base options include", TORCH_FREE),
-    "test/unit/runtime": ("base ir passes plan exe exe/build runtime runtime/device/null", TORCH_FREE),
-    "test/unit/runtime/collective": ("base runtime/collective", TORCH),
+    "test/unit/runtime": ("base ir passes schedule plan exe exe/build runtime device/null", TORCH_FREE),
+    "test/unit/collective": ("base collective", TORCH),
     "test/unit/operators": ("base operators", TORCH),
-    "test/unit/runtime/kernels": ("base runtime/kernels", TORCH),
-    "test/unit/runtime/device": ("base ir passes plan exe exe/build runtime runtime/device runtime/memory", TORCH),
-    "test/unit/runtime/device/accelerator": (
-        "base ir passes plan exe exe/build runtime runtime/collective runtime/device runtime/device/accelerator",
+    "test/unit/kernels": ("base kernels", TORCH),
+    "test/unit/device": ("base ir passes plan exe exe/build runtime device memory", TORCH),
+    "test/unit/device/accelerator": (
+        "base ir passes schedule plan exe exe/build runtime collective device device/accelerator",
         TORCH,
     ),
-    "test/unit/runtime/device/cpu": (
-        "base exe runtime runtime/kernels runtime/memory runtime/device/aten runtime/device/cpu",
-        TORCH,
-    ),
+    "test/unit/device/cpu": ("base exe runtime kernels memory device/aten device/cpu", TORCH),
 }
 # Python package -> which of the others it may import.
 PACKAGES = {
@@ -124,7 +128,8 @@ def folder_of_include(included: str) -> str | None:
     """The folder of src/ that an #include of the project names; None for other headers."""
     if included.startswith("abele/"):
         return "include"
-    return included.rpartition("/")[0] if f"src/{included.split('/')[0]}" in LAYERS else None
+    folder = included.rpartition("/")[0]
+    return folder if f"src/{folder.split('/')[0]}" in LAYERS else None
 
 
 def findings_of(path: str, text: str) -> list[str]:

@@ -207,15 +207,15 @@ def definitions(table):
         "// clang-format off",
         "namespace abele {",
         "",
-        "using host::member;",
-        "using host::OptionValue;",
-        "using host::toValue;",
+        "using options::member;",
+        "using options::OptionValue;",
+        "using options::toValue;",
     ]
     for group, cls in GROUP_CLASSES.items():
         for row in setters(table, group):
             arguments = ", ".join(argument(table, each) for each in parameters(row))
             if group == "TensorLocationSettings":
-                call = f'  host::setLocation(values_, "{path(row)}", {{{arguments}}});'
+                call = f'  options::setLocation(values_, "{path(row)}", {{{arguments}}});'
             else:
                 call = f'  values_->call("{path(row)}", {{{arguments}}});'
             head = f"{cls}& {cls}::{row['method']}({signature(table, row, defaults=False)}) {{"
@@ -265,7 +265,7 @@ def rows(table):
         '#include "options/rows.h"',
         "",
         "// clang-format off",
-        "namespace abele::host {",
+        "namespace abele::options {",
         "",
         "const std::vector<OptionEnum>& optionEnums() {",
         "  static const std::vector<OptionEnum> all = {",
@@ -308,7 +308,7 @@ def rows(table):
         "  static const OptionMap all = {",
     ]
     lines += [f'      {{"{name}", {literal(value)}}},' for name, value in table["popart_defaults"].items()]
-    lines += ["  };", "  return all;", "}", "", "}  // namespace abele::host", ""]
+    lines += ["  };", "  return all;", "}", "", "}  // namespace abele::options", ""]
     return "\n".join(lines)
 
 

@@ -171,9 +171,9 @@ def package_stub(source: Path) -> str:
 
 # (page, name of the block) -> function, table. In the page the block lies between two comments.
 BLOCKS = {
-    ("docs/schedules.md", "schedules"): (schedules_block, "src/plan/schedules.def"),
-    ("src/runtime/kernels/README.md", "instructions"): (instructions_block, "src/base/instructions.def"),
-    ("src/runtime/kernels/README.md", "optimizers"): (optimizers_block, "src/base/optimizers.def"),
+    ("docs/schedules.md", "schedules"): (schedules_block, "src/schedule/schedules.def"),
+    ("src/kernels/README.md", "instructions"): (instructions_block, "src/base/instructions.def"),
+    ("src/kernels/README.md", "optimizers"): (optimizers_block, "src/base/optimizers.def"),
 }
 PAGES = {
     "docs/errors.md": (errors_page, "include/abele/errors.def"),

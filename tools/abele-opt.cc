@@ -25,6 +25,7 @@
 #include "passes/reduce.h"
 #include "passes/stage_count.h"
 #include "plan/plan.h"
+#include "schedule/schedule.h"
 #include "tool.h"
 
 namespace {
@@ -126,26 +127,27 @@ void listPasses() {
 }
 
 // The one that was asked for, or the usual one.
-plan::ScheduleKind scheduleOf(const Arguments& arguments, const ir::Graph& graph) {
-  plan::ScheduleKind schedule = graph.training ? plan::ScheduleKind::k1F1B : plan::ScheduleKind::kForward;
-  if (!arguments.schedule.empty() && !plan::parseSchedule(arguments.schedule, schedule))
-    refuse(cat("there is no schedule ", arguments.schedule), oneOf(plan::scheduleNames()));
-  const plan::ScheduleTrait needed = graph.training ? plan::kTrains : plan::kInfers;
-  if (!plan::hasTrait(schedule, needed))
+abele::schedule::ScheduleKind scheduleOf(const Arguments& arguments, const ir::Graph& graph) {
+  abele::schedule::ScheduleKind schedule =
+      graph.training ? abele::schedule::ScheduleKind::k1F1B : abele::schedule::ScheduleKind::kForward;
+  if (!arguments.schedule.empty() && !abele::schedule::parseSchedule(arguments.schedule, schedule))
+    refuse(cat("there is no schedule ", arguments.schedule), oneOf(abele::schedule::scheduleNames()));
+  const abele::schedule::ScheduleTrait needed = graph.training ? abele::schedule::kTrains : abele::schedule::kInfers;
+  if (!abele::schedule::hasTrait(schedule, needed))
     refuse(cat("the schedule ", arguments.schedule, " is not for ", graph.training ? "training" : "inference"),
-           oneOf(plan::scheduleNames(needed)));
+           oneOf(abele::schedule::scheduleNames(needed)));
   return schedule;
 }
 
 passes::PipelineOptions pipelineOf(const Arguments& arguments, const ir::Graph& graph) {
   passes::PipelineOptions options{.passes = arguments.passes, .disabled = arguments.disabled};
   if (options.passes.empty())
-    options.passes =
-        passes::defaultPipeline({.training = graph.training,
-                                 .recomputes = arguments.recompute,
-                                 .splits_weight_gradients = arguments.split_weight_gradients ||
-                                                            plan::splitsBackward(scheduleOf(arguments, graph)),
-                                 .has_several_spaces = !arguments.spaces.empty()});
+    options.passes = passes::defaultPipeline(
+        {.training = graph.training,
+         .recomputes = arguments.recompute,
+         .splits_weight_gradients =
+             arguments.split_weight_gradients || abele::schedule::splitsBackward(scheduleOf(arguments, graph)),
+         .has_several_spaces = !arguments.spaces.empty()});
   return options;
 }
 
@@ -275,7 +277,7 @@ void readPlan(const Arguments& arguments) {
   ir::requireValid(graph, graph.training ? ir::Form::kLowered : ir::Form::kStaged, /*from_user=*/true);
   const int num_stages = static_cast<int>(graph.stages.size());
   if (plan.worker_of.size() == graph.stages.size())
-    requireNone(plan::verifySchedule(plan.schedule, num_stages, plan.options.accumulation, graph.training),
+    requireNone(abele::schedule::verifySchedule(plan.schedule, num_stages, plan.options.accumulation, graph.training),
                 ErrorCode::E0403, cat("the schedule of the plan ", arguments.file, " cannot run"));
   requireNone(plan::verify(plan, graph), ErrorCode::E0901,
               cat("the plan ", arguments.file, " is not of the graph ", arguments.graph));

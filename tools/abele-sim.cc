@@ -14,11 +14,11 @@
 #include "base/nearest.h"
 #include "ir/text.h"
 #include "passes/pass.h"
-#include "plan/auto_split.h"
 #include "plan/cost.h"
-#include "plan/explain.h"
 #include "plan/memory_report.h"
 #include "plan/predict.h"
+#include "split/auto_split.h"
+#include "split/explain.h"
 #include "tool.h"
 
 namespace {
@@ -56,23 +56,25 @@ class AutoSplitter {
   /// like: a chain with the hop, machine and replicas to use.
   plan::Prediction predict(const plan::PredictOptions& options, int devices, const plan::Chain& like,
                            std::ostream* explanation) {
-    const plan::SplitChain chain = plan::splitChain(whole_, plan::dealsRound(options.schedule) ? 2 * devices : devices);
-    plan::SplitOptions split{.schedule = options.schedule,
-                             .devices = devices,
-                             .device_iterations = options.device_iterations,
-                             .accumulation = options.accumulation,
-                             .hop_ns = like.costs.hop_ns,
-                             .machine = like.machine,
-                             .replication = like.replication};
-    plan::Split taken = plan::autoSplit(chain, split).front();
+    const abele::split::SplitChain chain =
+        abele::split::splitChain(whole_, abele::schedule::dealsRound(options.schedule) ? 2 * devices : devices);
+    abele::split::SplitOptions split{.schedule = options.schedule,
+                                     .devices = devices,
+                                     .device_iterations = options.device_iterations,
+                                     .accumulation = options.accumulation,
+                                     .hop_ns = like.costs.hop_ns,
+                                     .machine = like.machine,
+                                     .replication = like.replication};
+    abele::split::Split taken = abele::split::autoSplit(chain, split).front();
     if (explanation != nullptr) {
       ir::Graph staged = captured_;
       lower(staged, {.cuts = taken.node_ids, .devices = devices});
       plan::PlanOptions plan_options{.schedule = options.schedule,
                                      .device_iterations = options.device_iterations,
                                      .accumulation = options.accumulation};
-      *explanation << plan::explainStages(staged, plan::makePlan(staged, plan_options), like.machine, like.replication)
-                   << plan::explainAlternatives(whole_, chain, split, taken);
+      *explanation << abele::split::explainStages(staged, plan::makePlan(staged, plan_options), like.machine,
+                                                  like.replication)
+                   << abele::split::explainAlternatives(whole_, chain, split, taken);
       if (training() && !knows_forward_)
         *explanation << "no node of backward says to which forward node it belongs (of=): all of it is in the last "
                      << "stage. Capture the program with AutoSplit\n";
@@ -120,11 +122,11 @@ std::string number(double value, int digits) {
 
 std::string tableRow(const plan::Prediction& p, const plan::MemoryLimits& limits, bool with_links) {
   double least = 1;
-  for (const plan::WorkerTimes& w : p.run.workers)
+  for (const abele::schedule::WorkerTimes& w : p.run.workers)
     least = std::min(least, p.run.step_ns ? static_cast<double>(w.busy_ns) / static_cast<double>(p.run.step_ns) : 1);
   const auto devices = static_cast<int64_t>(p.device_of.size()) * p.replication.replicas;
   std::vector<std::string> cells = {cat(devices),
-                                    plan::scheduleName(p.options.schedule),
+                                    abele::schedule::scheduleName(p.options.schedule),
                                     cat(p.options.accumulation),
                                     number(static_cast<double>(p.run.step_ns) / 1e6, 3),
                                     number(100 * p.run.bubble(), 1),
@@ -132,7 +134,7 @@ std::string tableRow(const plan::Prediction& p, const plan::MemoryLimits& limits
                                     number(static_cast<double>(p.peakBytes()) / (1 << 20), 1)};
   if (with_links) {
     int64_t busiest = 0, sums = 0;
-    for (const plan::TransferTimes& t : p.run.transfers) busiest = std::max(busiest, t.busy_ns);
+    for (const abele::schedule::TransferTimes& t : p.run.transfers) busiest = std::max(busiest, t.busy_ns);
     for (int64_t ns : p.reduce_ns) sums = std::max(sums, ns);
     cells.push_back(cat(p.replication.replicas));
     cells.push_back(
@@ -176,7 +178,8 @@ void run(const Arguments& arguments) {
     refuse("--print-costs or --chunks with a captured graph", "costs, or a graph with stages");
   if (arguments.hop_ns >= 0) chain.costs.hop_ns = arguments.hop_ns;
   if (!arguments.machine.empty())
-    chain.machine = plan::parseMachine(tools::readAll("abele-sim", arguments.machine, "a description of a machine"));
+    chain.machine =
+        abele::schedule::parseMachine(tools::readAll("abele-sim", arguments.machine, "a description of a machine"));
   chain.replication.is_together |= arguments.together;
   chain.replication.is_early |= arguments.early;
   const bool with_links = chain.machine.hasLinks();
@@ -198,9 +201,9 @@ void run(const Arguments& arguments) {
   std::ostringstream explanation;
   const auto tell = [&](int devices, const std::string& name, int64_t micro_batches) {
     plan::PredictOptions options;
-    if (!plan::parseSchedule(name, options.schedule))
-      refuse(cat("there is no schedule ", name), oneOf(plan::scheduleNames()));
-    options.training = training && plan::hasTrait(options.schedule, plan::kTrains);
+    if (!abele::schedule::parseSchedule(name, options.schedule))
+      refuse(cat("there is no schedule ", name), oneOf(abele::schedule::scheduleNames()));
+    options.training = training && abele::schedule::hasTrait(options.schedule, abele::schedule::kTrains);
     options.device_iterations = options.training ? arguments.device_iterations : micro_batches;
     options.accumulation = options.training ? micro_batches : 1;
     tools::requireMicroBatches("abele-sim", options.device_iterations, options.accumulation);
@@ -211,7 +214,7 @@ void run(const Arguments& arguments) {
     else
       std::cout << tableRow(last, limits, with_links);
     separator = ",\n";
-    if (arguments.chart && !json) std::cout << plan::printSchedule(last.schedule);
+    if (arguments.chart && !json) std::cout << abele::schedule::printSchedule(last.schedule);
   };
   for (int devices : arguments.devices.empty() ? std::vector<int>{0} : arguments.devices)
     for (int64_t replicas : arguments.replicas.empty() ? std::vector{chain.replication.replicas} : arguments.replicas) {
@@ -230,7 +233,7 @@ int main(int argc, char** argv) {
   Arguments arguments;
   CLI::App app("Predicts time, waiting and memory of pipeline schedules.", "abele-sim");
   app.add_option("file", arguments.file, "costs as JSON or a graph as text; - or nothing: standard input");
-  app.add_option("--schedules", arguments.schedules, oneOf(plan::scheduleNames()))->delimiter(',');
+  app.add_option("--schedules", arguments.schedules, oneOf(abele::schedule::scheduleNames()))->delimiter(',');
   app.add_option("--devices", arguments.devices, "share the stages among so many devices; nothing: as the file says")
       ->delimiter(',')
       ->check(CLI::Range(1, 1024));

@@ -1,4 +1,4 @@
-"""Answers questions about devices. The original hardware is absent; CPU devices replace it (src/model/devices.h).
+"""Answers questions about devices. The original hardware is absent; CPU devices replace it (src/calls/devices.h).
 
 Source: spec environment.md, section 7.
 """

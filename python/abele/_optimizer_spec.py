@@ -1,4 +1,4 @@
-"""The native optimizer for a Python optimizer. src/model/optimizer_attributes.h interprets its attributes.
+"""The native optimizer for a Python optimizer. src/optimizer/optimizer_attributes.h interprets its attributes.
 
 Source: spec optim.md, sections 1, 2, 3 and 5.
 """

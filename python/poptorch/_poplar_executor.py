@@ -19,7 +19,7 @@ from abele.options import Options
 from ._device_name import redirectedCalls
 from ._library_names import ArgsParser, ExecutorNames, requireManager
 
-# PopTorch's limits that programs can see (src/model/policy.h). Gaps of its devices are not among them.
+# PopTorch's limits that programs can see (src/calls/policy.h). Gaps of its devices are not among them.
 POLICY = core().Policy(
     many_programs=False,
     many_structures=False,

@@ -7,26 +7,26 @@
 
 #include "abele/annotate.h"
 #include "capture/annotate.h"
-#include "model/lines.h"
-#include "model/placed_modules.h"
+#include "modules/lines.h"
+#include "modules/placed_modules.h"
 
 namespace abele {
 void beginBlock(const std::string& user_id, int ipu_id, const std::source_location& line) {
   if (!capture::isCapturing()) return;
-  host::currentLine() = host::textOf(line);
+  modules::currentLine() = modules::textOf(line);
   capture::beginBlock(user_id.empty() ? capture::nextAutoBlockId() : user_id, ipu_id);
 }
 
 Block::Block(const std::string& user_id, int ipu_id, const std::source_location& line)
-    : line_before_(host::currentLine()) {
-  ++host::openBlocks();
+    : line_before_(modules::currentLine()) {
+  ++modules::openBlocks();
   beginBlock(user_id, ipu_id, line);
 }
 Block::~Block() {
-  --host::openBlocks();
+  --modules::openBlocks();
   if (!capture::isCapturing()) return;
   capture::endBlock();
-  host::currentLine() = line_before_;
+  modules::currentLine() = line_before_;
 }
 void Block::start(const std::string& user_id, int ipu_id, const std::source_location& line) {
   beginBlock(user_id, ipu_id, line);
@@ -35,13 +35,13 @@ void Block::useAutoId() { capture::resetAutoBlockId(); }
 
 NameScope::NameScope(const std::string& name, const std::source_location& line) {
   if (!capture::isCapturing()) return;
-  line_before_ = std::exchange(host::currentLine(), host::textOf(line));
+  line_before_ = std::exchange(modules::currentLine(), modules::textOf(line));
   capture::pushScope(name);
 }
 NameScope::~NameScope() {
   if (!capture::isCapturing()) return;
   capture::popScope();
-  host::currentLine() = line_before_;
+  modules::currentLine() = line_before_;
 }
 
 at::Tensor identityLoss(const at::Tensor& loss, Reduction reduction) {

@@ -6,9 +6,9 @@
 
 #include "api/core.h"
 #include "base/error.h"
-#include "model/checkpoint.h"
-#include "model/first_weights.h"
-#include "model/tensor_file.h"
+#include "files/checkpoint.h"
+#include "files/tensor_file.h"
+#include "modules/first_weights.h"
 
 namespace abele {
 namespace {
@@ -19,10 +19,10 @@ constexpr const char* kBatches = "loader.batches";
 constexpr const char* kInOrder = "loader.in_order";
 
 /// A number that saveCheckpoint() wrote. Nothing if the text is missing.
-std::optional<int64_t> numberOf(const host::Checkpoint& checkpoint, const char* name, const std::string& path) {
+std::optional<int64_t> numberOf(const files::Checkpoint& checkpoint, const char* name, const std::string& path) {
   const auto text = checkpoint.texts.find(name);
   if (text == checkpoint.texts.end()) return {};
-  const std::optional<int64_t> number = host::countOf(text->second);
+  const std::optional<int64_t> number = files::countOf(text->second);
   ABELE_REQUIRE(number, E0501,
                 {.what = "a checkpoint with a text for a number", .at = path, .found = cat(name, " ", text->second)});
   return number;
@@ -36,7 +36,7 @@ std::string folderOf(const std::string& given) { return given.empty() ? "." : gi
 std::string saveCheckpoint(const std::string& folder, TrainingModel& model, int64_t step, const DataLoader* loader,
                            const CheckpointOptions& options) {
   const ModelAccess::Call call = ModelAccess::enter(model);  // until the end, because the tensors belong to the model
-  host::Checkpoint checkpoint = call->checkpoint();
+  files::Checkpoint checkpoint = call->checkpoint();
   checkpoint.step = step;
   for (const auto& [name, text] : options.notes) checkpoint.texts.emplace(cat(kNote, name), text);
   if (loader) {
@@ -49,10 +49,10 @@ std::string saveCheckpoint(const std::string& folder, TrainingModel& model, int6
 
 std::optional<Resumed> loadCheckpoint(const std::string& folder, TrainingModel& model, DataLoader* loader,
                                       std::optional<int64_t> step) {
-  const std::vector<int64_t> steps = host::checkpointSteps(folderOf(folder));
+  const std::vector<int64_t> steps = files::checkpointSteps(folderOf(folder));
   if (!step && steps.empty()) return {};
-  const std::string path = host::checkpointPath(folderOf(folder), step.value_or(steps.empty() ? 0 : steps.back()));
-  const host::Checkpoint checkpoint = host::readCheckpoint(path);
+  const std::string path = files::checkpointPath(folderOf(folder), step.value_or(steps.empty() ? 0 : steps.back()));
+  const files::Checkpoint checkpoint = files::readCheckpoint(path);
   const auto pass = numberOf(checkpoint, kPass, path), batches = numberOf(checkpoint, kBatches, path);
   ABELE_REQUIRE(!loader || (pass && batches), E0712,
                 {.what = "the checkpoint has no position of a loader",
@@ -74,18 +74,18 @@ std::optional<Resumed> loadCheckpoint(const std::string& folder, TrainingModel& 
 }
 
 void saveTensors(const std::string& path, const std::map<std::string, at::Tensor>& tensors) {
-  host::writeTensorFile(path, {.tensors = tensors, .metadata = {}});
+  files::writeTensorFile(path, {.tensors = tensors, .metadata = {}});
 }
 
-std::map<std::string, at::Tensor> loadTensors(const std::string& path) { return host::readTensorFile(path).tensors; }
+std::map<std::string, at::Tensor> loadTensors(const std::string& path) { return files::readTensorFile(path).tensors; }
 
 void loadWeights(const std::string& path, CompiledModel& model, const LoadWeightsOptions& options) {
-  ModelAccess::enter(model)->loadWeights(std::make_shared<host::WeightFiles>(path, options.convert));
+  ModelAccess::enter(model)->loadWeights(std::make_shared<files::WeightFiles>(path, options.convert));
 }
 
 void saveWeights(const std::string& folder, CompiledModel& model) { ModelAccess::enter(model)->saveWeights(folder); }
 
-void toMeta(torch::nn::Module& module) { host::toMeta(module); }
+void toMeta(torch::nn::Module& module) { modules::toMeta(module); }
 
 void initWeights(CompiledModel& model, uint64_t seed, InitModule own) {
   ModelAccess::enter(model)->initWeights(seed, std::move(own));

@@ -11,8 +11,8 @@
 
 namespace abele {
 
-class CompiledModel::Core : public host::LibTorchModel {
-  using host::LibTorchModel::LibTorchModel;
+class CompiledModel::Core : public model::LibTorchModel {
+  using model::LibTorchModel::LibTorchModel;
 
  public:
   /// Types of the current program's inputs. Requires: the model is compiled.

@@ -6,7 +6,7 @@
 #include "abele/data_loader.h"
 #include "api/moved_from.h"
 #include "base/error.h"
-#include "model/data_batches.h"
+#include "data/data_batches.h"
 
 namespace abele {
 
@@ -15,12 +15,12 @@ constexpr const char* kAccessorName = "data accessor";
 }  // namespace
 
 struct AsynchronousDataAccessor::Impl {
-  std::unique_ptr<host::Batches> batches;
+  std::unique_ptr<data::Batches> batches;
   bool loads_indefinitely = true;
   bool has_begun = false, is_fresh = false;  // a pass has begun; no batch of it was taken
-  host::Batch current;                       // the iterator's batch
+  data::Batch current;                       // the iterator's batch
 
-  host::Batches& open() {
+  data::Batches& open() {
     ABELE_REQUIRE(batches, E0801, {.what = "the data accessor was terminated", .remedy = "make another one"});
     return *batches;
   }
@@ -40,9 +40,9 @@ AsynchronousDataAccessor::AsynchronousDataAccessor(std::function<NextChunk()> st
        .found = cat("buffer_size ", options.buffer_size, ", rebatched_size ", options.rebatched_size.value_or(1)),
        .expected = "1 or more"});
   auto source = options.rebatched_size
-                    ? host::chunkBatches(std::move(start), {.drop_last = options.drop_last}, *options.rebatched_size)
-                    : host::passBatches(std::move(start));
-  impl_->batches = host::prefetched(std::move(source), options.buffer_size);
+                    ? data::chunkBatches(std::move(start), {.drop_last = options.drop_last}, *options.rebatched_size)
+                    : data::passBatches(std::move(start));
+  impl_->batches = data::prefetched(std::move(source), options.buffer_size);
   impl_->loads_indefinitely = options.load_indefinitely;
   if (options.early_preload) impl_->startPass();
 }

@@ -9,9 +9,9 @@
 #include "api/moved_from.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "model/data_batches.h"
-#include "model/forms.h"
-#include "model/stored_rows.h"
+#include "calls/forms.h"
+#include "data/data_batches.h"
+#include "data/stored_rows.h"
 #include "options/input_shares.h"
 #include "options/store.h"
 
@@ -49,21 +49,21 @@ bool holdsOthers(std::string_view form) {
 std::vector<at::Tensor> detail::tensorsOfSample(Flat sample, std::string& form) {
   ABELE_REQUIRE(!holdsOthers(sample.form), E0801,
                 {.what = "a sample has values that are no tensors, or undefined tensors",
-                 .found = host::formInWords(sample.form),
+                 .found = calls::formInWords(sample.form),
                  .expected = "tensors alone",
                  .remedy = "make tensors of numbers in get(): torch::tensor(label)"});
   if (form.empty()) form = sample.form;
   const bool has_keys = form.find('{') != std::string::npos;
   ABELE_REQUIRE(!has_keys || form == sample.form, E0801,
                 {.what = "the keys of a sample are not those of the first one, or in another order",
-                 .found = host::formInWords(sample.form),
-                 .expected = host::formInWords(form),
+                 .found = calls::formInWords(sample.form),
+                 .expected = calls::formInWords(form),
                  .remedy = "give all samples the same keys in the same order"});
   return std::move(sample.tensors);
 }
 
 DataLoaderOptions ownShare(const Options& options, DataLoaderOptions loading) {
-  const host::InputShares shares = host::inputSharesOf(OptionsAccess::values(options));
+  const options::InputShares shares = options::inputSharesOf(OptionsAccess::values(options));
   loading.num_processes = shares.count;
   loading.process_id = shares.own;
   return loading;
@@ -72,7 +72,7 @@ DataLoaderOptions ownShare(const Options& options, DataLoaderOptions loading) {
 struct DataLoader::Impl {
   const Options options;
   int64_t combined = 1;
-  std::unique_ptr<host::Batches> batches;
+  std::unique_ptr<data::Batches> batches;
   const bool is_in_order;
   bool is_fresh = true;  // no batch was taken since the pass or the position was chosen
   LoaderPosition position;
@@ -85,14 +85,14 @@ struct DataLoader::Impl {
     given.freeze();
     options.freeze();
   }
-  host::Batches& open() {
+  data::Batches& open() {
     ABELE_REQUIRE(batches, E0801, {.what = "the data loader was terminated", .remedy = "make another one"});
     return *batches;
   }
 
-  void openSamples(host::SampleSource samples, const DataLoaderOptions& loading) {
+  void openSamples(data::SampleSource samples, const DataLoaderOptions& loading) {
     const int64_t count = samples.count;
-    open(host::sampleBatches(std::move(samples), loading, combined), loading);
+    open(data::sampleBatches(std::move(samples), loading, combined), loading);
     if (batches->size() == 0)
       log::warn("the DataLoader has length 0 and yields nothing: ", count, " samples do not fill one tensor of ",
                 combined,
@@ -100,9 +100,9 @@ struct DataLoader::Impl {
                 "false");
   }
 
-  void open(std::unique_ptr<host::Batches> source, const DataLoaderOptions& loading) {
+  void open(std::unique_ptr<data::Batches> source, const DataLoaderOptions& loading) {
     batches = std::move(source);
-    if (loading.mode != DataLoaderMode::kSync) batches = host::prefetched(std::move(batches), loading.buffer_size);
+    if (loading.mode != DataLoaderMode::kSync) batches = data::prefetched(std::move(batches), loading.buffer_size);
     batches->startPass();
   }
 };
@@ -136,11 +136,11 @@ DataLoader::DataLoader(const Options& options, std::function<std::vector<at::Ten
 }
 
 struct StoredRows::Impl {
-  host::StoredRows rows;
+  data::StoredRows rows;
 };
 
 StoredRows::StoredRows(const std::vector<std::string>& paths)
-    : impl_(std::make_shared<Impl>(Impl{host::StoredRows(paths)})) {}
+    : impl_(std::make_shared<Impl>(Impl{data::StoredRows(paths)})) {}
 
 std::vector<ProgramValue> StoredRows::tensors() const {
   std::vector<ProgramValue> all;
@@ -172,7 +172,7 @@ DataLoader::DataLoader(const Options& options, const StoredRows& rows, const std
   for (const std::string& name : names) rows.impl_->rows.requireWhole(name);
   impl_ = std::make_unique<Impl>(options, loading);
   const auto read = [files = rows.impl_, names](std::span<const int64_t> indices) {
-    host::Batch batch;
+    data::Batch batch;
     for (const std::string& name : names) batch.push_back(files->rows.read(name, indices));
     return batch;
   };
@@ -187,7 +187,7 @@ DataLoader::DataLoader(const Options& options, std::function<NextChunk()> start,
                 {.what = "a stream cannot be shuffled or shared between processes",
                  .remedy = "do so in the stream, or pass samples that can be asked for by their index"});
   impl_ = std::make_unique<Impl>(options, loading);
-  impl_->open(host::chunkBatches(std::move(start), loading, impl_->combined), loading);
+  impl_->open(data::chunkBatches(std::move(start), loading, impl_->combined), loading);
 }
 
 DataLoader::DataLoader(DataLoader&&) noexcept = default;

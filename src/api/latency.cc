@@ -7,22 +7,24 @@
 namespace abele {
 namespace {
 
-Latency publicLatency(const host::Session& session, host::Way way) {
-  const host::Latency found = host::latencyOf(session.perfCounters(), way);
+Latency publicLatency(const session::Session& session, session::Way way) {
+  const session::Latency found = session::latencyOf(session.perfCounters(), way);
   return {found.least, found.most, found.average};
 }
 
 }  // namespace
 
-Latency CompiledModel::getLatency() const { return publicLatency(enter()->compiled("getLatency()"), host::Way::kAll); }
+Latency CompiledModel::getLatency() const {
+  return publicLatency(enter()->compiled("getLatency()"), session::Way::kAll);
+}
 Latency CompiledModel::getHostIpuLatency() const {
-  return publicLatency(enter()->compiled("getHostIpuLatency()"), host::Way::kHostToDevice);
+  return publicLatency(enter()->compiled("getHostIpuLatency()"), session::Way::kHostToDevice);
 }
 Latency CompiledModel::getComputeLatency() const {
-  return publicLatency(enter()->compiled("getComputeLatency()"), host::Way::kCompute);
+  return publicLatency(enter()->compiled("getComputeLatency()"), session::Way::kCompute);
 }
 Latency CompiledModel::getIpuHostLatency() const {
-  return publicLatency(enter()->compiled("getIpuHostLatency()"), host::Way::kDeviceToHost);
+  return publicLatency(enter()->compiled("getIpuHostLatency()"), session::Way::kDeviceToHost);
 }
 
 }  // namespace abele

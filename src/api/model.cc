@@ -3,7 +3,9 @@
 
 #include "api/core.h"
 #include "base/error.h"
-#include "model/lines.h"
+#include "modules/lines.h"
+#include "modules/module.h"
+#include "optimizer/optimizer.h"
 #include "options/run_time.h"
 
 namespace abele {
@@ -31,13 +33,14 @@ InferenceModel makeInferenceModel(torch::nn::Module* module, Forward forward, co
 }
 TrainingModel detail::makeTrainingModel(torch::nn::Module& module, StructuredForward forward, const Options& options,
                                         const optim::Optimizer& optimizer, const std::source_location& line) {
-  auto model = ModelAccess::build<TrainingModel>(&module, std::move(forward), options, &optimizer, host::textOf(line));
-  host::optimizerSpec(optimizer, host::tensorsOf(module));  // refuses a wrong optimizer at once
+  auto model =
+      ModelAccess::build<TrainingModel>(&module, std::move(forward), options, &optimizer, modules::textOf(line));
+  optimizer::optimizerSpec(optimizer, modules::tensorsOf(module));  // refuses a wrong optimizer at once
   return model;
 }
 InferenceModel detail::makeInferenceModel(torch::nn::Module* module, StructuredForward forward, const Options& options,
                                           const std::source_location& line) {
-  return ModelAccess::build<InferenceModel>(module, std::move(forward), options, nullptr, host::textOf(line));
+  return ModelAccess::build<InferenceModel>(module, std::move(forward), options, nullptr, modules::textOf(line));
 }
 
 namespace {
@@ -73,7 +76,7 @@ InferenceModel loadInferenceModel(const std::string& path, torch::nn::Module& mo
   return inference(path, &module, &options);
 }
 Options savedOptions(const std::string& path) {
-  return OptionsAccess::of(host::savedOptions(host::readProgramFile(path).options));
+  return OptionsAccess::of(options::savedOptions(files::readProgramFile(path).options));
 }
 
 CompiledModel::Core& CompiledModel::core() const {
@@ -124,7 +127,7 @@ at::Tensor CompiledModel::getAnchoredTensor(const std::string& short_name) const
   return enter()->compiled("getAnchoredTensor()").anchor(short_name);
 }
 ModelTimes CompiledModel::getPerfCounters() const {
-  host::PerfCounters counters = enter()->compiled("getPerfCounters()").perfCounters();
+  session::PerfCounters counters = enter()->compiled("getPerfCounters()").perfCounters();
   return {std::move(counters.input), std::move(counters.input_complete), std::move(counters.output),
           std::move(counters.output_complete)};
 }

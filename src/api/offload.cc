@@ -2,15 +2,15 @@
 #include <ATen/core/Tensor.h>
 
 #include "abele/model.h"
-#include "model/access.h"
-#include "model/offload.h"
+#include "files/offload.h"
+#include "modules/module.h"
 
 namespace abele {
 
 void offload(torch::nn::Module& module, const std::string& folder) {
   std::vector<at::Tensor> tensors;
-  for (const host::NamedTensor& named : host::tensorsOf(module)) tensors.push_back(named.tensor);
-  host::offload(tensors, folder);
+  for (const modules::NamedTensor& named : modules::tensorsOf(module)) tensors.push_back(named.tensor);
+  files::offload(tensors, folder);
 }
 
 }  // namespace abele

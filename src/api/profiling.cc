@@ -2,19 +2,19 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "session/trace_file.h"
+#include "base/trace_file.h"
 
 namespace abele::profiling {
 
 Tracepoint::Tracepoint(std::string channel, std::string name) : channel_(std::move(channel)), name_(std::move(name)) {
-  if (host::isTracing()) begin_ = host::TraceFile::now();
+  if (isTracing()) begin_ = TraceFile::now();
 }
 Tracepoint::Tracepoint(Tracepoint&& other) noexcept
     : channel_(std::move(other.channel_)), name_(std::move(other.name_)), begin_(std::exchange(other.begin_, -1)) {}
 Tracepoint::~Tracepoint() {
   if (begin_ < 0) return;
   try {
-    host::traceSpan(name_, channel_, begin_);
+    traceSpan(name_, channel_, begin_);
   } catch (const Error& error) {  // a process that was forked off inside the span cannot create its file
     log::warn("a span was not recorded: ", error.what());
   }

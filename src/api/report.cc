@@ -6,7 +6,7 @@
 
 #include "abele/model.h"
 #include "api/core.h"
-#include "session/report_page.h"
+#include "report/report_page.h"
 
 namespace abele {
 
@@ -16,16 +16,16 @@ int64_t DeviceMemory::spareBytes() const {
 
 void CompiledModel::report(const std::string& path) {
   const Call call = enter();
-  host::Session& session = call->compiled("report()");
+  session::Session& session = call->compiled("report()");
   const char* const kind = session.executable().training ? "training" : "inference";
   const torch::nn::Module* const module = call->module();
-  host::PageTitle title{.title = module == nullptr ? kind : module->name() + ", " + kind, .kind = kind};
+  report::PageTitle title{.title = module == nullptr ? kind : module->name() + ", " + kind, .kind = kind};
   const auto options = nlohmann::json::parse(call->options().toJson());
   for (const auto& [name, value] : options.items())
     title.options.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
-  host::writeReportPage(path, session, title);
+  report::writeReportPage(path, session, title);
 }
 
-void writeReport(const std::string& path, const std::string& trace) { host::writeTracePage(path, trace); }
+void writeReport(const std::string& path, const std::string& trace) { report::writeTracePage(path, trace); }
 
 }  // namespace abele

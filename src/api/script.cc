@@ -2,21 +2,23 @@
 #include "abele/script.h"
 
 #include "abele/placement.h"
-#include "model/script_module.h"
+#include "modules/script_module.h"
 
 namespace abele {
 
-std::shared_ptr<torch::nn::Module> moduleOf(const torch::jit::Module& script) { return host::moduleOfScript(script); }
+std::shared_ptr<torch::nn::Module> moduleOf(const torch::jit::Module& script) {
+  return modules::moduleOfScript(script);
+}
 
 namespace detail {
 
 Weights weightsOfScript(const torch::jit::Module& script) {
-  std::shared_ptr<torch::nn::Module> held = host::moduleOfScript(script);
+  std::shared_ptr<torch::nn::Module> held = modules::moduleOfScript(script);
   return {*held, held};
 }
-StructuredForward forwardOfScript(const torch::jit::Module& script) { return host::forwardOfScript(script); }
+StructuredForward forwardOfScript(const torch::jit::Module& script) { return modules::forwardOfScript(script); }
 void placeScript(const torch::jit::Module& script, const ModulePlacement& placement) {
-  host::placeScript(script, placement);
+  modules::placeScript(script, placement);
 }
 
 }  // namespace detail

@@ -4,7 +4,7 @@
 #include "abele/signature.h"
 #include "api/core.h"
 #include "base/error.h"
-#include "model/batcher.h"
+#include "data/batcher.h"
 
 namespace abele {
 namespace {
@@ -25,12 +25,12 @@ int64_t batchRows(InferenceModel& model, const ServerOptions& options) {
 
 struct Server::Impl {
   InferenceModel model;
-  host::Batcher batcher;  // declared after the model, so that its thread ends first
+  data::Batcher batcher;  // declared after the model, so that its thread ends first
 
   Impl(InferenceModel given, const ServerOptions& options)
       : model(std::move(given)),
         batcher([this](const std::string& form,
-                       const host::Batcher::Tensors& batch) { return ModelAccess::enter(model)->run(batch, form); },
+                       const data::Batcher::Tensors& batch) { return ModelAccess::enter(model)->run(batch, form); },
                 {.batch_rows = batchRows(model, options),
                  .longest_wait = options.longest_wait,
                  .most_waiting_rows = options.most_waiting_rows,
@@ -51,7 +51,7 @@ std::optional<std::future<std::vector<at::Tensor>>> Server::submitFlat(const det
 void Server::stop() { impl_->batcher.stop(); }
 
 ServerStatistics Server::statistics() const {
-  const host::Batcher::Statistics found = impl_->batcher.statistics();
+  const data::Batcher::Statistics found = impl_->batcher.statistics();
   return {.requests = found.requests,
           .failed = found.failed,
           .rows = found.rows,

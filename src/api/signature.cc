@@ -4,16 +4,16 @@
 #include <c10/core/ScalarType.h>
 
 #include "api/core.h"
+#include "calls/forms.h"
 #include "compile/compiled_program.h"
-#include "model/forms.h"
-#include "model/program_file.h"
+#include "files/program_file.h"
 
 namespace abele {
 
 std::vector<ProgramValue> inputsOf(CompiledModel& model) {
   const ModelAccess::Call call = ModelAccess::enter(model);
   call->compiled("inputsOf()");
-  std::vector<std::string> names = host::tensorNames(call->argumentForm());
+  std::vector<std::string> names = calls::tensorNames(call->argumentForm());
   std::vector<ProgramValue> inputs;
   for (const Type& type : call->inputTypes()) {
     const size_t i = inputs.size();
@@ -27,12 +27,12 @@ std::vector<ProgramValue> inputsOf(CompiledModel& model) {
 std::vector<std::string> resultNames(CompiledModel& model) {
   const ModelAccess::Call call = ModelAccess::enter(model);
   call->compiled("resultNames()");
-  return host::tensorNames(call->resultForm());
+  return calls::tensorNames(call->resultForm());
 }
 
 bool isTrainingProgram(const std::string& path) {
-  const host::ProgramFile file = host::readProgramFile(path);
-  return host::ofFile(path, [&] { return host::decodeProgram(file.program).executable.training; });
+  const files::ProgramFile file = files::readProgramFile(path);
+  return files::ofFile(path, [&] { return compile::decodeProgram(file.program).executable.training; });
 }
 
 }  // namespace abele

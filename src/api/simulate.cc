@@ -7,6 +7,7 @@
 #include "compile/from_options.h"
 #include "plan/memory_report.h"
 #include "plan/predict.h"
+#include "report/model_report.h"
 
 namespace abele {
 namespace {
@@ -28,9 +29,9 @@ Simulation simulate(const std::string& costs, const SimulationOptions& options) 
   predict.training = options.training;
   predict.device_iterations = options.device_iterations;
   predict.accumulation = options.gradient_accumulation;
-  predict.schedule = options.sharded    ? plan::ScheduleKind::kSharded
-                     : options.training ? host::kindOf(options.schedule)
-                                        : plan::ScheduleKind::kForward;
+  predict.schedule = options.sharded    ? schedule::ScheduleKind::kSharded
+                     : options.training ? compile::kindOf(options.schedule)
+                                        : schedule::ScheduleKind::kForward;
   plan::Chain chain = plan::parseChain(costs);
   if (options.devices != 0) chain = plan::deal(chain, options.devices, options.chunks);
   const plan::Prediction prediction = plan::predict(chain, predict);
@@ -47,14 +48,14 @@ Simulation simulate(const std::string& costs, const SimulationOptions& options) 
           plan::spareBytes(prediction, limits) >= 0,
           std::move(memory),
           plan::predictionJson(prediction, limits),
-          options.with_chart ? plan::printSchedule(prediction.schedule) : "",
+          options.with_chart ? schedule::printSchedule(prediction.schedule) : "",
           options.with_trace ? plan::chromeTrace(prediction) : ""};
 }
 
 Simulation CompiledModel::simulate() const {
   const Call call = enter();
-  const host::Session& session = call->compiled("simulate()");
-  return abele::simulate(session.costs(), host::simulationOf(session));
+  const session::Session& session = call->compiled("simulate()");
+  return abele::simulate(session.costs(), report::simulationOf(session));
 }
 
 }  // namespace abele

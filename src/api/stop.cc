@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "session/processes.h"
+#include "processes/processes.h"
 
 namespace abele {
 namespace {
@@ -54,6 +54,6 @@ StopOnSignal::~StopOnSignal() {
 }
 
 int StopOnSignal::signal() const { return g_received; }
-bool StopOnSignal::agreed() const { return host::anyOfJoined(requested()); }
+bool StopOnSignal::agreed() const { return processes::anyOfJoined(requested()); }
 
 }  // namespace abele

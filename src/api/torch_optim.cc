@@ -10,7 +10,7 @@
 #include "abele/optim.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "model/access.h"
+#include "modules/module.h"
 
 namespace abele {
 namespace {
@@ -48,11 +48,11 @@ optim::RMSprop groupOf(const torch::optim::RMSpropOptions& o) {
 
 /// The model's names of a group's tensors. taken: names in earlier groups.
 std::vector<std::string> namesOf(const torch::optim::OptimizerParamGroup& group,
-                                 const std::vector<host::NamedTensor>& tensors, std::set<std::string>& taken) {
+                                 const std::vector<modules::NamedTensor>& tensors, std::set<std::string>& taken) {
   std::vector<std::string> names;
   for (const at::Tensor& parameter : group.params()) {
     const auto own = std::find_if(tensors.begin(), tensors.end(),
-                                  [&](const host::NamedTensor& t) { return t.tensor.is_same(parameter); });
+                                  [&](const modules::NamedTensor& t) { return t.tensor.is_same(parameter); });
     ABELE_REQUIRE(own != tensors.end() && own->is_parameter, E0706,
                   {.what = "the optimizer holds a tensor that is no parameter of the model",
                    .found = contiguousType(static_cast<DType>(parameter.scalar_type()), parameter.sizes().vec()).str(),
@@ -68,7 +68,7 @@ std::vector<std::string> namesOf(const torch::optim::OptimizerParamGroup& group,
 }
 
 template <class TorchOptions>
-optim::Optimizer allGroups(const torch::optim::Optimizer& optimizer, const std::vector<host::NamedTensor>& tensors) {
+optim::Optimizer allGroups(const torch::optim::Optimizer& optimizer, const std::vector<modules::NamedTensor>& tensors) {
   std::vector<decltype(groupOf(std::declval<const TorchOptions&>()))> groups;
   std::set<std::string> taken;
   for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
@@ -83,7 +83,7 @@ optim::Optimizer allGroups(const torch::optim::Optimizer& optimizer, const std::
 }  // namespace
 
 optim::Optimizer optim::fromTorch(const torch::optim::Optimizer& optimizer, const torch::nn::Module& module) {
-  const std::vector<host::NamedTensor> tensors = host::tensorsOf(module);
+  const std::vector<modules::NamedTensor> tensors = modules::tensorsOf(module);
   if (!optimizer.state().empty())
     log::warn("the optimizer of LibTorch has made steps: its moments stay behind, and those of the device begin at 0");
   if (dynamic_cast<const torch::optim::SGD*>(&optimizer))

@@ -11,10 +11,10 @@
 namespace abele {
 class Turns;
 }
-namespace abele::host {
+namespace abele::session {
 struct SessionReport;
 struct PerfCounters;
-}  // namespace abele::host
+}  // namespace abele::session
 
 namespace abele::bind {
 
@@ -48,8 +48,8 @@ void registerDevices(pybind11::module_& module);
 /// A context manager that takes these turns.
 pybind11::object lockOf(std::shared_ptr<Turns> turns, std::string what);
 
-pybind11::dict perfCountersDict(const host::PerfCounters& counters);
-pybind11::dict reportDict(const host::SessionReport& report);
+pybind11::dict perfCountersDict(const session::PerfCounters& counters);
+pybind11::dict reportDict(const session::SessionReport& report);
 
 /// "train.py:88" of the innermost Python frame whose file name contains none of `excludes`; "" if no frame qualifies.
 /// Returns: a function for any thread; it takes the GIL.

@@ -1,17 +1,17 @@
 // Checkpoints: the parts that the Python front end adds and reads.
-#include "model/checkpoint.h"
+#include "files/checkpoint.h"
 
 #include "bind/bind.h"
 #include "bind/gil.h"
-#include "model/optimizer_numbers.h"
-#include "model/tensor_file.h"
+#include "files/tensor_file.h"
+#include "optimizer/optimizer_numbers.h"
 
 namespace py = pybind11;
 
 namespace abele::bind {
 
 void registerCheckpoint(py::module_& module) {
-  using host::Checkpoint;
+  using files::Checkpoint;
   py::class_<Checkpoint>(module, "Checkpoint")
       .def(py::init<>())
       .def_readwrite("step", &Checkpoint::step)
@@ -36,28 +36,28 @@ void registerCheckpoint(py::module_& module) {
             std::string path;
             {
               const NoGil no_gil;
-              path = host::writeCheckpoint(folder, self, keep);
+              path = files::writeCheckpoint(folder, self, keep);
             }
             return py::bytes(path);
           },
           py::arg("folder"), py::arg("keep"))
-      .def_static("read", &host::readCheckpoint, py::arg("path"), py::call_guard<NoGil>());
-  module.def("checkpointSteps", &host::checkpointSteps, py::arg("folder"));
+      .def_static("read", &files::readCheckpoint, py::arg("path"), py::call_guard<NoGil>());
+  module.def("checkpointSteps", &files::checkpointSteps, py::arg("folder"));
   module.def(
       "checkpointPath",
-      [](const std::string& folder, int64_t step) { return py::bytes(host::checkpointPath(folder, step)); },
+      [](const std::string& folder, int64_t step) { return py::bytes(files::checkpointPath(folder, step)); },
       py::arg("folder"), py::arg("step"));
   module.def(
       "writeTensorFile",
       [](const std::string& path, const std::map<std::string, at::Tensor>& tensors) {
-        host::writeTensorFile(path, {.tensors = tensors, .metadata = {}});
+        files::writeTensorFile(path, {.tensors = tensors, .metadata = {}});
       },
       py::arg("path"), py::arg("tensors"), py::call_guard<NoGil>());
   module.def(
-      "readTensorFile", [](const std::string& path) { return host::readTensorFile(path).tensors; }, py::arg("path"),
+      "readTensorFile", [](const std::string& path) { return files::readTensorFile(path).tensors; }, py::arg("path"),
       py::call_guard<NoGil>());
-  module.def("textOfNumbers", &host::textOfNumbers, py::arg("spec"));
-  module.def("withNumbers", &host::withNumbers, py::arg("spec"), py::arg("text"));
+  module.def("textOfNumbers", &optimizer::textOfNumbers, py::arg("spec"));
+  module.def("withNumbers", &optimizer::withNumbers, py::arg("spec"), py::arg("text"));
 }
 
 }  // namespace abele::bind

@@ -11,7 +11,7 @@ namespace py = pybind11;
 namespace abele::bind {
 namespace {
 
-// By host::Refused: the exception of Python that callers expect in addition to abele.Error.
+// By options::Refused: the exception of Python that callers expect in addition to abele.Error.
 constexpr const char* kRefusedInPython[] = {"",          "AssertionError", "ValueError",
                                             "TypeError", "AttributeError", "IncompatibleIPUConfigError"};
 
@@ -40,7 +40,7 @@ void raise(const char* kind, const Error& error, const std::string& recovery_act
 void translate(std::exception_ptr pointer) {
   try {
     if (pointer) std::rethrow_exception(pointer);
-  } catch (const host::OptionError& error) {
+  } catch (const options::OptionError& error) {
     raise(cat("option ", kRefusedInPython[static_cast<int>(error.refused())]).c_str(), error, {});
   } catch (const UserError& error) {
     raise("user", error, {});

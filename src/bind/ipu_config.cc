@@ -11,7 +11,7 @@ namespace py = pybind11;
 namespace abele::bind {
 namespace {
 
-using host::IpuSettings;
+using options::IpuSettings;
 
 constexpr int kDeepest = 16;  // the limit for files too
 
@@ -50,8 +50,8 @@ IpuSettings fromPython(const py::handle& value, int depth = 0) {
 /// The settings of a config. Its program may have changed lists in it since they were set.
 IpuSettings settingsOf(const py::dict& config) {
   IpuSettings all = IpuSettings::object();
-  for (const std::string& name : host::ipuSettingNames())
-    all[name] = host::checkedIpuSetting(name, fromPython(config[name.c_str()]));
+  for (const std::string& name : options::ipuSettingNames())
+    all[name] = options::checkedIpuSetting(name, fromPython(config[name.c_str()]));
   return all;
 }
 
@@ -75,23 +75,23 @@ py::object toPython(const IpuSettings& value) {
 }  // namespace
 
 void registerIpuConfig(py::module_& module) {
-  module.def("ipuSettingNames", host::ipuSettingNames);
-  module.def("ipuSettingOf", host::ipuSettingOf, py::arg("name"), py::arg("for_inference"));
+  module.def("ipuSettingNames", options::ipuSettingNames);
+  module.def("ipuSettingOf", options::ipuSettingOf, py::arg("name"), py::arg("for_inference"));
   module.def(
       "checkedIpuSetting",
       [](const std::string& name, const py::object& value) {
-        return toPython(host::checkedIpuSetting(name, fromPython(value)));
+        return toPython(options::checkedIpuSetting(name, fromPython(value)));
       },
       py::arg("name"), py::arg("value"));
   module.def(
       "parseIpuSetting",
-      [](const std::string& name, const std::string& text) { return toPython(host::parseIpuSetting(name, text)); },
+      [](const std::string& name, const std::string& text) { return toPython(options::parseIpuSetting(name, text)); },
       py::arg("name"), py::arg("text"));
   module.def(
       "completeIpuSettings",
       [](const py::dict& given) {
         const PythonNotes notes;
-        return toPython(host::completeIpuSettings(fromPython(given)));
+        return toPython(options::completeIpuSettings(fromPython(given)));
       },
       py::arg("given"));
   module.def(
@@ -99,20 +99,20 @@ void registerIpuConfig(py::module_& module) {
       [](const py::dict& settings) {
         const PythonNotes notes;
         IpuSettings all = settingsOf(settings);
-        host::validateIpuSettings(all);
+        options::validateIpuSettings(all);
         return toPython(all);
       },
       py::arg("settings"), "The same settings, with the factors of serialization.");
   module.def(
       "layersPerIpu",
       [](const py::dict& settings, bool for_inference, std::optional<int64_t> layers) {
-        return host::layersPerIpu(settingsOf(settings), for_inference, layers);
+        return options::layersPerIpu(settingsOf(settings), for_inference, layers);
       },
       py::arg("settings"), py::arg("for_inference"), py::arg("layers"));
   module.def(
       "optionsOfIpuSettings",
       [](const py::dict& settings, bool for_inference) {
-        return host::optionsOfIpuSettings(settingsOf(settings), for_inference).toJson();
+        return options::optionsOfIpuSettings(settingsOf(settings), for_inference).toJson();
       },
       py::arg("settings"), py::arg("for_inference"), "JSON of options.");
 }

@@ -1,7 +1,7 @@
 // Model: the native part of a Python executor. Its module is a Python object (abele._module_source) and is asked under
 // the GIL. All other code runs without the GIL.
 #include "model/model.h"
-#include "model/checkpoint.h"
+#include "files/checkpoint.h"
 
 #include <atomic>
 #include <memory>
@@ -19,8 +19,10 @@
 #include "bind/notes.h"
 #include "capture/annotate.h"
 #include "compile/compiled_program.h"
-#include "model/frozen.h"
-#include "model/optimizer_source.h"
+#include "modules/frozen.h"
+#include "modules/module.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/optimizer_source.h"
 
 namespace py = pybind11;
 
@@ -35,13 +37,13 @@ std::atomic<uint64_t> wrappings{0};  // changes when a module is wrapped for tra
 class PythonModel;
 
 struct StateReader {
-  host::StoredTensors tensors;
+  session::StoredTensors tensors;
 };
 
 /// Notes an exception of a signal's handler that ran while native code waited.
 class Interruption {
  public:
-  host::Poll poll() {
+  compile::Poll poll() {
     return [this] {
       if (isEnding()) return true;
       const WithGil gil;
@@ -65,42 +67,42 @@ struct PythonCall {
   Interruption interruption;
 };
 
-/// Threads: as host::ModuleSource.
-class PythonModule : public host::ModuleSource {
+/// Threads: as model::ModuleSource.
+class PythonModule : public model::ModuleSource {
  public:
   explicit PythonModule(py::object source) : source_(kept(std::move(source))) {}
 
-  std::vector<host::NamedTensor> tensors() override {
+  std::vector<modules::NamedTensor> tensors() override {
     const WithGil gil;
-    std::vector<host::NamedTensor> tensors;
+    std::vector<modules::NamedTensor> tensors;
     for (auto& [name, tensor, is_parameter] : source_->attr("tensors")().cast<std::vector<NamedTensor>>())
       tensors.push_back({name, tensor, is_parameter, is_parameter && tensor.requires_grad()});
     return tensors;
   }
-  host::ProgramOptions options() override {
+  compile::ProgramOptions options() override {
     const WithGil gil;
-    return source_->attr("options")(call->given).cast<host::ProgramOptions>();
+    return source_->attr("options")(call->given).cast<compile::ProgramOptions>();
   }
-  std::vector<host::ModuleKind> modules() override {
+  std::vector<modules::ModuleKind> modules() override {
     const WithGil gil;
-    std::vector<host::ModuleKind> modules;
+    std::vector<modules::ModuleKind> modules;
     for (auto& [path, text] : source_->attr("modules")().cast<std::vector<std::pair<std::string, std::string>>>())
       modules.push_back({std::move(path), std::move(text)});
     return modules;
   }
-  Captured capture(const std::string& /*form*/, const std::vector<host::NamedTensor>& tensors,
+  Captured capture(const std::string& /*form*/, const std::vector<modules::NamedTensor>& tensors,
                    const Compile& compile) override {
     const WithGil gil;
-    host::Constants constants;
+    calls::Constants constants;
     std::vector<size_t> written;
-    std::shared_ptr<host::Frozen> frozen;
+    std::shared_ptr<modules::Frozen> frozen;
     const auto body = [&](std::function<Tensors(Tensors)> forward, const py::object& mode,
                           std::vector<std::string> excludes, const std::function<std::string(uintptr_t)>& name_of,
                           std::function<void(int, int)> progress,
                           std::function<void(const std::vector<int>&)> check_devices,
                           std::function<std::vector<at::Generator>()> generators, std::function<std::string()> draws,
-                          bool training) -> host::Session* {
-      host::Program program;
+                          bool training) -> session::Session* {
+      compile::Program program;
       program.draws = calledWithGil(std::move(draws));
       program.generators = calledWithGil(std::move(generators));
       program.check_devices = calledWithGil(std::move(check_devices));
@@ -119,9 +121,9 @@ class PythonModule : public host::ModuleSource {
         return results;
       };
       program.recorded = [&, training](const capture::Recording& recording) {
-        frozen = std::make_shared<host::Frozen>(recording, tensors, modules(), training);
+        frozen = std::make_shared<modules::Frozen>(recording, tensors, modules(), training);
         const WithGil with_gil;
-        host::warnOfHeldResult(recording);
+        modules::warnOfHeldResult(recording);
       };
       program.source_location = sourceLocator(std::move(excludes));
       program.name_of = [&](const c10::StorageImpl* storage) {
@@ -149,7 +151,7 @@ class PythonModule : public host::ModuleSource {
             .frozen = std::move(frozen),
             .reshaped = std::move(reshaped)};
   }
-  void claim(const std::vector<host::NamedTensor>& /*tensors*/) override {
+  void claim(const std::vector<modules::NamedTensor>& /*tensors*/) override {
     const WithGil gil;
     source_->attr("claim")();
   }
@@ -165,7 +167,7 @@ class PythonModule : public host::ModuleSource {
     const WithGil gil;
     return source_->attr("typeText")(tensor).cast<std::string>();
   }
-  std::vector<std::shared_ptr<host::Model>> trainers() override;
+  std::vector<std::shared_ptr<model::Model>> trainers() override;
   uint64_t generation() const override { return wrappings; }
 
   PythonCall* call = nullptr;  // the call in progress
@@ -174,10 +176,10 @@ class PythonModule : public host::ModuleSource {
   std::shared_ptr<py::object> source_;
 };
 
-class PythonModel : public host::Model {
+class PythonModel : public model::Model {
  public:
   PythonModel(PythonModule* module, Rules rules)
-      : Model(std::unique_ptr<host::ModuleSource>(module), rules), module_(*module) {}
+      : Model(std::unique_ptr<model::ModuleSource>(module), rules), module_(*module) {}
   ~PythonModel() { forget(); }  // the owner of the model has copied its weights, or the interpreter has ended
 
   /// Runs work without the GIL. An exception of a signal's handler ends it.
@@ -195,7 +197,7 @@ class PythonModel : public host::Model {
   }
 
   py::object structure() const {
-    const host::ModuleSource::Captured* const found = captured();
+    const model::ModuleSource::Captured* const found = captured();
     return found && found->structure ? *static_cast<py::object*>(found->structure.get()) : py::none();
   }
   /// Sizes of each tensor of a call of the current program; empty if no program is compiled.
@@ -204,21 +206,21 @@ class PythonModel : public host::Model {
     for (const Type& type : program() ? program()->inputs : std::vector<Type>()) sizes.push_back(type.sizes);
     return sizes;
   }
-  host::Constants constants() const { return captured() ? captured()->constants : host::Constants(); }
+  calls::Constants constants() const { return captured() ? captured()->constants : calls::Constants(); }
   /// fill: called with the names of tensors on the meta device that this process needs.
   void fillWith(py::object fill) {
-    fillMetaTensors([fill = kept(std::move(fill))](const std::vector<host::NamedTensor>& needed) {
+    fillMetaTensors([fill = kept(std::move(fill))](const std::vector<modules::NamedTensor>& needed) {
       const WithGil gil;
       std::vector<std::string> names;
-      for (const host::NamedTensor& each : needed) names.push_back(each.name);
+      for (const modules::NamedTensor& each : needed) names.push_back(each.name);
       (*fill)(names);
     });
   }
-  void load(const std::string& bytes, const std::string& form, py::object structure, host::Constants constants,
+  void load(const std::string& bytes, const std::string& form, py::object structure, calls::Constants constants,
             bool numbers_vary) {
     std::shared_ptr<py::object> held = kept(std::move(structure));
     call([&] {
-      adopt({.program = host::decodeProgram(bytes),
+      adopt({.program = compile::decodeProgram(bytes),
              .form = form,
              .captured = {.result_form = {}, .structure = std::move(held), .constants = std::move(constants)},
              .tensors = module_.tensors(),
@@ -229,10 +231,10 @@ class PythonModel : public host::Model {
   /// holds no objects.
   void saveFile(const std::string& path, Saving saving, const py::object& objects) {
     if (!objects.is_none())
-      saving.objects = [&objects](const std::vector<host::NamedTensor>& tensors) {
+      saving.objects = [&objects](const std::vector<modules::NamedTensor>& tensors) {
         const WithGil gil;
         std::vector<NamedTensor> given;
-        for (const host::NamedTensor& t : tensors) given.emplace_back(t.name, t.tensor.detach(), t.is_parameter);
+        for (const modules::NamedTensor& t : tensors) given.emplace_back(t.name, t.tensor.detach(), t.is_parameter);
         return objects(given).cast<std::string>();
       };
     call([&] { save(path, std::move(saving)); });
@@ -261,19 +263,19 @@ class PythonModel : public host::Model {
   PythonModule& module_;
 };
 
-std::vector<std::shared_ptr<host::Model>> PythonModule::trainers() {
+std::vector<std::shared_ptr<model::Model>> PythonModule::trainers() {
   const WithGil gil;
-  std::vector<std::shared_ptr<host::Model>> models;
+  std::vector<std::shared_ptr<model::Model>> models;
   for (const py::handle model : source_->attr("trainers")())
     models.push_back(model.cast<std::shared_ptr<PythonModel>>());
   return models;
 }
 
 std::shared_ptr<PythonModel> newModel(py::object source, bool training, ConnectionType connection,
-                                      const host::Policy& policy) {
+                                      const calls::Policy& policy) {
   return std::make_shared<PythonModel>(
       new PythonModule(std::move(source)),
-      host::Model::Rules{.training = training, .connection = connection, .policy = policy});
+      model::Model::Rules{.training = training, .connection = connection, .policy = policy});
 }
 
 template <auto method>
@@ -284,9 +286,9 @@ auto called() {
 }  // namespace
 
 void registerModel(py::module_& module) {
-  using host::Policy;
+  using calls::Policy;
   module.def("noteWrapping", [] { ++wrappings; }, "A module was wrapped for training, or no longer is.");
-  py::class_<Policy>(module, "Policy", "Rules of the package that makes an executor (src/model/policy.h).")
+  py::class_<Policy>(module, "Policy", "Rules of the package that makes an executor (src/calls/policy.h).")
       .def(py::init([](const py::kwargs& fields) {
              Policy policy{.many_structures = true};
              const py::object self = py::cast(&policy, py::return_value_policy::reference);
@@ -377,7 +379,7 @@ void registerModel(py::module_& module) {
            py::arg("constants"), py::arg("numbers_vary"))
       .def(
           "goOnFrom",
-          [](PythonModel& self, const host::Checkpoint& checkpoint, std::optional<int64_t> updates) {
+          [](PythonModel& self, const files::Checkpoint& checkpoint, std::optional<int64_t> updates) {
             self.call([&] { self.goOnFrom(checkpoint.state, updates); });
           },
           py::arg("checkpoint"), py::arg("updates"))
@@ -389,25 +391,25 @@ void registerModel(py::module_& module) {
           py::arg("weights"))
       .def(
           "writeCheckpoint",
-          [](PythonModel& self, const std::string& folder, const host::Checkpoint& checkpoint, int64_t keep) {
+          [](PythonModel& self, const std::string& folder, const files::Checkpoint& checkpoint, int64_t keep) {
             return py::bytes(self.call([&] { return self.writeCheckpoint(folder, checkpoint, keep); }));
           },
           py::arg("folder"), py::arg("checkpoint"), py::arg("keep"))
       .def(
           "requireWhole",
-          [](PythonModel& self, const host::Checkpoint& checkpoint) {
+          [](PythonModel& self, const files::Checkpoint& checkpoint) {
             self.call([&] { self.requireWhole(checkpoint); });
           },
           py::arg("checkpoint"))
       .def(
           "takeWeights",
-          [](PythonModel& self, const host::Checkpoint& checkpoint) {
+          [](PythonModel& self, const files::Checkpoint& checkpoint) {
             self.call([&] { self.takeWeights(checkpoint.weights); });
           },
           py::arg("checkpoint"))
       .def(
           "setOptimizer",
-          [](PythonModel& self, std::shared_ptr<host::OptimizerSource> optimizer) {
+          [](PythonModel& self, std::shared_ptr<optimizer::OptimizerSource> optimizer) {
             self.call([&] { self.setOptimizer(std::move(optimizer)); });
           },
           py::arg("optimizer"))
@@ -442,14 +444,14 @@ void registerModel(py::module_& module) {
           py::arg("result_form"), py::arg("objects"), py::arg("with_model"), py::arg("with_random_state"))
       .def(
           "resume",
-          [](PythonModel& self, const host::ProgramFile& file, const host::Checkpoint* parts,
+          [](PythonModel& self, const files::ProgramFile& file, const files::Checkpoint* parts,
              std::optional<int64_t> updates) { self.call([&] { self.resume(file, parts, updates); }); },
           py::arg("file"), py::arg("parts"), py::arg("updates"))
       .def("fillMetaTensors", &PythonModel::fillWith, py::arg("fill"))
       .def(
           "loadWeights",
-          [](PythonModel& self, const std::shared_ptr<const host::WeightFiles>& files,
-             const std::vector<host::WeightTarget>& targets) { self.call([&] { self.loadWeights(files, targets); }); },
+          [](PythonModel& self, const std::shared_ptr<const files::WeightFiles>& files,
+             const std::vector<files::WeightTarget>& targets) { self.call([&] { self.loadWeights(files, targets); }); },
           py::arg("files"), py::arg("targets"))
       .def(
           "weight",

@@ -11,7 +11,7 @@ class PythonNotes {
   PythonNotes();
 
  private:
-  host::NoteListener listener_;
+  options::NoteListener listener_;
 };
 
 }  // namespace abele::bind

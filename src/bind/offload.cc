@@ -1,5 +1,5 @@
 // Moves the tensors of a module into a file.
-#include "model/offload.h"
+#include "files/offload.h"
 #include "bind/bind.h"
 
 namespace py = pybind11;
@@ -7,7 +7,7 @@ namespace py = pybind11;
 namespace abele::bind {
 
 void registerOffload(py::module_& module) {
-  module.def("offload", &host::offload, py::arg("tensors"), py::arg("folder"));
+  module.def("offload", &files::offload, py::arg("tensors"), py::arg("folder"));
 }
 
 }  // namespace abele::bind

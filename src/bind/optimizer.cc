@@ -15,16 +15,18 @@
 #include "bind/bind.h"
 #include "bind/gil.h"
 #include "model/module_source.h"
-#include "model/optimizer_attributes.h"
-#include "model/optimizer_source.h"
+#include "modules/module.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/optimizer_attributes.h"
+#include "optimizer/optimizer_source.h"
 
 namespace py = pybind11;
 
 namespace abele::bind {
 namespace {
 
-using host::NamedTensor;
-using host::OptimizerTensors;
+using modules::NamedTensor;
+using optimizer::OptimizerTensors;
 using ParameterNames = std::vector<std::vector<std::string>>;
 
 bool isNumber(const py::object& value) {
@@ -50,7 +52,7 @@ bool isTrueValue(const py::object& value) {
 }
 
 /// The attributes of an optimizer. They do not keep it alive; its executor does. Methods take the GIL.
-class PythonAttributes : public host::OptimizerAttributes {
+class PythonAttributes : public optimizer::OptimizerAttributes {
  public:
   PythonAttributes(const py::object& optimizer, OptimizerKind kind, bool is_ours)
       : optimizer_(kept(py::weakref(optimizer))), kind_(kind), is_ours_(is_ours) {}
@@ -144,7 +146,7 @@ auto readWithoutGil(const Read& read) {
 }
 
 /// The dict optimizer.state of torch.optim, by parameter.
-class TorchState : public host::HostState {
+class TorchState : public optimizer::HostState {
  public:
   explicit TorchState(const PythonAttributes& optimizer) : optimizer_(optimizer) {}
   bool isOfTorch() const override { return true; }
@@ -159,7 +161,7 @@ class TorchState : public host::HostState {
     const WithGil gil;
     return isTrueValue(all());
   }
-  Taken read(const host::StoredTensors& current, const std::vector<NamedTensor>& tensors) override {
+  Taken read(const session::StoredTensors& current, const std::vector<NamedTensor>& tensors) override {
     const WithGil gil;
     Taken taken;
     const py::object all_states = all();
@@ -168,17 +170,17 @@ class TorchState : public host::HostState {
       std::optional<OptimizerTensors> given;
       if (isTrueValue(state)) given = tensorsOf(state);
       taken.updates =
-          std::max(taken.updates, host::takeFromTorch(optimizer_.kind(), given, name, current, taken.tensors));
+          std::max(taken.updates, optimizer::takeFromTorch(optimizer_.kind(), given, name, current, taken.tensors));
     });
     return taken;
   }
-  void write(const host::StoredTensors& state, const std::vector<NamedTensor>& tensors, int64_t updates) override {
+  void write(const session::StoredTensors& state, const std::vector<NamedTensor>& tensors, int64_t updates) override {
     const WithGil gil;
     const py::object all_states = all();
     if (updates > 0)  // otherwise nothing has changed
       visitParameters(tensors, [&](const py::handle& parameter, const std::string& name) {
-        const host::TorchState values =
-            readWithoutGil([&] { return host::inTorch(optimizer_.kind(), state, name, updates); });
+        const optimizer::TorchState values =
+            readWithoutGil([&] { return optimizer::inTorch(optimizer_.kind(), state, name, updates); });
         if (values.empty()) return;
         const py::object entry = all_states[parameter];
         entry.attr("clear")();
@@ -223,7 +225,7 @@ class TorchState : public host::HostState {
   /// Calls visit(parameter as the optimizer holds it, its name in the model) for all groups.
   template <class Visit>
   void visitParameters(const std::vector<NamedTensor>& tensors, const Visit& visit) const {
-    const ParameterNames names = host::namesOf(optimizer_, tensors);
+    const ParameterNames names = optimizer::namesOf(optimizer_, tensors);
     size_t group = 0;
     for (const py::handle each : optimizer_.groups()) {
       size_t i = 0;
@@ -241,25 +243,27 @@ class TorchState : public host::HostState {
 };
 
 /// ipu_state and ipu_param of our own optimizers, with the flags that say which side has the newer state.
-class OurState : public host::HostState {
+class OurState : public optimizer::HostState {
  public:
   explicit OurState(const PythonAttributes& optimizer) : optimizer_(optimizer) {}
   bool isOfTorch() const override { return false; }
   bool isNew() const override { return flag(kNew); }
   bool isStale() const override { return flag(kStale); }
   bool isThere() const override { return flag(kNew) && hasState(); }
-  Taken read(const host::StoredTensors& current, const std::vector<NamedTensor>& /*tensors*/) override {
+  Taken read(const session::StoredTensors& current, const std::vector<NamedTensor>& /*tensors*/) override {
     const WithGil gil;
     const auto given = optimizer_.object().attr("_device_state")["ipu_state"].cast<OptimizerTensors>();
-    return {.tensors = host::fromPopTorch(given, current)};
+    return {.tensors = optimizer::fromPopTorch(given, current)};
   }
-  void write(const host::StoredTensors& state, const std::vector<NamedTensor>& tensors, int64_t /*updates*/) override {
+  void write(const session::StoredTensors& state, const std::vector<NamedTensor>& tensors,
+             int64_t /*updates*/) override {
     const WithGil gil;
-    ParameterNames names = host::trainedNamesOf(optimizer_, tensors);
+    ParameterNames names = optimizer::trainedNamesOf(optimizer_, tensors);
     names.pop_back();  // parameters outside of all groups have no entry
     py::dict both;
-    both["ipu_state"] = readWithoutGil([&] { return host::inPopTorch(state); });
-    both["ipu_param"] = host::numbersInPopTorch(host::fieldsOf(optimizer_, tensors, /*follows_torch=*/false), names);
+    both["ipu_state"] = readWithoutGil([&] { return optimizer::inPopTorch(state); });
+    both["ipu_param"] =
+        optimizer::numbersInPopTorch(optimizer::fieldsOf(optimizer_, tensors, /*follows_torch=*/false), names);
     optimizer_.object().attr("_device_state") = both;
     set(kStale, false);
   }
@@ -297,45 +301,45 @@ class OurState : public host::HostState {
   const PythonAttributes& optimizer_;
 };
 
-/// Threads: as host::OptimizerSource.
-class PythonOptimizer : public host::OptimizerSource {
+/// Threads: as optimizer::OptimizerSource.
+class PythonOptimizer : public optimizer::OptimizerSource {
  public:
-  PythonOptimizer(const py::object& optimizer, OptimizerKind kind, bool is_ours, const host::Policy& policy)
+  PythonOptimizer(const py::object& optimizer, OptimizerKind kind, bool is_ours, const calls::Policy& policy)
       : attributes_(optimizer, kind, is_ours), follows_torch_(policy.torch_updates) {
     if (is_ours)
       state_ = std::make_unique<OurState>(attributes_);
     else
       state_ = std::make_unique<TorchState>(attributes_);
   }
-  host::OptimizerSpec spec(const std::vector<NamedTensor>& tensors) override {
+  compile::OptimizerSpec spec(const std::vector<NamedTensor>& tensors) override {
     const WithGil gil;
-    return host::specOf(attributes_, tensors, follows_torch_);
+    return optimizer::specOf(attributes_, tensors, follows_torch_);
   }
-  std::optional<host::OptimizerFields> fields() override {
+  std::optional<optimizer::OptimizerFields> fields() override {
     const WithGil gil;
-    return host::fieldsOf(attributes_, {}, follows_torch_);
+    return optimizer::fieldsOf(attributes_, {}, follows_torch_);
   }
-  host::OptimizerConstants constants(bool scaling_varies) override {
+  optimizer::OptimizerConstants constants(bool scaling_varies) override {
     const WithGil gil;
-    return host::constantsOf(attributes_, scaling_varies, follows_torch_);
+    return optimizer::constantsOf(attributes_, scaling_varies, follows_torch_);
   }
-  host::HostState* state() override { return state_.get(); }
+  optimizer::HostState* state() override { return state_.get(); }
 
-  void requireValues() const { host::requireValues(attributes_, follows_torch_); }
+  void requireValues() const { optimizer::requireValues(attributes_, follows_torch_); }
 
  private:
   const PythonAttributes attributes_;
   const bool follows_torch_;
-  std::unique_ptr<host::HostState> state_;
+  std::unique_ptr<optimizer::HostState> state_;
 };
 
 }  // namespace
 
 void registerOptimizer(py::module_& module) {
-  py::class_<host::OptimizerSource, std::shared_ptr<host::OptimizerSource>>(module, "OptimizerSource");
-  py::class_<PythonOptimizer, host::OptimizerSource, std::shared_ptr<PythonOptimizer>>(module, "Optimizer")
-      .def(py::init<const py::object&, OptimizerKind, bool, const host::Policy&>(), py::arg("optimizer"), py::kw_only(),
-           py::arg("kind"), py::arg("is_ours"), py::arg("policy"))
+  py::class_<optimizer::OptimizerSource, std::shared_ptr<optimizer::OptimizerSource>>(module, "OptimizerSource");
+  py::class_<PythonOptimizer, optimizer::OptimizerSource, std::shared_ptr<PythonOptimizer>>(module, "Optimizer")
+      .def(py::init<const py::object&, OptimizerKind, bool, const calls::Policy&>(), py::arg("optimizer"),
+           py::kw_only(), py::arg("kind"), py::arg("is_ours"), py::arg("policy"))
       .def("requireValues", &PythonOptimizer::requireValues);
 }
 

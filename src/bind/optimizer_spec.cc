@@ -1,6 +1,6 @@
 // Optimizers by the names of their fields, and OptimizerSpec: plain data.
 #include "bind/bind.h"
-#include "model/optimizer_fields.h"
+#include "optimizer/optimizer_fields.h"
 #include "session/session.h"
 
 namespace py = pybind11;
@@ -8,7 +8,7 @@ namespace py = pybind11;
 namespace abele::bind {
 
 void registerOptimizerSpec(py::module_& module) {
-  using host::OptimizerSpec;
+  using compile::OptimizerSpec;
   using Kind = passes::OptimizerRules::Kind;
   py::enum_<Kind> kinds(module, "OptimizerKind");
   kinds.value("None_", Kind::kNone);
@@ -18,8 +18,8 @@ void registerOptimizerSpec(py::module_& module) {
       .def_readonly("numbers", &OptimizerRow::numbers)
       .def_property_readonly("is_of_torch", [](const OptimizerRow& row) { return (row.traits & kOfTorch) != 0; });
   module.def("allOptimizers", &allOptimizers, "Rows of src/base/optimizers.def.");
-  using host::OptimizerFields;
-  py::class_<OptimizerFields>(module, "OptimizerFields", "See src/model/optimizer_fields.h.")
+  using optimizer::OptimizerFields;
+  py::class_<OptimizerFields>(module, "OptimizerFields", "See src/optimizer/optimizer_fields.h.")
       .def_readonly("kind", &OptimizerFields::kind)
       .def_readonly("groups", &OptimizerFields::groups)
       .def_readonly("loss_scaling", &OptimizerFields::loss_scaling)
@@ -35,7 +35,7 @@ void registerOptimizerSpec(py::module_& module) {
       .def_property_readonly(
           "fields",
           [](const OptimizerSpec& self) {
-            return self.rules.kind == Kind::kNone ? std::nullopt : std::optional(host::fieldsOf(self));
+            return self.rules.kind == Kind::kNone ? std::nullopt : std::optional(optimizer::fieldsOf(self));
           },
           "None: there is no optimizer.")
       .def_property_readonly("group_of", [](const OptimizerSpec& self) { return self.rules.group_of; });

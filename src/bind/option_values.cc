@@ -8,9 +8,9 @@ namespace py = pybind11;
 
 namespace abele::bind {
 
-using host::OptionList;
-using host::OptionMap;
-using host::OptionValue;
+using options::OptionList;
+using options::OptionMap;
+using options::OptionValue;
 
 namespace {
 
@@ -31,10 +31,10 @@ OptionValue toNumber(const py::handle& given) {
 /// Makes a member of the table's enumerations. Members of other enumerations become numbers.
 OptionValue toMember(const py::handle& given) {
   const std::string type = py::str(py::type::of(given).attr("__name__")), name = py::str(given.attr("name"));
-  for (const host::OptionEnum& each : host::optionEnums())
+  for (const options::OptionEnum& each : options::optionEnums())
     if (each.name == type)
       for (const auto& [known, number] : each.members)
-        if (known == name) return OptionValue(host::EnumMember{type, name, number});
+        if (known == name) return OptionValue(options::EnumMember{type, name, number});
   return toNumber(given);
 }
 
@@ -52,8 +52,8 @@ OptionValue toLocation(const PythonOptions& given) {
   TensorLocationSettings settings;
   for (const auto& entry : given.values.entries)
     if (entry.group == kLocation)
-      OptionsAccess::values(settings)[entry.key] = host::integer<int64_t>(entry.value).value_or(0);
-  return host::toValue(settings);
+      OptionsAccess::values(settings)[entry.key] = options::integer<int64_t>(entry.value).value_or(0);
+  return options::toValue(settings);
 }
 
 struct ToPython {
@@ -72,13 +72,13 @@ struct ToPython {
   py::object operator()(const OptionMap& map) const {
     py::dict result;
     for (const auto& [name, value] : map) {
-      const int64_t device = names == Names::kDevices ? host::deviceOf(name) : -1;
+      const int64_t device = names == Names::kDevices ? options::deviceOf(name) : -1;
       result[device < 0 ? fromText(name) : py::int_(device)] = std::visit(*this, value.value);
     }
     return result;
   }
-  py::object operator()(const host::EnumMember& value) const { return py::int_(value.value); }
-  py::object operator()(const std::shared_ptr<const host::OptionObject>& object) const {
+  py::object operator()(const options::EnumMember& value) const { return py::int_(value.value); }
+  py::object operator()(const std::shared_ptr<const options::OptionObject>& object) const {
     const auto* settings = std::get_if<TensorLocationSettings>(object.get());
     ABELE_CHECK(settings != nullptr, "an object of another kind");
     py::dict result;
@@ -119,7 +119,8 @@ OptionValue toValue(const py::handle& given, Names names) {
   }
   if (std::string(Py_TYPE(given.ptr())->tp_name) == "torch.dtype") return OptionValue(toText(py::str(given)));
   if (py::hasattr(given, "__fspath__")) return toValue(given.attr("__fspath__")(), names);
-  if (py::isinstance<Stage>(given)) return OptionValue(std::make_shared<const host::OptionObject>(given.cast<Stage>()));
+  if (py::isinstance<Stage>(given))
+    return OptionValue(std::make_shared<const options::OptionObject>(given.cast<Stage>()));
   if (const py::object values = py::getattr(given, "_native", py::none()); py::isinstance<PythonOptions>(values))
     return toLocation(values.cast<const PythonOptions&>());
   throw Unfit();

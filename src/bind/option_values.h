@@ -26,8 +26,8 @@ struct Unfit {};
 enum class Names { kText, kDevices };
 
 /// Throws Unfit.
-host::OptionValue toValue(const pybind11::handle& given, Names names);
-pybind11::object fromValue(const host::OptionValue& value, Names names);
+options::OptionValue toValue(const pybind11::handle& given, Names names);
+pybind11::object fromValue(const options::OptionValue& value, Names names);
 
 /// The text may hold bytes that are not valid text, as Python's file names may. Throws Unfit.
 std::string toText(const pybind11::handle& text);

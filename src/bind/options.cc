@@ -10,8 +10,8 @@
 #include "bind/ipu_config.h"
 #include "bind/notes.h"
 #include "bind/option_values.h"
-#include "model/devices.h"
-#include "model/policy.h"
+#include "calls/devices.h"
+#include "calls/policy.h"
 #include "options/input_shares.h"
 #include "options/notes.h"
 #include "options/run_time.h"
@@ -21,10 +21,10 @@ namespace py = pybind11;
 namespace abele::bind {
 namespace {
 
-using host::OptionError;
-using host::OptionMap;
-using host::OptionRow;
-using host::OptionValue;
+using options::OptionError;
+using options::OptionMap;
+using options::OptionRow;
+using options::OptionValue;
 
 // Expert settings ----------------------------------------------------------------------------------------------------
 
@@ -105,12 +105,12 @@ OptionValue argumentOf(const OptionRow& row, const py::handle& given) {
     throw OptionError(ErrorCode::E0702,
                       {.what = cat(row.path, " does not take ", representation(given)),
                        .found = std::string(py::str(py::type::of(given).attr("__name__")))},
-                      row.refused.value_or(host::Refused::kCondition));
+                      row.refused.value_or(options::Refused::kCondition));
   }
 }
 
 void call(PythonOptions& self, const std::string& path, const py::args& positional, const py::kwargs& named) {
-  const OptionRow* row = host::findRow(path);
+  const OptionRow* row = options::findRow(path);
   ABELE_CHECK(row != nullptr, path);
   self.values.requireNotFrozen(path);
   std::vector<OptionValue> arguments;
@@ -129,7 +129,7 @@ void assign(PythonOptions& self, const std::string& group, const std::string& ke
     self.values.set(group, key, self.values.typed(key, toValue(value, Names::kDevices)));
   } catch (const Unfit&) {
     throw OptionError(ErrorCode::E0702, {.what = cat("option ", key, " is ", representation(value))},
-                      host::Refused::kCondition);
+                      options::Refused::kCondition);
   }
 }
 
@@ -180,7 +180,7 @@ std::vector<std::string> keepCompiled(PythonOptions& self, const PythonOptions& 
   Options::Values then = compiled.values;
   then.popart = fittingExperts(compiled.experts);
   then.strategy = strategyOf(compiled.strategy);
-  std::vector<std::string> changed = host::keepCompiled(self.values, then);
+  std::vector<std::string> changed = options::keepCompiled(self.values, then);
   storeExperts(self.experts, before, self.values.popart);
   self.strategy = py::module_::import("copy").attr("deepcopy")(compiled.strategy);
   return changed;
@@ -196,31 +196,31 @@ void setUpDevices(const std::string& names) {
   if (at::accelerator::deviceCount() > 0) torch::utils::device_lazy_init(*type);
 }
 
-host::ProgramOptions programOptions(const PythonOptions& self, bool training, const host::Policy& policy) {
+compile::ProgramOptions programOptions(const PythonOptions& self, bool training, const calls::Policy& policy) {
   const PythonNotes notes;
-  host::ProgramOptions options = host::programOptions(complete(self), training, policy);
+  compile::ProgramOptions options = calls::programOptions(complete(self), training, policy);
   setUpDevices(options.device);
   return options;
 }
 
 /// Text of all options, for files that C++ reads too.
-std::string textOfSaved(const PythonOptions& self) { return host::textOfSaved(complete(self)); }
+std::string textOfSaved(const PythonOptions& self) { return options::textOfSaved(complete(self)); }
 
 /// savedOptions() of options/run_time.h, and the Python text that makes its strategy.
 py::tuple savedValues(const std::string& text) {
   PythonOptions result;
-  result.values = host::savedOptions(text);
+  result.values = options::savedOptions(text);
   storeExperts(result.experts, {}, result.values.popart);
-  return py::make_tuple(result, fromText(host::textOf(result.values.strategy)));
+  return py::make_tuple(result, fromText(options::textOf(result.values.strategy)));
 }
 
 /// (path, name, [(name, type, has a default, default, takes the rest)], returns itself, documentation) of each setter.
 py::list setters(const std::string& group) {
   py::list result;
-  for (const OptionRow& row : host::optionRows()) {
+  for (const OptionRow& row : options::optionRows()) {
     if (row.group != group) continue;
     py::list parameters;
-    for (const host::OptionParameter& each : row.parameters)
+    for (const options::OptionParameter& each : row.parameters)
       parameters.append(py::make_tuple(each.name, each.type, each.has_default,
                                        fromValue(each.default_value, Names::kText), each.spread));
     const std::string name = row.path.substr(row.path.find('.') + 1);
@@ -232,7 +232,7 @@ py::list setters(const std::string& group) {
 /// (name, documentation, [(member, value)]) of each enumeration.
 py::list enumerations() {
   py::list result;
-  for (const host::OptionEnum& each : host::optionEnums()) {
+  for (const options::OptionEnum& each : options::optionEnums()) {
     if (!each.in_python) continue;
     py::list members;
     for (size_t i = 0; i < each.members.size(); ++i) {
@@ -252,7 +252,7 @@ void registerOptions(py::module_& module) {
   py::class_<PythonOptions>(module, "OptionValues")
       .def(py::init([] {
         PythonOptions result;
-        storeExperts(result.experts, {}, host::expertDefaults());
+        storeExperts(result.experts, {}, options::expertDefaults());
         return result;
       }))
       .def_readonly("experts", &PythonOptions::experts)
@@ -275,20 +275,20 @@ void registerOptions(py::module_& module) {
       .def(
           "inputShares",
           [](const PythonOptions& self) {
-            const host::InputShares shares = host::inputSharesOf(self.values);
+            const options::InputShares shares = options::inputSharesOf(self.values);
             return std::tuple(shares.replicas, shares.count, shares.own);
           },
           "(replicas of this process, different parts of the inputs, which of them it takes).")
       .def("programOptions", programOptions, py::arg("training"), py::arg("policy"))
       .def("textOfSaved", textOfSaved)
       .def(
-          "requireTarget", [](const PythonOptions& self) { host::requireTarget(self.values); },
+          "requireTarget", [](const PythonOptions& self) { calls::requireTarget(self.values); },
           "Throws E0402 where useIpuId names no group of devices.")
       .def(
           "requireDevices",
-          [](const PythonOptions& self, const host::Policy& policy, const std::vector<int>& stage_devices) {
+          [](const PythonOptions& self, const calls::Policy& policy, const std::vector<int>& stage_devices) {
             const PythonNotes notes;
-            host::requireDevices(policy, self.values, stage_devices);
+            calls::requireDevices(policy, self.values, stage_devices);
           },
           py::arg("policy"), py::arg("stage_devices"), "Throws E0402 for devices that cannot be reserved.")
       .def("keepCompiled", keepCompiled, py::arg("compiled"),
@@ -296,7 +296,7 @@ void registerOptions(py::module_& module) {
       .def(
           "takePlaceHere",
           [](PythonOptions& self, int64_t process, int64_t processes) {
-            host::takePlaceHere(self.values, process, processes);
+            options::takePlaceHere(self.values, process, processes);
           },
           py::arg("process"), py::arg("processes"))
       .def("__deepcopy__", copyOf)
@@ -307,17 +307,17 @@ void registerOptions(py::module_& module) {
   module.def("optionEnums", enumerations);
   module.def("optionKeys", [] {
     py::dict types;
-    for (const host::OptionKey& key : host::optionKeys()) types[py::str(key.key)] = key.type;
+    for (const options::OptionKey& key : options::optionKeys()) types[py::str(key.key)] = key.type;
     return types;
   });
   module.def("validateExpert", [](const py::dict& settings) {
     const PythonNotes notes;
-    host::validateExpert(expertsOf(settings));
+    options::validateExpert(expertsOf(settings));
   });
   module.def(
       "sampleBlockOf",
       [](int64_t count, int64_t processes, int64_t process, int64_t step, bool drop_last) {
-        const host::SampleBlock block = host::sampleBlockOf(count, processes, process, step, drop_last);
+        const options::SampleBlock block = options::sampleBlockOf(count, processes, process, step, drop_last);
         return std::tuple(block.begin, block.length, block.left_out);
       },
       py::arg("count"), py::arg("processes"), py::arg("process"), py::arg("step"), py::arg("drop_last"));

@@ -1,5 +1,5 @@
 // Joins and leaves the group of processes that train one model, and reads the launcher's variables.
-#include "session/processes.h"
+#include "processes/processes.h"
 
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
@@ -17,26 +17,26 @@ void registerProcesses(py::module_& module) {
   module.def(
       "joinProcesses",
       [](int64_t index, int64_t count, const std::string& group, MakeGroup make) {
-        runtime::MakeDeviceGroup made;
+        collective::MakeDeviceGroup made;
         if (make)
           made = [make = calledWithGil(std::move(make))](int64_t process, const std::string& kind, int64_t first,
                                                          int64_t second) {
             const auto [name, why_not] = make(process, kind, first, second);
-            return runtime::DeviceGroup{.name = name, .why_not = why_not};
+            return collective::DeviceGroup{.name = name, .why_not = why_not};
           };
-        host::joinProcesses({.index = index, .count = count, .group = group}, std::move(made));
+        processes::joinProcesses({.index = index, .count = count, .group = group}, std::move(made));
       },
       py::arg("index"), py::arg("count"), py::arg("group"), py::arg("make") = py::none(), py::call_guard<NoGil>());
   module.def(
       "synchronizeProcesses",
       [](int64_t index, int64_t count, const std::string& group) {
-        host::synchronize({.index = index, .count = count, .group = group});
+        processes::synchronize({.index = index, .count = count, .group = group});
       },
       py::arg("index"), py::arg("count"), py::arg("group"), py::call_guard<NoGil>());
   module.def(
       "anyOfProcesses",
       [](int64_t index, int64_t count, const std::string& group, bool value) {
-        return host::anyOf({.index = index, .count = count, .group = group}, value);
+        return processes::anyOf({.index = index, .count = count, .group = group}, value);
       },
       py::arg("index"), py::arg("count"), py::arg("group"), py::arg("value"), py::call_guard<NoGil>());
   py::module_ launched = module.def_submodule("popdist");
@@ -47,7 +47,7 @@ void registerProcesses(py::module_& module) {
   launched.def("getNumIpusPerReplica", &popdist::getNumIpusPerReplica);
   launched.def("getNumInstances", &popdist::getNumInstances);
   launched.def("getInstanceIndex", &popdist::getInstanceIndex);
-  module.def("leaveProcesses", &host::leaveProcesses, py::call_guard<NoGil>());
+  module.def("leaveProcesses", &processes::leaveProcesses, py::call_guard<NoGil>());
 }
 
 }  // namespace abele::bind

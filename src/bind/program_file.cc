@@ -1,18 +1,19 @@
 // .poptorch files: the parts that the Python front end adds and reads. Also reads and writes whole files.
-#include "model/program_file.h"
+#include "files/program_file.h"
 
 #include "base/whole_file.h"
 #include "bind/bind.h"
 #include "bind/gil.h"
 #include "compile/compiled_program.h"
 #include "model/model.h"
+#include "modules/module.h"
 
 namespace py = pybind11;
 
 namespace abele::bind {
 
 void registerProgramFile(py::module_& module) {
-  using host::ProgramFile;
+  using files::ProgramFile;
   using NamedTensor = std::tuple<std::string, at::Tensor, bool>;  // name, tensor, is a parameter
   py::class_<ProgramFile>(module, "ProgramFile")
       .def_readwrite("version", &ProgramFile::version)
@@ -33,15 +34,15 @@ void registerProgramFile(py::module_& module) {
       .def(
           "readParts",
           [](const ProgramFile& self, const std::string& path) {
-            return host::readCheckpoint(host::partsOf(path, self));
+            return files::readCheckpoint(files::partsOf(path, self));
           },
           py::arg("path"), py::call_guard<NoGil>())
       .def(
           "tensorsOf",
-          [](const ProgramFile& self, const host::Checkpoint& parts) {
+          [](const ProgramFile& self, const files::Checkpoint& parts) {
             std::vector<NamedTensor> tensors;
-            const host::CompiledProgram program = host::decodeProgram(self.program);
-            for (const host::NamedTensor& t : host::tensorsOfParts(program.executable, parts))
+            const compile::CompiledProgram program = compile::decodeProgram(self.program);
+            for (const modules::NamedTensor& t : model::tensorsOfParts(program.executable, parts))
               tensors.emplace_back(t.name, t.tensor, t.is_parameter);
             return tensors;
           },
@@ -49,7 +50,7 @@ void registerProgramFile(py::module_& module) {
       .def_property_readonly("tensors",
                              [](const ProgramFile& self) {
                                std::vector<NamedTensor> tensors;
-                               for (const host::SavedTensor& saved : self.tensors)
+                               for (const files::SavedTensor& saved : self.tensors)
                                  tensors.emplace_back(saved.name, saved.tensor, saved.is_parameter);
                                return tensors;
                              })
@@ -58,12 +59,12 @@ void registerProgramFile(py::module_& module) {
                                return self.rng_state.defined() ? py::cast(self.rng_state) : py::none();
                              })
       .def(
-          "write", [](const ProgramFile& self, const std::string& path) { host::writeProgramFile(path, self); },
+          "write", [](const ProgramFile& self, const std::string& path) { files::writeProgramFile(path, self); },
           py::arg("path"), py::call_guard<NoGil>())
-      .def_static("read", &host::readProgramFile, py::arg("path"), py::call_guard<NoGil>());
+      .def_static("read", &files::readProgramFile, py::arg("path"), py::call_guard<NoGil>());
 
   module.def(
-      "fileToSave", [](const std::string& path) { return py::bytes(host::fileToSave(path)); }, py::arg("path"),
+      "fileToSave", [](const std::string& path) { return py::bytes(files::fileToSave(path)); }, py::arg("path"),
       "The file that save() writes for this path, as bytes.");
   // Paths are bytes, because file names need not be valid text.
   module.attr("MOST_TEXT_BYTES") = kMostTextBytes;

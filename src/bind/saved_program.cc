@@ -4,8 +4,8 @@
 #include "abele/structure.h"
 #include "abele/version.h"
 #include "bind/bind.h"
+#include "calls/form_values.h"
 #include "compile/compiled_program.h"
-#include "model/form_values.h"
 
 namespace py = pybind11;
 
@@ -19,10 +19,10 @@ py::list typesOf(const std::vector<Type>& types) {
 }
 
 py::dict describe(const std::string& bytes) {
-  const host::CompiledProgram program = host::decodeProgram(bytes);
+  const compile::CompiledProgram program = compile::decodeProgram(bytes);
   const exe::Executable& executable = program.executable;
   py::list groupings;
-  for (const host::ReplicaGrouping& g : program.groupings)
+  for (const compile::ReplicaGrouping& g : program.groupings)
     groupings.append(py::make_tuple(g.parameter, g.type, g.shards, g.one_per_replica));
   py::dict said;
   said["training"] = executable.training;
@@ -37,7 +37,7 @@ struct Makers {
   py::function tensor, constant, sequence;
 };
 
-py::object make(const host::FormValue& value, const Makers& makers) {
+py::object make(const calls::FormValue& value, const Makers& makers) {
   if (value.kind == 't') return makers.tensor();
   if (value.kind == '=') return makers.constant(value.text);
   if (value.kind == '-') return py::none();
@@ -62,7 +62,7 @@ void registerSavedProgram(py::module_& module) {
       [](const std::string& form, py::function tensor, py::function constant, py::function sequence) {
         const Makers makers{std::move(tensor), std::move(constant), std::move(sequence)};
         py::list values;
-        for (const host::FormValue& value : host::formValues(form)) values.append(make(value, makers));
+        for (const calls::FormValue& value : calls::formValues(form)) values.append(make(value, makers));
         return values;
       },
       py::arg("form"), py::kw_only(), py::arg("tensor"), py::arg("constant"), py::arg("sequence"),

@@ -7,14 +7,14 @@
 
 #include "bind/bind.h"
 #include "bind/gil.h"
-#include "model/batcher.h"
+#include "data/batcher.h"
 
 namespace py = pybind11;
 
 namespace abele::bind {
 namespace {
 
-using host::Batcher;
+using data::Batcher;
 
 constexpr std::chrono::milliseconds kLookForSignals(50);
 

@@ -17,11 +17,11 @@ namespace py = pybind11;
 namespace abele::bind {
 namespace {
 
-using Handle = py::class_<host::Session, std::shared_ptr<host::Session>>;
+using Handle = py::class_<session::Session, std::shared_ptr<session::Session>>;
 
 template <auto method>
 auto withoutGil() {
-  return [](host::Session& self) {
+  return [](session::Session& self) {
     const NoGil no_gil;
     (self.*method)();
   };
@@ -30,12 +30,12 @@ auto withoutGil() {
 }  // namespace
 
 void registerSession(py::module_& module) {
-  using host::Session;
-  py::enum_<host::Way>(module, "Way", "What a latency is of (src/session/latency.h).")
-      .value("HostToDevice", host::Way::kHostToDevice)
-      .value("Compute", host::Way::kCompute)
-      .value("DeviceToHost", host::Way::kDeviceToHost)
-      .value("All", host::Way::kAll);
+  using session::Session;
+  py::enum_<session::Way>(module, "Way", "What a latency is of (src/session/latency.h).")
+      .value("HostToDevice", session::Way::kHostToDevice)
+      .value("Compute", session::Way::kCompute)
+      .value("DeviceToHost", session::Way::kDeviceToHost)
+      .value("All", session::Way::kAll);
   Handle(module, "Session")
       .def("isCompiled", [](const Session& self) { return self.isCompiled(); })
       .def("isOfParent", [](const Session& self) { return self.isOfParent(); })
@@ -46,7 +46,7 @@ void registerSession(py::module_& module) {
           [](Session& self, const std::vector<std::string>& names) { self.copyBuffersToDevice(names); },
           py::arg("names"))
       .def(
-          "setOptimizer", [](Session& self, const host::OptimizerSpec& spec) { self.setOptimizer(spec); },
+          "setOptimizer", [](Session& self, const compile::OptimizerSpec& spec) { self.setOptimizer(spec); },
           py::arg("optimizer"))
       .def("hasOwnWeightsAlone", &Session::hasOwnWeightsAlone)
       .def("optimizerState", [](const Session& self) { return self.optimizerState(); })
@@ -77,8 +77,8 @@ void registerSession(py::module_& module) {
       .def("perfCounters", [](const Session& self) { return perfCountersDict(self.perfCounters()); })
       .def(
           "latency",
-          [](const Session& self, host::Way way) {
-            const host::Latency found = host::latencyOf(self.perfCounters(), way);
+          [](const Session& self, session::Way way) {
+            const session::Latency found = session::latencyOf(self.perfCounters(), way);
             return std::tuple(found.least, found.most, found.average);
           },
           py::arg("way"), "(min, max, average) of the last call.")

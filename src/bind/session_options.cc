@@ -8,16 +8,17 @@ namespace py = pybind11;
 namespace abele::bind {
 
 void registerSessionOptions(py::module_& module) {
-  using host::ProgramOptions;
-  py::enum_<host::CommGroup>(module, "CommGroup")
-      .value("All", host::CommGroup::kAll)
-      .value("Consecutive", host::CommGroup::kConsecutive)
-      .value("Orthogonal", host::CommGroup::kOrthogonal)
-      .value("NoGrouping", host::CommGroup::kNone);
+  using compile::ProgramOptions;
+  py::enum_<compile::CommGroup>(module, "CommGroup")
+      .value("All", compile::CommGroup::kAll)
+      .value("Consecutive", compile::CommGroup::kConsecutive)
+      .value("Orthogonal", compile::CommGroup::kOrthogonal)
+      .value("NoGrouping", compile::CommGroup::kNone);
   py::class_<ProgramOptions>(module, "ProgramOptions")
       .def(
           "setGroupings",
-          [](ProgramOptions& self, const std::vector<std::tuple<std::string, host::CommGroup, int64_t, bool>>& list) {
+          [](ProgramOptions& self,
+             const std::vector<std::tuple<std::string, compile::CommGroup, int64_t, bool>>& list) {
             self.groupings.clear();
             for (const auto& [parameter, type, shards, one_per_replica] : list)
               self.groupings.push_back({parameter, type, shards, one_per_replica});

@@ -8,7 +8,7 @@ namespace py = pybind11;
 
 namespace abele::bind {
 
-py::dict reportDict(const host::SessionReport& report) {
+py::dict reportDict(const session::SessionReport& report) {
   py::list stages;
   for (const auto& stage : report.stages) {
     py::dict row;
@@ -41,7 +41,7 @@ py::dict reportDict(const host::SessionReport& report) {
   return result;
 }
 
-py::dict perfCountersDict(const host::PerfCounters& counters) {
+py::dict perfCountersDict(const session::PerfCounters& counters) {
   // One list of times per tensor.
   py::dict result;
   result["input"] = counters.input;

@@ -3,8 +3,8 @@
 
 #include "bind/bind.h"
 #include "bind/gil.h"
-#include "model/access.h"
 #include "options/value.h"
+#include "report/model_report.h"
 
 namespace py = pybind11;
 
@@ -12,7 +12,7 @@ namespace abele::bind {
 
 void registerSimulate(py::module_& module) {
   py::enum_<Schedule> schedules(module, "Schedule");
-  for (const auto& [name, schedule] : host::schedulesByName()) schedules.value(name.c_str(), schedule);
+  for (const auto& [name, schedule] : options::schedulesByName()) schedules.value(name.c_str(), schedule);
   py::class_<SimulationOptions>(module, "SimulationOptions")
       .def(py::init<>())
       .def_readwrite("schedule", &SimulationOptions::schedule)
@@ -31,7 +31,7 @@ void registerSimulate(py::module_& module) {
       .def_readonly("chart", &Simulation::chart)
       .def_readonly("trace", &Simulation::trace);
   module.def(
-      "simulationOf", [](const std::shared_ptr<host::Session>& session) { return host::simulationOf(*session); },
+      "simulationOf", [](const std::shared_ptr<session::Session>& session) { return report::simulationOf(*session); },
       py::arg("session"), "Options for simulate(): those of the program.");
   module.def("simulate", &simulate, py::arg("costs"), py::arg("options"), py::call_guard<NoGil>());
 }

@@ -9,16 +9,16 @@ namespace py = pybind11;
 namespace abele::bind {
 namespace {
 
-using host::OptionObject;
-using host::OptionValue;
+using options::OptionObject;
+using options::OptionValue;
 
 std::vector<OptionValue> argumentsOf(const std::string& call, const py::args& given) {
   std::vector<OptionValue> arguments;
   for (const py::handle each : given) try {
       arguments.push_back(toValue(each, Names::kText));
     } catch (const Unfit&) {
-      throw host::OptionError(ErrorCode::E0702, {.what = cat(call, " does not take ", representation(each))},
-                              host::Refused::kCondition);
+      throw options::OptionError(ErrorCode::E0702, {.what = cat(call, " does not take ", representation(each))},
+                                 options::Refused::kCondition);
     }
   return arguments;
 }
@@ -26,7 +26,7 @@ std::vector<OptionValue> argumentsOf(const std::string& call, const py::args& gi
 template <class T>
 void call(T& self, const std::string& method, const py::args& given) {
   OptionObject object = self;
-  host::callMethod(object, method, argumentsOf(method, given), {});
+  options::callMethod(object, method, argumentsOf(method, given), {});
   self = std::get<T>(object);
 }
 
@@ -38,7 +38,7 @@ py::object toPython(const OptionObject& object) {
 }
 
 py::object ofText(const py::str& text) {
-  return toPython(**host::parseObject(toText(text)).as<std::shared_ptr<const OptionObject>>());
+  return toPython(**options::parseObject(toText(text)).as<std::shared_ptr<const OptionObject>>());
 }
 
 py::tuple blocksOf(const Stage& stage) {
@@ -56,16 +56,16 @@ void registerStrategies(py::module_& module) {
       .def_property_readonly("blocks", blocksOf)
       .def_property_readonly(
           "device", [](const Stage& self) { return self.device_index < 0 ? py::none() : py::cast(self.device_index); })
-      .def_property_readonly("text", [](const Stage& self) { return fromText(host::textOf(self)); })
+      .def_property_readonly("text", [](const Stage& self) { return fromText(options::textOf(self)); })
       .def("call", call<Stage>);
   py::class_<ExecutionStrategy>(module, "Strategy")
       .def_property_readonly("liveness",
                              [](const ExecutionStrategy& self) { return static_cast<int>(self.tensors_liveness); })
       .def_property_readonly("backend_options",
                              [](const ExecutionStrategy& self) {
-                               return fromValue(OptionValue(host::backendOptions(self)), Names::kText);
+                               return fromValue(OptionValue(options::backendOptions(self)), Names::kText);
                              })
-      .def_property_readonly("text", [](const ExecutionStrategy& self) { return fromText(host::textOf(self)); })
+      .def_property_readonly("text", [](const ExecutionStrategy& self) { return fromText(options::textOf(self)); })
       .def("call", call<ExecutionStrategy>)
       .def(
           "withStages",
@@ -75,7 +75,7 @@ void registerStrategies(py::module_& module) {
           },
           py::arg("stages"));
   module.def("makeOptionObject", [](const std::string& type, const py::args& given) {
-    return toPython(host::makeObject(type, argumentsOf(type, given)));
+    return toPython(options::makeObject(type, argumentsOf(type, given)));
   });
   module.def("optionObjectOf", ofText, py::arg("text"), "What .text says of a stage or a strategy.");
 }

@@ -1,5 +1,5 @@
-// session/verify.h for Python.
-#include "session/verify.h"
+// verification/verify.h for Python.
+#include "verification/verify.h"
 
 #include <deque>
 #include <string>
@@ -21,9 +21,9 @@ using Forward = std::function<Tensors(Tensors)>;
 using NamedTensor = std::tuple<std::string, at::Tensor, bool>;  // name, tensor, is a parameter
 using PythonUpdate = std::function<void(const Tensors&)>;
 
-py::dict dictOf(const host::Difference& difference) {
+py::dict dictOf(const verification::Difference& difference) {
   py::dict dict;
-  dict["kind"] = host::kindName(difference.kind);
+  dict["kind"] = verification::kindName(difference.kind);
   dict["operator"] = difference.op;
   dict["line"] = difference.line;
   dict["scope"] = difference.scope;
@@ -41,7 +41,7 @@ py::dict dictOf(const host::Difference& difference) {
   return dict;
 }
 
-py::dict dictOf(const host::Verification& verification) {
+py::dict dictOf(const verification::Verification& verification) {
   py::dict dict;
   dict["batches"] = verification.batches;
   dict["micro_batches"] = verification.micro_batches;
@@ -52,16 +52,16 @@ py::dict dictOf(const host::Verification& verification) {
   return dict;
 }
 
-py::dict verify(host::ProgramOptions options, Forward forward, Forward eager, const std::vector<NamedTensor>& model,
-                const std::vector<Tensors>& batches, const host::OptimizerSpec& optimizer,
+py::dict verify(compile::ProgramOptions options, Forward forward, Forward eager, const std::vector<NamedTensor>& model,
+                const std::vector<Tensors>& batches, const compile::OptimizerSpec& optimizer,
                 const std::function<PythonUpdate()>& make_update, const py::object& mode,
                 std::vector<std::string> excludes, std::function<std::vector<at::Generator>()> generators) {
   std::deque<at::Tensor> tensors;
-  host::VerifyRequest request{.options = std::move(options),
-                              .program = {.forward = calledWithGil(std::move(forward))},
-                              .optimizer = optimizer,
-                              .eager = calledWithGil(std::move(eager)),
-                              .make_update = {}};
+  verification::VerifyRequest request{.options = std::move(options),
+                                      .program = {.forward = calledWithGil(std::move(forward))},
+                                      .optimizer = optimizer,
+                                      .eager = calledWithGil(std::move(eager)),
+                                      .make_update = {}};
   for (const auto& [name, tensor, is_parameter] : model) {
     tensors.push_back(tensor);
     request.program.model.push_back({name, &tensors.back(), is_parameter});
@@ -72,12 +72,12 @@ py::dict verify(host::ProgramOptions options, Forward forward, Forward eager, co
   if (make_update)
     request.make_update = [&make_update] {
       const WithGil gil;
-      return host::Update(calledWithGil(make_update()));
+      return verification::Update(calledWithGil(make_update()));
     };
-  host::Verification result;
+  verification::Verification result;
   {
     const NoGil no_gil;  // autograd must not run with the GIL; the functions take it again
-    result = host::verify(request, batches);
+    result = verification::verify(request, batches);
   }
   return dictOf(result);
 }

@@ -1,5 +1,5 @@
 // Weights in files, and memory for tensors on the meta device.
-#include "model/weight_files.h"
+#include "files/weight_files.h"
 
 #include "bind/bind.h"
 #include "bind/gil.h"
@@ -10,9 +10,9 @@ namespace py = pybind11;
 namespace abele::bind {
 
 void registerWeights(py::module_& module) {
-  using host::Memories;
-  using host::WeightFiles;
-  using host::WeightTarget;
+  using compile::Memories;
+  using files::WeightFiles;
+  using files::WeightTarget;
   py::class_<WeightTarget>(module, "WeightTarget")
       .def(py::init([](std::vector<std::string> names, at::Tensor tensor, bool may_be_missing) {
              return WeightTarget{std::move(names), std::move(tensor), may_be_missing};
@@ -27,8 +27,8 @@ void registerWeights(py::module_& module) {
       .def("requireWhole", &WeightFiles::requireWhole, py::arg("targets"), py::call_guard<NoGil>())
       .def("fill", &WeightFiles::fill, py::arg("target"), py::call_guard<NoGil>());
   py::class_<Memories>(module, "Memories", "What giveMemory() took, for takeMemory().");
-  module.def("giveMemory", &host::giveMemory, py::arg("tensors"));
-  module.def("takeMemory", &host::takeMemory, py::arg("memories"));
+  module.def("giveMemory", &compile::giveMemory, py::arg("tensors"));
+  module.def("takeMemory", &compile::takeMemory, py::arg("memories"));
 }
 
 }  // namespace abele::bind

@@ -5,7 +5,7 @@
 #include "compile/tensor_bytes.h"
 #include "exe/bytes.h"
 
-namespace abele::host {
+namespace abele::compile {
 
 bool isKnown(OutputMode mode) { return mode <= OutputMode::kSum; }
 bool isKnown(CommGroup type) { return type <= CommGroup::kNone; }
@@ -201,4 +201,4 @@ CompiledProgram decodeProgram(std::string_view bytes) {
   return program;
 }
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -12,7 +12,7 @@
 #include "compile/program_options.h"
 #include "exe/executable.h"
 
-namespace abele::host {
+namespace abele::compile {
 
 /// One flattened result of forward.
 struct CompiledResult {
@@ -71,4 +71,4 @@ bool callsHost(const CompiledProgram& program);
 std::string encode(const CompiledProgram& program);
 CompiledProgram decodeProgram(std::string_view bytes);
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -23,14 +23,14 @@
 #include "compile/replication.h"
 #include "compile/tensor_names.h"
 #include "compile/tensors.h"
+#include "kernels/fixed_shapes.h"
+#include "kernels/grad_modes.h"
+#include "memory/offload.h"
+#include "memory/paged_memory.h"
+#include "memory/steering_allocator.h"
 #include "passes/stage_count.h"
-#include "runtime/kernels/fixed_shapes.h"
-#include "runtime/kernels/grad_modes.h"
-#include "runtime/memory/offload.h"
-#include "runtime/memory/paged_memory.h"
-#include "runtime/memory/steering_allocator.h"
 
-namespace abele::host {
+namespace abele::compile {
 namespace {
 
 // The percentage of compilation time that capture takes in large models.
@@ -55,12 +55,12 @@ class PagedCapture {
     if (touched_bytes_ < limit_bytes_) return;
     touched_bytes_ = 0;
     memory_.release();
-    for (const capture::ModelTensor& m : model_) runtime::releaseIfOffloaded(*m.tensor);
+    for (const capture::ModelTensor& m : model_) memory::releaseIfOffloaded(*m.tensor);
   }
 
  private:
-  runtime::PagedMemory memory_;
-  runtime::PagedScope scope_;
+  memory::PagedMemory memory_;
+  memory::PagedScope scope_;
   const std::vector<capture::ModelTensor>& model_;
   int64_t limit_bytes_, touched_bytes_ = 0;
 };
@@ -157,11 +157,11 @@ Captured captureAgain(const CompileRequest& asked, const ProgramOptions& options
 /// Resolves ScheduleRule::kFastest for stages that the user placed.
 void chooseSchedule(const Captured& captured, ProgramOptions& options) {
   options.schedule_rule = ScheduleRule::kGiven;
-  options.schedule = plan::ScheduleKind::k1F1B;
+  options.schedule = schedule::ScheduleKind::k1F1B;
   const std::vector<ScheduleChoice> choices = compareSchedules(runPasses(captured, options), options);
   options.schedule = choices.front().schedule;
   for (const ScheduleChoice& choice : choices)
-    log::info("schedule auto: ", plan::scheduleName(choice.schedule), " is predicted to take ", choice.step_ns,
+    log::info("schedule auto: ", schedule::scheduleName(choice.schedule), " is predicted to take ", choice.step_ns,
               " ns and ", choice.peak_bytes, " bytes a device",
               &choice == &choices.front() ? ": taken"
               : choice.fits               ? ""
@@ -180,7 +180,7 @@ void runPassesAndChoose(MadeProgram& compiled, const Captured& captured, Program
   options.most_held = std::move(lowered.choice.most_held);
   compiled.graph = std::move(lowered.graph);
   compiled.schedule_reason = std::move(lowered.choice.reason);
-  log::info("schedule ", plan::scheduleName(options.schedule), ": ", compiled.schedule_reason);
+  log::info("schedule ", schedule::scheduleName(options.schedule), ": ", compiled.schedule_reason);
 }
 
 /// Throws E0401 if the pipeline has fewer micro-batches than PopTorch's minimum for its stages.
@@ -208,7 +208,7 @@ void lower(MadeProgram& compiled, const capture::Recording& recording, ProgramOp
   TensorNames::addUpdated(compiled.anchors, compiled.graph);
   compiled.phases.end("passes");
   compiled.plan = plan::makePlan(compiled.graph, planOptions(options));
-  compiled.schedule = plan::scheduleName(compiled.plan.options.schedule);
+  compiled.schedule = schedule::scheduleName(compiled.plan.options.schedule);
   compiled.phases.end("plan");
   checkReplicaDevices(options, compiled.plan);
   std::vector<int> devices;
@@ -305,8 +305,8 @@ capture::Request requestOf(const Program& program, const ProgramOptions& options
   request.strides_groups = options.strides_groups;
   request.name_of = program.name_of;
   request.prints_contents = options.checks_capture != CaptureCheck::kOff || program.draws;
-  runtime::registerFixedShapeOperators();
-  runtime::registerGradModeOperators();
+  kernels::registerFixedShapeOperators();
+  kernels::registerGradModeOperators();
   return request;
 }
 
@@ -374,4 +374,4 @@ bool compileRecording(const CompileRequest& request, capture::Recording recordin
   return from_cache;
 }
 
-}  // namespace abele::host
+}  // namespace abele::compile

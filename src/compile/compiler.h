@@ -13,7 +13,7 @@
 #include "exe/build/build.h"
 #include "plan/plan.h"
 
-namespace abele::host {
+namespace abele::compile {
 
 /// A waiting call calls this about every 50 ms, on its own thread. If it returns true or throws, the wait ends.
 using Poll = std::function<bool()>;
@@ -107,4 +107,4 @@ capture::Request requestOf(const Program& program, const ProgramOptions& options
 /// Puts the program's own generators, as they are now, into the request.
 void findGenerators(const Program& program, capture::Request& request);
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -3,7 +3,7 @@
 #include "compile/placement.h"
 #include "passes/pass.h"
 
-namespace abele::host {
+namespace abele::compile {
 
 bool leavesSchedule(const ProgramOptions& options) {
   return options.schedule_rule == ScheduleRule::kDefault && options.training &&
@@ -12,27 +12,27 @@ bool leavesSchedule(const ProgramOptions& options) {
 
 Lowered lowerByDefault(const Captured& captured, ProgramOptions options) {
   options.schedule_rule = ScheduleRule::kGiven;
-  options.schedule = plan::ScheduleKind::k1F1B;
+  options.schedule = schedule::ScheduleKind::k1F1B;
   Lowered result{.graph = runPasses(captured, options), .choice = {}};
-  plan::DefaultScheduleOptions rules{
+  split::DefaultScheduleOptions rules{
       .plan = planOptions(options), .limits = options.device_memory, .machine = machineOf(options)};
-  if (!plan::canCompareSchedules(result.graph, rules.plan, result.choice.reason)) return result;
+  if (!split::canCompareSchedules(result.graph, rules.plan, result.choice.reason)) return result;
   rules.cores = coresOfReplica(options);
   ir::Graph split;
   // The schedule decides which values the last stage recomputes.
   const bool recomputes = options.recompute || options.recompute_to_fit;
   if (recomputes || !options.stages.spaces.empty()) {
     rules.all_kinds = !recomputes;
-    options.schedule = plan::ScheduleKind::kZeroBubble;
+    options.schedule = schedule::ScheduleKind::kZeroBubble;
     split = runPasses(captured, options);
   } else {
     split = result.graph;
     passes::PassContext context;
     passes::runPipeline(split, context, {.passes = {"split-weight-gradient"}});
   }
-  result.choice = plan::defaultSchedule(result.graph, split, rules);
-  if (plan::splitsBackward(result.choice.schedule)) result.graph = std::move(split);
+  result.choice = split::defaultSchedule(result.graph, split, rules);
+  if (schedule::splitsBackward(result.choice.schedule)) result.graph = std::move(split);
   return result;
 }
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "compile/lowering.h"
-#include "plan/default_schedule.h"
+#include "split/default_schedule.h"
 
-namespace abele::host {
+namespace abele::compile {
 
 /// Returns true for a training pipeline if the user named no schedule.
 bool leavesSchedule(const ProgramOptions& options);
@@ -12,9 +12,9 @@ bool leavesSchedule(const ProgramOptions& options);
 /// A lowered program and the schedule that was chosen for it.
 struct Lowered {
   ir::Graph graph;
-  plan::DefaultSchedule choice;
+  split::DefaultSchedule choice;
 };
 /// Requires: leavesSchedule(options). The caller sets options.schedule to the choice.
 Lowered lowerByDefault(const Captured& captured, ProgramOptions options);
 
-}  // namespace abele::host
+}  // namespace abele::compile

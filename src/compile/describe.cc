@@ -10,7 +10,7 @@
 #include "compile/tensors.h"
 #include "plan/liveness.h"
 
-namespace abele::host {
+namespace abele::compile {
 
 void describe(MadeProgram& compiled, const capture::Recording& recording, const std::vector<at::Tensor>& inputs) {
   for (const at::Tensor& input : inputs) compiled.input_types.push_back(typeOf(input));
@@ -132,4 +132,4 @@ void takeExecutable(CompiledProgram found, MadeProgram& compiled, const ir::Grap
   compiled.schedule_reason = std::move(found.schedule_reason);
 }
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace abele::host {
+namespace abele::compile {
 namespace {
 
 // The list of device names repeats for at most this number of devices. Devices beyond it get memory of their
@@ -160,4 +160,4 @@ std::vector<int> spacesOf(const ProgramOptions& options) {
 
 c10::Device captureDevice(const ProgramOptions& options) { return firstAccelerator(devicesHere(options)); }
 
-}  // namespace abele::host
+}  // namespace abele::compile

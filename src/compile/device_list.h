@@ -8,7 +8,7 @@
 
 #include "compile/program_options.h"
 
-namespace abele::host {
+namespace abele::compile {
 
 /// The hardware that an option names, in order: entry n is for device n of the model, and a model with more devices
 /// repeats the list. "cuda": all of that kind; "cuda:1": that one; "cuda:0,cuda:1,cpu": a list. Empty: the CPU. Throws
@@ -29,4 +29,4 @@ std::vector<c10::Device> devicesBySpace(const ProgramOptions& options);
 /// Throws E0702 if processes with the same stages would have different spaces.
 std::vector<int> spacesOf(const ProgramOptions& options);
 
-}  // namespace abele::host
+}  // namespace abele::compile

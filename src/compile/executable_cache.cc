@@ -27,7 +27,7 @@
 #include "exe/bytes.h"
 #include "ir/text.h"
 
-namespace abele::host {
+namespace abele::compile {
 namespace {
 
 constexpr auto kPollPeriod = std::chrono::milliseconds(50);
@@ -211,4 +211,4 @@ ExecutableCache::Lock::~Lock() {
   if (file_ >= 0) ::close(file_);
 }
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -10,7 +10,7 @@
 #include "compile/compiled_program.h"
 #include "ir/graph.h"
 
-namespace abele::host {
+namespace abele::compile {
 
 /// Hash of the captured graph, of every option that the compiler sees, and of the version: 32 hexadecimal digits.
 std::string cacheKey(const ir::Graph& captured, const ProgramOptions& options, const OptimizerSpec& optimizer,
@@ -46,4 +46,4 @@ class ExecutableCache {
   std::string folder_;
 };
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "options/rows.h"
 
-namespace abele::host {
+namespace abele::compile {
 namespace {
 
 /// The values of a setting that agree with the program's own behaviour, as JSON.
@@ -28,15 +28,16 @@ std::vector<std::string> agreeing(const std::string& name, const ProgramOptions&
 
 }  // namespace
 
-std::vector<std::string> requireAvailable(const OptionMap& settings, const ProgramOptions& session) {
+std::vector<std::string> requireAvailable(const options::OptionMap& settings, const ProgramOptions& session) {
   std::vector<std::string> hints;
   for (const auto& [name, value] : settings) {
-    const ExpertSetting& row = expertSettings().at(name);
-    const auto initial = expertDefaults().find(name);
-    const bool is_set = initial == expertDefaults().end() || !(initial->second == value);
-    if (row.effect == ExpertEffect::kHint && is_set) hints.push_back(name);
-    if (row.effect != ExpertEffect::kOnly && row.effect != ExpertEffect::kLike) continue;
-    const std::vector<std::string> values = row.effect == ExpertEffect::kOnly ? row.values : agreeing(name, session);
+    const options::ExpertSetting& row = options::expertSettings().at(name);
+    const auto initial = options::expertDefaults().find(name);
+    const bool is_set = initial == options::expertDefaults().end() || !(initial->second == value);
+    if (row.effect == options::ExpertEffect::kHint && is_set) hints.push_back(name);
+    if (row.effect != options::ExpertEffect::kOnly && row.effect != options::ExpertEffect::kLike) continue;
+    const std::vector<std::string> values =
+        row.effect == options::ExpertEffect::kOnly ? row.values : agreeing(name, session);
     if (std::find(values.begin(), values.end(), value.text()) != values.end()) continue;
     std::string expected;
     for (const std::string& each : values) expected += cat(expected.empty() ? "" : " or ", each);
@@ -50,4 +51,4 @@ std::vector<std::string> requireAvailable(const OptionMap& settings, const Progr
   return hints;
 }
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -15,7 +15,7 @@
 #include "options/input_shares.h"
 #include "options/notes.h"
 
-namespace abele::host {
+namespace abele::compile {
 namespace {
 
 OutputMode resolve(abele::OutputMode mode, bool training) {
@@ -43,15 +43,16 @@ OutputRank outputRankOf(const std::string& word) {
 /// Gives a field the value of an option or expert setting, where it has one. Throws E0702 if a default was taken away.
 template <class T>
 void take(const Options::Values& values, const char* name, T& field) {
-  const OptionValue* found = values.find(name);
+  const options::OptionValue* found = values.find(name);
   if (!found) found = values.expert(name);
   if (!found) {
-    ABELE_REQUIRE(std::ranges::find(optionDefaults(), name, &OptionDefault::key) == optionDefaults().end(), E0702,
-                  {.what = cat("option ", name, " has no value")});
+    ABELE_REQUIRE(std::ranges::find(options::optionDefaults(), name, &options::OptionDefault::key) ==
+                      options::optionDefaults().end(),
+                  E0702, {.what = cat("option ", name, " has no value")});
     return;
   }
-  if constexpr (std::is_integral_v<T> || std::is_enum_v<T> || IsOptional<T>::value) {
-    if (const auto number = integer<int64_t>(*found)) field = static_cast<T>(*number);
+  if constexpr (std::is_integral_v<T> || std::is_enum_v<T> || options::IsOptional<T>::value) {
+    if (const auto number = options::integer<int64_t>(*found)) field = static_cast<T>(*number);
   } else if (const T* value = found->as<T>()) {
     field = *value;
   }
@@ -74,9 +75,9 @@ void requireLossScaling(const ProgramOptions& session) {
 
 void setAnchors(const Options::Values& values, bool training, ProgramOptions& session) {
   for (const auto& [name, entry] : values.map("anchored_tensors")) {
-    const OptionList& parts = *entry.as<OptionList>();
+    const options::OptionList& parts = *entry.as<options::OptionList>();
     const bool as_model = *parts[1].as<bool>();
-    const auto mode = static_cast<abele::OutputMode>(parts[2].as<EnumMember>()->value);
+    const auto mode = static_cast<abele::OutputMode>(parts[2].as<options::EnumMember>()->value);
     session.anchors.push_back({name, *parts[0].as<std::string>(),
                                as_model ? session.output_mode : resolve(mode, training),
                                as_model ? session.output_period : *parts[3].as<int64_t>()});
@@ -112,7 +113,7 @@ void setStrategy(const ExecutionStrategy& strategy, ProgramOptions& session) {
   session.stages.alternating = strategy.alternating;
 }
 
-const TensorLocationSettings& settingsOf(const char* key, const OptionValue& value) {
+const TensorLocationSettings& settingsOf(const char* key, const options::OptionValue& value) {
   const auto* settings = value.object<TensorLocationSettings>();
   ABELE_REQUIRE(settings, E0702, {.what = cat("option ", key, " is ", value.text())});
   return *settings;
@@ -122,7 +123,7 @@ const TensorLocationSettings& settingsOf(const char* key, const OptionValue& val
 /// their liveness lets them leave. A location that the user set takes precedence.
 plan::TensorLocation locationOf(const Options::Values& values, const char* key, bool off_chip) {
   plan::TensorLocation location{.off_chip = off_chip};
-  const OptionValue* found = values.find(key);
+  const options::OptionValue* found = values.find(key);
   if (!found) return location;
   const auto& settings = settingsOf(key, *found);
   location.off_chip = !settings.onChip().value_or(!off_chip);
@@ -132,7 +133,7 @@ plan::TensorLocation locationOf(const Options::Values& values, const char* key, 
 
 /// Whether tensors of this use are distributed over the replicas, and the smallest number of elements for it.
 std::pair<bool, int64_t> shardingOf(const Options::Values& values, const char* key) {
-  const OptionValue* found = values.find(key);
+  const options::OptionValue* found = values.find(key);
   if (!found) return {false, exe::kMinElementsForSharding};
   const auto& settings = settingsOf(key, *found);
   return {settings.useReplicatedTensorSharding().value_or(false),
@@ -151,16 +152,17 @@ void setLocations(const Options::Values& values, ProgramOptions& session) {
       .activations = locationOf(values, "location_activation", phased && liveness != Liveness::kAlwaysLive),
       .fetch_ahead = liveness != Liveness::kOffChipAfterFwdNoOverlap};
   session.device_memory.every = values.get<std::optional<int64_t>>("device_memory_limit").value_or(-1);
-  if (const OptionValue* limits = values.find("device_memory_limit"); limits && limits->as<OptionMap>())
-    for (const auto& [device, bytes] : *limits->as<OptionMap>())
-      session.device_memory.of_device[static_cast<int>(deviceOf(device))] = *bytes.as<int64_t>();
+  if (const options::OptionValue* limits = values.find("device_memory_limit");
+      limits && limits->as<options::OptionMap>())
+    for (const auto& [device, bytes] : *limits->as<options::OptionMap>())
+      session.device_memory.of_device[static_cast<int>(options::deviceOf(device))] = *bytes.as<int64_t>();
 }
 
 /// The engine options of the values, overridden by those of POPLAR_ENGINE_OPTIONS.
 std::map<std::string, std::string> engineOptions(const Options::Values& values) {
   std::map<std::string, std::string> result;
-  if (const OptionValue* engine = values.expert("engineOptions"))
-    for (const auto& [name, value] : *engine->as<OptionMap>())
+  if (const options::OptionValue* engine = values.expert("engineOptions"))
+    for (const auto& [name, value] : *engine->as<options::OptionMap>())
       result[name] = value.as<std::string>() ? *value.as<std::string>() : value.text();
   const std::string text = environmentText("POPLAR_ENGINE_OPTIONS");
   if (text.empty()) return result;
@@ -173,7 +175,7 @@ std::map<std::string, std::string> engineOptions(const Options::Values& values) 
     const auto [entry, is_new] = result.try_emplace(name, text_of_value);
     if (is_new || entry->second == text_of_value) continue;
     entry->second = text_of_value;
-    note(log::Level::kWarn, cat("POPLAR_ENGINE_OPTIONS sets ", name, ": it wins over the options"));
+    options::note(log::Level::kWarn, cat("POPLAR_ENGINE_OPTIONS sets ", name, ": it wins over the options"));
   }
   return result;
 }
@@ -235,22 +237,23 @@ void requireEnvironment(const Options::Values& values) {
   ABELE_REQUIRE(
       version == "ipu1" || version == "ipu2" || version == "ipu21", E0702,
       {.what = cat("environment variable POPTORCH_IPU_MODEL_VERSION is ", version), .expected = "ipu1, ipu2 or ipu21"});
-  note(log::Level::kInfo, cat("the model is compiled for the modelled device (", version, ")"));
+  options::note(log::Level::kInfo, cat("the model is compiled for the modelled device (", version, ")"));
 }
 
 /// Sets the folder of compiled programs. Processes that share the folder compile one after another.
 void setCache(const Options::Values& values, ProgramOptions& session) {
-  const OptionValue* caches = values.expert("enableEngineCaching");
-  const OptionValue* path = values.expert("cachePath");
+  const options::OptionValue* caches = values.expert("enableEngineCaching");
+  const options::OptionValue* path = values.expert("cachePath");
   const bool is_on = path && !path->as<std::string>()->empty() && (!caches || *caches->as<bool>());
   const bool several = session.processes.count > 1;
   if (is_on && usesModel(values)) {
-    note(log::Level::kWarn, "enableExecutableCaching: executables for the simulator are not cached");
+    options::note(log::Level::kWarn, "enableExecutableCaching: executables for the simulator are not cached");
   } else if (is_on) {
     session.cache_path = *path->as<std::string>();
     session.cache_lock = several;
   } else if (several) {
-    note(log::Level::kWarn, "every process compiles: enableExecutableCaching(path) lets only the first one do it");
+    options::note(log::Level::kWarn,
+                  "every process compiles: enableExecutableCaching(path) lets only the first one do it");
   }
 }
 
@@ -264,7 +267,7 @@ void setStageProcesses(const Options::Values& values, ProgramOptions& session) {
                  .remedy = "say how many devices a process has: devicesPerProcess(devices)"});
   if (processes.devices == 0) return;
   const int64_t replicas = session.replicas;
-  const InputShares shares = inputSharesOf(values);
+  const options::InputShares shares = options::inputSharesOf(values);
   ABELE_REQUIRE(
       processes.count % shares.processes == 0 && replicas % shares.count == 0 && chosen <= processes.count, E0702,
       {.what = cat(processes.count, " processes cannot share ", replicas, " replicas, each in ", chosen,
@@ -297,9 +300,9 @@ void setSpaces(const Options::Values& values, ProgramOptions& session) {
 }
 
 void setBuffers(const Options::Values& values, ProgramOptions& session) {
-  const OptionValue* buffers = values.expert("updatableNamedBuffers");
+  const options::OptionValue* buffers = values.expert("updatableNamedBuffers");
   if (!buffers) return;
-  for (const OptionValue& name : *buffers->as<OptionList>()) {
+  for (const options::OptionValue& name : *buffers->as<options::OptionList>()) {
     ABELE_REQUIRE(name.as<std::string>(), E0702,
                   {.what = cat("option updatableNamedBuffers is ", buffers->text()), .expected = "names of buffers"});
     session.updatable_buffers.push_back(*name.as<std::string>());
@@ -317,12 +320,12 @@ bool usesModel(const Options::Values& values) {
   return chosen ? *chosen : simulatorIsChosen();
 }
 
-plan::ScheduleKind kindOf(Schedule schedule) {
+schedule::ScheduleKind kindOf(Schedule schedule) {
   switch (schedule) {
 #define ABELE_SCHEDULE(...)
 #define ABELE_PIPELINE(kind, ...) \
-  case Schedule::kind: return plan::ScheduleKind::kind;
-#include "plan/schedules.def"
+  case Schedule::kind: return schedule::ScheduleKind::kind;
+#include "schedule/schedules.def"
     case Schedule::kAuto:
     case Schedule::kDefault:
       throwUser(ErrorCode::E0702, {.what = cat(schedule == Schedule::kAuto ? "Schedule::kAuto" : "Schedule::kDefault",
@@ -350,12 +353,12 @@ int64_t localProcesses(int64_t processes) {
 }
 
 ProgramOptions programOptions(const Options::Values& values, bool training) {
-  validateExpert(values.popart);
+  options::validateExpert(values.popart);
   requireTarget(values);
   requireEnvironment(values);
-  note(log::Level::kDebug, cat("options: ", toText(values)));
+  options::note(log::Level::kDebug, cat("options: ", options::toText(values)));
   const auto repeats = values.get<int64_t>("max_repeat_logs");
-  log::setMaxRepeats(repeats == kNoMost ? -1 : repeats);
+  log::setMaxRepeats(repeats == options::kNoMost ? -1 : repeats);
   ProgramOptions session;
   session.training = training;
   session.share_weights = true;
@@ -393,8 +396,8 @@ ProgramOptions programOptions(const Options::Values& values, bool training) {
   setBuffers(values, session);
   setCache(values, session);
   for (const std::string& name : requireAvailable(values.popart, session))
-    note(log::Level::kInfo, cat("option ", name, " is a hint: it has no effect on what the devices do"));
+    options::note(log::Level::kInfo, cat("option ", name, " is a hint: it has no effect on what the devices do"));
   return session;
 }
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -5,13 +5,13 @@
 #include "compile/program_options.h"
 #include "options/store.h"
 
-namespace abele::host {
+namespace abele::compile {
 
 /// training also resolves OutputMode::kDefault. Throws E0701, E0702 for values that contradict each other or would
 /// change the behaviour of a model, and for environment variables with a value that is not allowed.
 ProgramOptions programOptions(const Options::Values& values, bool training);
 /// Throws E0702 for a number outside of the enumeration, and for a Schedule that does not name a single schedule.
-plan::ScheduleKind kindOf(Schedule schedule);
+schedule::ScheduleKind kindOf(Schedule schedule);
 CommGroup commGroup(CommGroupType type);
 /// Number of the processes that are on this host, from the launcher. If the launcher does not say, all of them.
 int64_t localProcesses(int64_t processes);
@@ -20,4 +20,4 @@ bool simulatorIsChosen();
 /// Returns true if the options ask for the modelled device, or a variable does and the options do not decide.
 bool usesModel(const Options::Values& values);
 
-}  // namespace abele::host
+}  // namespace abele::compile

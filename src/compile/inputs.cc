@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "compile/tensors.h"
 
-namespace abele::host {
+namespace abele::compile {
 namespace {
 
 std::string batchFactors(const ProgramOptions& options) {
@@ -76,4 +76,4 @@ std::vector<at::Tensor> firstMicroBatch(const std::vector<at::Tensor>& inputs, i
   return rows;
 }
 
-}  // namespace abele::host
+}  // namespace abele::compile

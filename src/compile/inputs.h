@@ -6,7 +6,7 @@
 #include "capture/capture.h"
 #include "compile/program_options.h"
 
-namespace abele::host {
+namespace abele::compile {
 
 /// Throws E0702 for names in updatable_buffers that are not buffers of the model.
 void requireBuffers(const ProgramOptions& options, const std::vector<capture::ModelTensor>& model);
@@ -15,4 +15,4 @@ void checkBatchSplit(const ProgramOptions& options, const std::vector<at::Tensor
 /// The rows of micro-batch 0. They are slices of the inputs, so they have the strides that eager PyTorch sees.
 std::vector<at::Tensor> firstMicroBatch(const std::vector<at::Tensor>& inputs, int64_t micro_batches);
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -6,7 +6,7 @@
 #include "compile/device_list.h"
 #include "plan/predict.h"
 
-namespace abele::host {
+namespace abele::compile {
 namespace {
 
 bool isCpuAlone(const ProgramOptions& options) {
@@ -22,9 +22,9 @@ constexpr int64_t kAlignmentOfAccelerators = 512;
 plan::PlanOptions planOptions(const ProgramOptions& options) {
   plan::PlanOptions p;
   if (options.strategy == Strategy::kSharded)
-    p.schedule = plan::ScheduleKind::kSharded;
+    p.schedule = schedule::ScheduleKind::kSharded;
   else
-    p.schedule = options.training ? options.schedule : plan::ScheduleKind::kForward;
+    p.schedule = options.training ? options.schedule : schedule::ScheduleKind::kForward;
   p.device_iterations = options.device_iterations / stepsPerCall(options);
   p.accumulation = options.gradient_accumulation;
   p.most_held = options.most_held;
@@ -46,11 +46,11 @@ ir::Graph runPasses(const Captured& captured, const ProgramOptions& options) {
   context.reorders_sums = options.fusion == Fusion::kFast;
   context.stages.ordered = options.strategy == Strategy::kPipelined;
   const plan::PlanOptions planned = planOptions(options);
-  const plan::ScheduleKind schedule = planned.schedule;
+  const schedule::ScheduleKind schedule = planned.schedule;
   context.recompute = {
-      .enabled = options.recompute, .last_stage = plan::lastStageWaits(schedule), .kept = captured.kept};
+      .enabled = options.recompute, .last_stage = schedule::lastStageWaits(schedule), .kept = captured.kept};
   passes::PipelineFacts facts{.training = options.training,
-                              .splits_weight_gradients = plan::splitsBackward(schedule),
+                              .splits_weight_gradients = schedule::splitsBackward(schedule),
                               .fuses_loss = options.fusion != Fusion::kOff && isCpuAlone(options),
                               .approximates = options.fusion == Fusion::kFast && isCpuAlone(options),
                               .fuses_accumulation = options.fusion != Fusion::kOff && options.gradient_accumulation > 1,
@@ -70,4 +70,4 @@ ir::Graph runPasses(const Captured& captured, const ProgramOptions& options) {
   return graph;
 }
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -6,7 +6,7 @@
 
 #include "compile/program_options.h"
 
-namespace abele::host {
+namespace abele::compile {
 
 /// The input of lowering: the captured graph with the outputs and anchors of the session.
 struct Captured {
@@ -40,4 +40,4 @@ void requireMemory(const exe::Executable& executable, const ir::Graph& graph, co
 /// Does the same for a program that was loaded without its graph.
 void requireMemory(const exe::Executable& executable, const ProgramOptions& options);
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -20,9 +20,9 @@
 #include "base/log.h"
 #include "base/whole_file.h"
 #include "compile/placement.h"
-#include "plan/explain.h"
+#include "split/explain.h"
 
-namespace abele::host {
+namespace abele::compile {
 namespace {
 
 constexpr int kSlowerInARow = 2;
@@ -99,8 +99,8 @@ std::string MeasuredPlacement::text() const {
     if (trial.step_ns == 0)
       out += cat(": refused, ", trial.refused, "\n");
     else
-      out += cat(" of ", counted(trial.threads, "thread"), ": ", plan::millisecondsText(trial.step_ns), " ms a call, ",
-                 &trial == &taken ? "taken" : plan::differenceText(trial.step_ns, taken.step_ns), "\n");
+      out += cat(" of ", counted(trial.threads, "thread"), ": ", split::millisecondsText(trial.step_ns), " ms a call, ",
+                 &trial == &taken ? "taken" : split::differenceText(trial.step_ns, taken.step_ns), "\n");
   }
   return out;
 }
@@ -228,4 +228,4 @@ void PlacementStore::keep(const MeasuredPlacement& placement) const {
   }
 }
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -12,7 +12,7 @@
 #include "capture/capture.h"
 #include "compile/compiler.h"
 
-namespace abele::host {
+namespace abele::compile {
 
 /// A number of devices that was tried.
 struct PlacementTrial {
@@ -80,4 +80,4 @@ using TimeProgram = std::function<PlacementTrial(MadeProgram program, const Prog
 ProgramOptions measureDevices(const CompileRequest& request, const capture::Recording& recording,
                               const MadeProgram& made, const TimeProgram& time, MeasuredPlacement& placement);
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -8,7 +8,7 @@
 #include "compile/replication.h"
 #include "exe/build/build.h"
 
-namespace abele::host {
+namespace abele::compile {
 namespace {
 
 constexpr size_t kShownTensors = 5;
@@ -63,9 +63,9 @@ class Remedies {
       add(pipelined ? "PipelinedExecution(...).recompute(\"fit\")"
                     : inLanguage("options.Popart().set(\"autoRecomputation\", 3)"),
           recomputing(options_));
-    if (pipelined && options_.training && options_.schedule != plan::ScheduleKind::k1F1B) {
+    if (pipelined && options_.training && options_.schedule != schedule::ScheduleKind::k1F1B) {
       ProgramOptions other = options_;
-      other.schedule = plan::ScheduleKind::k1F1B;
+      other.schedule = schedule::ScheduleKind::k1F1B;
       add(inLanguage("PipelinedExecution(...).schedule(Schedule::k1F1B)"), other);
     }
     addOffChip();
@@ -83,7 +83,7 @@ class Remedies {
     try {
       const ir::Graph graph = runPasses(captured, options);
       const plan::Plan plan = plan::makePlan(graph, planOptions(options));
-      return host::spareOf(exe::build(graph, plan, replicationOf(options)), options);
+      return compile::spareOf(exe::build(graph, plan, replicationOf(options)), options);
     } catch (const UserError&) {
       return std::nullopt;  // the program cannot run this way
     }
@@ -274,4 +274,4 @@ void requireMemory(const exe::Executable& executable, const ProgramOptions& opti
                            *std::max_element(peaks.begin(), peaks.end()), " bytes")});
 }
 
-}  // namespace abele::host
+}  // namespace abele::compile

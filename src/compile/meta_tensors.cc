@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 
-namespace abele::host {
+namespace abele::compile {
 namespace {
 
 /// A mapping that the deleter of its storage removes.
@@ -72,4 +72,4 @@ void takeMemory(const Memories& memories) {
   for (const auto& [tensor, before] : memories.before) setMemory(tensor, before);
 }
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -8,7 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace abele::host {
+namespace abele::compile {
 
 /// Gives a tensor other memory, also of another device. Views of the tensor keep the old memory.
 void setMemory(const at::Tensor& tensor, const c10::Storage& storage);
@@ -26,4 +26,4 @@ void takeMemory(const Memories& memories);
 /// Memory that reads as zeros and takes no room until a write.
 c10::Storage zeros(int64_t bytes);
 
-}  // namespace abele::host
+}  // namespace abele::compile

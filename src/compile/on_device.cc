@@ -5,7 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
 
-namespace abele::host {
+namespace abele::compile {
 namespace {
 
 c10::Storage copyOf(const c10::Storage& storage, c10::Device device) {
@@ -38,4 +38,4 @@ OnDevice::OnDevice(const std::vector<capture::ModelTensor>& model, c10::Device d
 
 OnDevice::~OnDevice() { takeMemory(moved_); }
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -6,7 +6,7 @@
 #include "capture/capture.h"
 #include "compile/meta_tensors.h"
 
-namespace abele::host {
+namespace abele::compile {
 
 /// While it lives, the model's tensor objects use copies on the device. Tensors that share memory share it there, too.
 /// Afterwards they have their own memory again, unchanged. Tensors that are on the device already do not change.
@@ -27,4 +27,4 @@ class OnDevice {
   bool has_shapes_alone_ = false;
 };
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -6,9 +6,9 @@
 #include "base/log.h"
 #include "passes/pass.h"
 #include "plan/cost.h"
-#include "plan/explain.h"
+#include "split/explain.h"
 
-namespace abele::host {
+namespace abele::compile {
 bool splitsByItself(const ProgramOptions& options) {
   return options.stages.stages.empty() && options.stages.auto_stage == passes::AutoStage::kAutoSplit;
 }
@@ -27,20 +27,20 @@ Pieces piecesOf(const ir::Graph& graph, const ProgramOptions& options, const Opt
   passes::PassContext context{.optimizer = optimizer.rules};
   context.stages.auto_stage = passes::AutoStage::kAutoSplit;
   passes::runPipeline(pieces.graph, context, {.passes = passes::defaultPipeline({.training = options.training})});
-  const bool may_interleave = options.schedule_rule == ScheduleRule::kFastest || plan::dealsRound(options.schedule);
-  pieces.chain = plan::splitChain(pieces.graph, may_interleave ? 2 * devices : devices);
+  const bool may_interleave = options.schedule_rule == ScheduleRule::kFastest || schedule::dealsRound(options.schedule);
+  pieces.chain = split::splitChain(pieces.graph, may_interleave ? 2 * devices : devices);
   return pieces;
 }
 
-plan::Machine machineOf(const ProgramOptions& options) {
-  return options.costs.empty() ? plan::Machine{} : plan::parseChain(options.costs).machine;
+schedule::Machine machineOf(const ProgramOptions& options) {
+  return options.costs.empty() ? schedule::Machine{} : plan::parseChain(options.costs).machine;
 }
 
-plan::SplitOptions splitOptions(const ProgramOptions& options, int devices) {
-  plan::SplitOptions split;
-  split.schedule = options.strategy == Strategy::kSharded ? plan::ScheduleKind::kSharded
+split::SplitOptions splitOptions(const ProgramOptions& options, int devices) {
+  split::SplitOptions split;
+  split.schedule = options.strategy == Strategy::kSharded ? schedule::ScheduleKind::kSharded
                    : options.training                     ? options.schedule
-                                                          : plan::ScheduleKind::kForward;
+                                                          : schedule::ScheduleKind::kForward;
   split.any_schedule = choosesSchedule(options);
   split.devices = devices;
   split.device_iterations = options.device_iterations;
@@ -60,7 +60,7 @@ void placeBySplit(const ir::Graph& graph, const OptimizerSpec& optimizer, Progra
   const Pieces pieces = piecesOf(graph, options, optimizer, devices);
   // The user did not choose the number of devices, so it may be smaller.
   if (options.stages.devices == 0) devices = std::min(devices, static_cast<int>(pieces.chain.pieces.size()));
-  const plan::Split split = plan::autoSplit(pieces.chain, splitOptions(options, devices)).front();
+  const split::Split split = split::autoSplit(pieces.chain, splitOptions(options, devices)).front();
   options.stages.cuts = split.node_ids;
   options.stages.devices = devices;
   if (choosesSchedule(options)) {
@@ -68,8 +68,8 @@ void placeBySplit(const ir::Graph& graph, const OptimizerSpec& optimizer, Progra
     options.schedule_rule = ScheduleRule::kGiven;
   }
   log::info("AutoSplit: ", split.cuts.size() + 1, " stages on ", devices, " devices under ",
-            plan::scheduleName(split.schedule), ", predicted step ",
-            plan::millisecondsText(split.prediction.run.step_ns), " ms");
+            schedule::scheduleName(split.schedule), ", predicted step ",
+            split::millisecondsText(split.prediction.run.step_ns), " ms");
 }
 
 std::vector<ScheduleChoice> compareSchedules(const ir::Graph& lowered, const ProgramOptions& options) {
@@ -84,7 +84,7 @@ std::vector<ScheduleChoice> compareSchedules(const ir::Graph& lowered, const Pro
   chain.machine = machineOf(options);
   if (chain.machine.hasLinks()) chain.handovers = plan::handoversOf(graph);
   std::vector<ScheduleChoice> choices;
-  for (plan::ScheduleKind schedule : plan::trainingSchedules()) {
+  for (schedule::ScheduleKind schedule : split::trainingSchedules()) {
     const plan::Prediction p = plan::predict(chain, {.schedule = schedule,
                                                      .training = true,
                                                      .device_iterations = options.device_iterations,
@@ -100,4 +100,4 @@ std::vector<ScheduleChoice> compareSchedules(const ir::Graph& lowered, const Pro
   return choices;
 }
 
-}  // namespace abele::host
+}  // namespace abele::compile

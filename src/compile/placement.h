@@ -6,9 +6,9 @@
 
 #include "capture/capture.h"
 #include "compile/program_options.h"
-#include "plan/auto_split.h"
+#include "split/auto_split.h"
 
-namespace abele::host {
+namespace abele::compile {
 
 /// Returns true if the options leave the cuts to AutoSplit, or the schedule to "auto".
 bool splitsByItself(const ProgramOptions& options);
@@ -18,27 +18,27 @@ bool choosesSchedule(const ProgramOptions& options);
 int splitDevices(const ProgramOptions& options);
 
 /// Memories and links from the strategy's costs; a single memory if the costs have none.
-plan::Machine machineOf(const ProgramOptions& options);
+schedule::Machine machineOf(const ProgramOptions& options);
 
 /// The graph lowered as one stage and cut into pieces for this number of devices.
 struct Pieces {
   ir::Graph graph;
-  plan::SplitChain chain;
+  split::SplitChain chain;
 };
 /// graph: captured, with the outputs and anchors of the session.
 Pieces piecesOf(const ir::Graph& graph, const ProgramOptions& options, const OptimizerSpec& optimizer, int devices);
-plan::SplitOptions splitOptions(const ProgramOptions& options, int devices);
+split::SplitOptions splitOptions(const ProgramOptions& options, int devices);
 
 /// Stages and device numbers of the split; resolves ScheduleRule::kFastest. Throws E0406.
 void placeBySplit(const ir::Graph& graph, const OptimizerSpec& optimizer, ProgramOptions& options);
 
 /// A schedule and its predicted time.
 struct ScheduleChoice {
-  plan::ScheduleKind schedule = plan::ScheduleKind::k1F1B;
+  schedule::ScheduleKind schedule = schedule::ScheduleKind::k1F1B;
   int64_t step_ns = 0, peak_bytes = 0;
   bool fits = true;  // every device is within its memory limit
 };
 /// All schedules that can train the placed program: the fastest first, those that do not fit last. graph: lowered.
 std::vector<ScheduleChoice> compareSchedules(const ir::Graph& graph, const ProgramOptions& options);
 
-}  // namespace abele::host
+}  // namespace abele::compile

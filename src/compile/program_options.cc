@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-namespace abele::host {
+namespace abele::compile {
 namespace {
 
 void checkReplicas(const ProgramOptions& options) {
@@ -95,4 +95,4 @@ void checkOptions(const ProgramOptions& options) {
                                ") to run several micro-batches a call")});
 }
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -16,7 +16,7 @@
 #include "plan/memory_report.h"
 #include "plan/plan.h"
 
-namespace abele::host {
+namespace abele::compile {
 
 /// The index of this process, and the processes of the program.
 struct ProcessOptions {
@@ -29,7 +29,7 @@ struct ProcessOptions {
   std::string group = "abele";  // name of their process group in c10d's registry
 };
 
-/// See session/profile.h.
+/// See report/profile.h.
 struct ProfileOptions {
   std::string path;  // path of the file; empty: none is written
   int64_t runs = 2;  // number of first runs that it records
@@ -69,7 +69,7 @@ struct ProgramOptions {
 #include "compile/program_options.def"
 };
 
-/// The device's optimizer. Hyper-parameters are by group; names are as in runtime/device/backend.h.
+/// The device's optimizer. Hyper-parameters are by group; names are as in device/backend.h.
 struct OptimizerSpec {
   passes::OptimizerRules rules;
   std::vector<std::map<std::string, double>> groups;
@@ -95,4 +95,4 @@ int64_t inputMicroBatches(const ProgramOptions& options);
 /// starts, so it takes the updates of a call one by one.
 int64_t stepsPerCall(const ProgramOptions& options);
 
-}  // namespace abele::host
+}  // namespace abele::compile

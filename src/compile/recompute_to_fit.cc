@@ -11,7 +11,7 @@
 #include "plan/operator_cost.h"
 #include "plan/packing.h"
 
-namespace abele::host {
+namespace abele::compile {
 namespace {
 
 using ir::Direction;
@@ -201,7 +201,7 @@ class Chooser {
   // The plan of a graph whose backward is not split yet.
   plan::Plan planOf(ir::Graph graph) const {
     passes::PassContext context;
-    if (plan::splitsBackward(plan_options_.schedule)) passes::splitWeightGradient(graph, context);
+    if (schedule::splitsBackward(plan_options_.schedule)) passes::splitWeightGradient(graph, context);
     passes::insertTransfers(graph, context);
     return plan::makePlan(graph, plan_options_);
   }
@@ -297,4 +297,4 @@ Recomputed recomputeToFit(const ir::Graph& lowered, const Captured& captured, co
   return Chooser(lowered, captured, options).run();
 }
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace abele::host {
+namespace abele::compile {
 
 std::vector<int32_t> groupsOf(CommGroup type, int64_t size, int64_t replicas) {
   std::vector<int32_t> group_of(static_cast<size_t>(replicas), 0);
@@ -27,4 +27,4 @@ bool fits(const ReplicaGrouping& grouping, int64_t replicas) {
   return !counts || (grouping.shards >= 1 && replicas % grouping.shards == 0);
 }
 
-}  // namespace abele::host
+}  // namespace abele::compile

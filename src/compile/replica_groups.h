@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace abele::host {
+namespace abele::compile {
 
 /// kConsecutive: {0..k-1}, {k..2k-1}, ...; kOrthogonal: {0, m, 2m, ..}, {1, m+1, ..} for m groups; kNone: one each.
 enum class CommGroup : uint8_t { kAll, kConsecutive, kOrthogonal, kNone };
@@ -28,4 +28,4 @@ struct ReplicaGrouping {
 /// Returns true if groups of this size divide the replicas.
 bool fits(const ReplicaGrouping& grouping, int64_t replicas);
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -10,7 +10,7 @@
 #include "compile/tensors.h"
 #include "passes/running_statistics.h"
 
-namespace abele::host {
+namespace abele::compile {
 
 exe::Replication replicationOf(const ProgramOptions& options) {
   exe::Replication replication;
@@ -149,4 +149,4 @@ OneValueEach::~OneValueEach() {
   for (auto& [tensor, whole] : wholes_) tensor.set_data(whole);
 }
 
-}  // namespace abele::host
+}  // namespace abele::compile

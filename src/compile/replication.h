@@ -8,7 +8,7 @@
 #include "compile/program_options.h"
 #include "exe/build/build.h"
 
-namespace abele::host {
+namespace abele::compile {
 
 exe::Replication replicationOf(const ProgramOptions& options);
 /// Throws E0702 if replicas with different inputs write a buffer that they share. Running statistics of normalisations
@@ -35,4 +35,4 @@ class OneValueEach {
   std::vector<std::pair<at::Tensor, at::Tensor>> wholes_;  // the model's tensor and the tensor of all its values
 };
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -10,7 +10,7 @@
 
 #include "exe/bytes.h"
 
-namespace abele::host {
+namespace abele::compile {
 
 /// Reads or writes one tensor, which may be undefined. Throws E0501 if sizes and bytes contradict each other.
 template <class A>
@@ -54,4 +54,4 @@ void visitTensor(A& a, at::Tensor& tensor) {
   }
 }
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 
-namespace abele::host {
+namespace abele::compile {
 namespace {
 
 /// "aten::log_softmax.int" -> "log_softmax".
@@ -125,4 +125,4 @@ void TensorNames::addUpdated(std::vector<CompiledAnchor>& anchors, ir::Graph& lo
   }
 }
 
-}  // namespace abele::host
+}  // namespace abele::compile

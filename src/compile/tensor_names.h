@@ -8,7 +8,7 @@
 #include "capture/capture.h"
 #include "compile/compiled_program.h"
 
-namespace abele::host {
+namespace abele::compile {
 
 /// The name for anchors of the factor of a step's loss.
 inline constexpr char kFinalLossScale[] = "finalLossScale";
@@ -38,4 +38,4 @@ class TensorNames {
   std::map<std::string, int32_t> updated_;  // long name -> external
 };
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-namespace abele::host {
+namespace abele::compile {
 
 Type typeOf(const at::Tensor& tensor) {
   Type type;
@@ -38,4 +38,4 @@ std::vector<at::Tensor> bindable(const std::vector<at::Tensor>& inputs) {
   return bound;
 }
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -12,7 +12,7 @@ namespace at {
 class Tensor;
 }
 
-namespace abele::host {
+namespace abele::compile {
 
 /// The type as the graph writes it; empty for an undefined tensor.
 Type typeOf(const at::Tensor& tensor);
@@ -25,4 +25,4 @@ void requireMemory(const std::vector<at::Tensor>& inputs);
 /// The tensors detached, with their strides. Computes lazy conjugates and negatives.
 std::vector<at::Tensor> bindable(const std::vector<at::Tensor>& inputs);
 
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -5,7 +5,7 @@
 
 #include "model/model.h"
 
-namespace abele::host {
+namespace abele::model {
 
 void Model::follow() {
   const uint64_t generation = source_->generation();
@@ -80,4 +80,4 @@ std::vector<Turns::Turn> Model::turnsOfFollowed() const {
   return turns;
 }
 
-}  // namespace abele::host
+}  // namespace abele::model

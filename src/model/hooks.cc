@@ -5,7 +5,7 @@
 #include "abele/model.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "model/access.h"
+#include "model/hooks.h"
 
 namespace abele {
 namespace {
@@ -47,9 +47,9 @@ void removeCompileHook(int64_t handle) {
   hookRegistry().pre.erase(handle);
   hookRegistry().post.erase(handle);
 }
-void host::callPreCompileHooks() { callAll(hookRegistry().pre); }
-void host::callPostCompileHooks() { callAll(hookRegistry().post); }
-host::CompileHooks::~CompileHooks() {
+void model::callPreCompileHooks() { callAll(hookRegistry().pre); }
+void model::callPostCompileHooks() { callAll(hookRegistry().post); }
+model::CompileHooks::~CompileHooks() {
   try {
     callPostCompileHooks();
   } catch (const std::exception& error) {

@@ -15,13 +15,15 @@
 #include "compile/tensors.h"
 #include "exe/executable.h"
 #include "ir/text.h"
-#include "model/first_weights.h"
 #include "model/libtorch_module.h"
-#include "model/optimizer_numbers.h"
+#include "modules/first_weights.h"
+#include "modules/weight_targets.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/optimizer_numbers.h"
 #include "options/run_time.h"
 #include "plan/plan.h"
 
-namespace abele::host {
+namespace abele::model {
 namespace {
 
 std::string shapeOf(const at::Tensor& tensor) {
@@ -63,9 +65,9 @@ LibTorchModel::LibTorchModel(LibTorchModule* own, const Options& options, const 
 LibTorchModel::LibTorchModel(torch::nn::Module* module, detail::StructuredForward forward, const Options& options,
                              const optim::Optimizer* optimizer, std::string line)
     : LibTorchModel(new LibTorchModule(module, std::move(forward), std::move(line),
-                                       programOptions(OptionsAccess::values(options), optimizer != nullptr)),
+                                       compile::programOptions(OptionsAccess::values(options), optimizer != nullptr)),
                     options, optimizer) {
-  const Session check(own().options());  // refuses wrong options before anything is compiled
+  const session::Session check(own().options());  // refuses wrong options before anything is compiled
   options.freeze();
   user_options_.freeze();
   if (OptionsAccess::values(options).find("capture_as_compiling"))
@@ -92,7 +94,7 @@ const torch::nn::Module* LibTorchModel::module() const { return own().module(); 
 // --- weights ---------------------------------------------------------------------------------------------------------
 void LibTorchModel::uploadBuffers() {
   const Turns::Turn turn = moduleTurn();
-  Session& session = compiled("copyNamedBuffersToDevice()");
+  session::Session& session = compiled("copyNamedBuffersToDevice()");
   const std::optional<Setting> listed = user_options_.Popart().get("updatableNamedBuffers");
   const auto* names = listed ? std::get_if<std::vector<std::string>>(&*listed) : nullptr;
   ABELE_REQUIRE(names && !names->empty(), E0702,
@@ -111,11 +113,12 @@ std::map<std::string, at::Tensor> LibTorchModel::tensorsByName() {
   pullFromTrainers();
   pullIfStale();
   std::map<std::string, at::Tensor> state;
-  for (const NamedTensor& t : program() ? program()->tensors : own().tensors()) state.emplace(t.name, t.tensor);
+  for (const modules::NamedTensor& t : program() ? program()->tensors : own().tensors())
+    state.emplace(t.name, t.tensor);
   return state;
 }
 
-void LibTorchModel::requireFits(const StoredTensors& state) {
+void LibTorchModel::requireFits(const session::StoredTensors& state) {
   const std::map<std::string, at::Tensor> own = tensorsByName();
   for (const auto& [name, tensor] : state) {
     const auto it = own.find(name);
@@ -123,7 +126,7 @@ void LibTorchModel::requireFits(const StoredTensors& state) {
                   {.what = cat("the model does not fit the state's ", name),
                    .found = tensor.type.str(),
                    .expected = it == own.end() ? "no such tensor" : shapeOf(it->second)});
-    requireMemory(it->second, name);
+    compile::requireMemory(it->second, name);
   }
   for (const auto& [name, tensor] : own)
     ABELE_REQUIRE(state.contains(name), E0708, {.what = cat("the state has no ", name), .expected = shapeOf(tensor)});
@@ -131,10 +134,10 @@ void LibTorchModel::requireFits(const StoredTensors& state) {
 
 void LibTorchModel::loadStateDict(const std::map<std::string, at::Tensor>& state) {
   const Turns::Turn turn = moduleTurn();
-  StoredTensors given;
+  session::StoredTensors given;
   for (const auto& [name, tensor] : state) {
-    requireMemory(tensor, cat("the state's ", name));
-    given.emplace(name, stored(tensor));
+    compile::requireMemory(tensor, cat("the state's ", name));
+    given.emplace(name, session::stored(tensor));
   }
   requireFits(given);
   const std::map<std::string, at::Tensor> own = tensorsByName();
@@ -148,11 +151,11 @@ void LibTorchModel::loadStateDict(const std::map<std::string, at::Tensor>& state
   if (program() && isAttached()) upload();
 }
 
-void LibTorchModel::loadWeights(const std::shared_ptr<const WeightFiles>& files) {
+void LibTorchModel::loadWeights(const std::shared_ptr<const files::WeightFiles>& files) {
   ABELE_REQUIRE(own().module(), E0705,
                 {.what = "loadWeights() of a model without a module",
                  .remedy = "load the file with a module, or use loadStateDict()"});
-  Model::loadWeights(files, weightTargetsOf(*own().module()));
+  Model::loadWeights(files, modules::weightTargetsOf(*own().module()));
 }
 
 void LibTorchModel::initWeights(uint64_t seed, InitModule init) {
@@ -161,17 +164,17 @@ void LibTorchModel::initWeights(uint64_t seed, InitModule init) {
   ABELE_REQUIRE(module, E0705,
                 {.what = "initWeights() of a model without a module",
                  .remedy = "load the file with a module to draw weights for"});
-  if (!init) requireFirstWeights(*module);
-  const std::vector<NamedTensor> tensors = own().tensors();
-  if (std::ranges::any_of(tensors, [](const NamedTensor& each) { return each.tensor.is_meta(); })) {
-    fillMetaTensors([module, seed, init = std::move(init)](const std::vector<NamedTensor>& needed) {
-      drawFirstWeights(*module, seed, init, &needed);
+  if (!init) modules::requireFirstWeights(*module);
+  const std::vector<modules::NamedTensor> tensors = own().tensors();
+  if (std::ranges::any_of(tensors, [](const modules::NamedTensor& each) { return each.tensor.is_meta(); })) {
+    fillMetaTensors([module, seed, init = std::move(init)](const std::vector<modules::NamedTensor>& needed) {
+      modules::drawFirstWeights(*module, seed, init, &needed);
     });
     return;
   }
   pullFromTrainers();
   pullIfStale();
-  drawFirstWeights(*module, seed, init, nullptr);
+  modules::drawFirstWeights(*module, seed, init, nullptr);
   ++sharing().host_version;
   if (program() && isAttached()) upload();
 }
@@ -190,9 +193,9 @@ void LibTorchModel::group(const std::string& parameter, CommGroupType type, int6
   ABELE_REQUIRE(!program(), E0705,
                 {.what = cat("replicaGrouping of ", parameter, " after the model was compiled"),
                  .remedy = "call it before the model, or destroy() the model first"});
-  std::vector<ReplicaGrouping>& groupings = own().program_options.groupings;
+  std::vector<compile::ReplicaGrouping>& groupings = own().program_options.groupings;
   std::erase_if(groupings, [&](const auto& grouping) { return grouping.parameter == parameter; });
-  groupings.push_back({parameter, commGroup(type), shards, mode == VariableRetrievalMode::kAllReplicas});
+  groupings.push_back({parameter, compile::commGroup(type), shards, mode == VariableRetrievalMode::kAllReplicas});
 }
 
 int64_t LibTorchModel::cycles() {
@@ -204,46 +207,47 @@ int64_t LibTorchModel::cycles() {
   return cycles;
 }
 
-void LibTorchModel::setRngState(const at::Tensor& state) { setRandomState(compiled("setRngState()"), state); }
+void LibTorchModel::setRngState(const at::Tensor& state) { files::setRandomState(compiled("setRngState()"), state); }
 
 std::string LibTorchModel::graphText() { return ir::print(compiled("graphText()").graph()); }
 std::string LibTorchModel::planText() { return plan::print(compiled("planText()").plan()); }
 std::string LibTorchModel::executableText() { return exe::print(compiled("executableText()").executable()); }
 
 MemoryReport LibTorchModel::memoryReport() {
-  return publicMemory(compiled("memoryReport()").memoryReport(), own().program_options);
+  return report::publicMemory(compiled("memoryReport()").memoryReport(), own().program_options);
 }
 
 // --- checkpoints -----------------------------------------------------------------------------------------------------
 constexpr const char* kNumbers = "optimizer";  // name of the checkpoint's text for the optimizer's numbers
 
-Checkpoint LibTorchModel::checkpoint() {
+files::Checkpoint LibTorchModel::checkpoint() {
   compiled("saveCheckpoint()");
-  Checkpoint checkpoint = Model::checkpoint(tensorsByName());
-  checkpoint.texts.emplace(kNumbers, textOfNumbers(optimizerSpec()));
+  files::Checkpoint checkpoint = Model::checkpoint(tensorsByName());
+  checkpoint.texts.emplace(kNumbers, optimizer::textOfNumbers(optimizerSpec()));
   return checkpoint;
 }
 
-void LibTorchModel::goOnFrom(const Checkpoint& checkpoint) {
+void LibTorchModel::goOnFrom(const files::Checkpoint& checkpoint) {
   const Turns::Turn turn = moduleTurn();
   requireFits(checkpoint.weights);
-  const OptimizerSpec now = optimizerSpec();
+  const compile::OptimizerSpec now = optimizerSpec();
   const auto numbers = checkpoint.texts.find(kNumbers);
-  const OptimizerSpec next = numbers == checkpoint.texts.end() ? now : withNumbers(now, numbers->second);
+  const compile::OptimizerSpec next =
+      numbers == checkpoint.texts.end() ? now : optimizer::withNumbers(now, numbers->second);
   requireWhole(checkpoint);
   Model::goOnFrom(checkpoint.state);
   if (next.groups != now.groups || next.loss_scaling != now.loss_scaling)
-    Model::setOptimizer(std::make_shared<LibTorchOptimizer>(optimizerOf(next)));
+    Model::setOptimizer(std::make_shared<LibTorchOptimizer>(optimizer::optimizerOf(next)));
   Model::takeWeights(checkpoint.weights);
 }
 
 // --- files -----------------------------------------------------------------------------------------------------------
 void LibTorchModel::save(const std::string& path, const SaveOptions& what) {
   compiled("save()");
-  const std::string file = fileToSave(path);
+  const std::string file = files::fileToSave(path);
   if (file != path) log::warn("save(): ", path, " is a folder, the file is ", file);
   Model::save(file, {.version = cat("abele ", version()),
-                     .options = textOfSaved(OptionsAccess::values(user_options_)),
+                     .options = options::textOfSaved(OptionsAccess::values(user_options_)),
                      .metadata = {},
                      .form = program()->form,
                      .result_form = resultForm(),
@@ -252,8 +256,8 @@ void LibTorchModel::save(const std::string& path, const SaveOptions& what) {
 }
 
 LibTorchModel::Saved LibTorchModel::read(const std::string& path, bool training) {
-  Saved saved{.path = path, .file = readProgramFile(path), .program = {}};
-  saved.program = ofFile(path, [&] { return decodeProgram(saved.file.program); });
+  Saved saved{.path = path, .file = files::readProgramFile(path), .program = {}};
+  saved.program = files::ofFile(path, [&] { return compile::decodeProgram(saved.file.program); });
   const bool trains = saved.program.executable.training;
   const auto kind = [](bool is_training) { return is_training ? "a training program" : "an inference program"; };
   ABELE_REQUIRE(trains == training, E0712,
@@ -265,16 +269,16 @@ LibTorchModel::Saved LibTorchModel::read(const std::string& path, bool training)
 }
 
 Options LibTorchModel::optionsOf(const Saved& saved, const Options* chosen) {
-  const Options::Values compiled = savedOptions(saved.file.options);
+  const Options::Values compiled = options::savedOptions(saved.file.options);
   const Options::Values asked = chosen ? OptionsAccess::values(*chosen) : Options::Values();
   Options::Values values = chosen ? asked : compiled;
   // A file does not know the index and number of processes, but it knows the number of devices of each.
-  for (const OptionKey& key : optionKeys()) {
-    const bool is_here = key.group == "Distributed" && (chosen || !isOfProgram(key.key));
-    if (const OptionValue* here = is_here ? asked.find(key.group, key.key) : nullptr)
+  for (const options::OptionKey& key : options::optionKeys()) {
+    const bool is_here = key.group == "Distributed" && (chosen || !options::isOfProgram(key.key));
+    if (const options::OptionValue* here = is_here ? asked.find(key.group, key.key) : nullptr)
       values.set(key.group, key.key, *here);
   }
-  const std::vector<std::string> kept = chosenInVain(keepCompiled(values, compiled), asked);
+  const std::vector<std::string> kept = options::chosenInVain(options::keepCompiled(values, compiled), asked);
   std::string names;
   for (const std::string& name : kept) names += cat(names.empty() ? "" : ", ", name);
   if (!kept.empty()) log::warn("load: ignored, since the program is compiled already: ", names);
@@ -287,7 +291,7 @@ void LibTorchModel::load(const std::string& path) {
   const Turns::Turn turn = moduleTurn();
   Saved saved = read(path, rules().training);
   Options options = optionsOf(saved, &user_options_);
-  ProgramOptions program_options = programOptions(OptionsAccess::values(options), rules().training);
+  compile::ProgramOptions program_options = compile::programOptions(OptionsAccess::values(options), rules().training);
   program_options.groupings = own().program_options.groupings;
   const auto swapOptions = [&] {
     std::swap(own().program_options, program_options);
@@ -305,23 +309,23 @@ void LibTorchModel::load(const std::string& path) {
 
 void LibTorchModel::load(Saved saved) {
   const Turns::Turn turn = moduleTurn();
-  const ProgramFile& file = saved.file;
+  const files::ProgramFile& file = saved.file;
   ABELE_REQUIRE(file.has_model || own().module(), E0712,
                 {.what = "the file holds a program without weights",
                  .at = saved.path,
                  .remedy = "pass the module, or save with the model (export_model)"});
-  const OptimizerSpec optimizer = saved.program.optimizer;
-  const ProgramCounts counts = countsOf(saved.program.executable);
-  ProgramOptions& options = own().program_options;
+  const compile::OptimizerSpec optimizer = saved.program.optimizer;
+  const files::ProgramCounts counts = files::countsOf(saved.program.executable);
+  compile::ProgramOptions& options = own().program_options;
   options.device_iterations = counts.device_iterations;
   options.gradient_accumulation = counts.gradient_accumulation;
   options.replicas = counts.replicas;
   options.input_group_size = counts.input_group_size;
   options.input_grouping = counts.input_grouping;
-  std::optional<Checkpoint> parts;
-  if (!file.parts.empty()) parts = readCheckpoint(partsOf(saved.path, file));
-  std::vector<NamedTensor> tensors = parts ? takeParts(*parts, saved.program.executable) : tensorsFor(file);
-  for (NamedTensor& t : tensors) t.trains = optimizer.rules.group_of.contains(t.name);
+  std::optional<files::Checkpoint> parts;
+  if (!file.parts.empty()) parts = files::readCheckpoint(files::partsOf(saved.path, file));
+  std::vector<modules::NamedTensor> tensors = parts ? takeParts(*parts, saved.program.executable) : tensorsFor(file);
+  for (modules::NamedTensor& t : tensors) t.trains = optimizer.rules.group_of.contains(t.name);
   adopt({.program = std::move(saved.program),
          .form = file.form,
          .captured = {.result_form = file.result_form, .structure = nullptr},
@@ -336,25 +340,26 @@ void LibTorchModel::load(Saved saved) {
   }
   takeWeights(file);  // last, so that a refusal leaves the module unchanged
   if (rules().training && optimizer.rules.kind != passes::OptimizerRules::Kind::kNone)
-    useOptimizer(std::make_shared<LibTorchOptimizer>(optimizerOf(optimizer)));
+    useOptimizer(std::make_shared<LibTorchOptimizer>(optimizer::optimizerOf(optimizer)));
 }
 
-std::vector<NamedTensor> LibTorchModel::takeParts(const Checkpoint& parts, const exe::Executable& executable) {
-  std::vector<NamedTensor> tensors = own().module() ? own().tensors() : tensorsOfParts(executable, parts);
+std::vector<modules::NamedTensor> LibTorchModel::takeParts(const files::Checkpoint& parts,
+                                                           const exe::Executable& executable) {
+  std::vector<modules::NamedTensor> tensors = own().module() ? own().tensors() : tensorsOfParts(executable, parts);
   if (own().module()) requireFits(parts.weights);
   requireWhole(parts);
   Model::takeWeights(parts.weights, tensors);
   return tensors;
 }
 
-std::vector<NamedTensor> LibTorchModel::tensorsFor(const ProgramFile& file) {
-  std::vector<NamedTensor> tensors = own().tensors();
-  for (const SavedTensor& saved : file.tensors) {
+std::vector<modules::NamedTensor> LibTorchModel::tensorsFor(const files::ProgramFile& file) {
+  std::vector<modules::NamedTensor> tensors = own().tensors();
+  for (const files::SavedTensor& saved : file.tensors) {
     if (!own().module()) {
       tensors.push_back({saved.name, saved.tensor, saved.is_parameter});
       continue;
     }
-    const auto found = std::ranges::find(tensors, saved.name, &NamedTensor::name);
+    const auto found = std::ranges::find(tensors, saved.name, &modules::NamedTensor::name);
     const bool fits = found != tensors.end() && found->tensor.sizes() == saved.tensor.sizes() &&
                       found->tensor.scalar_type() == saved.tensor.scalar_type();
     ABELE_REQUIRE(fits, E0712,
@@ -362,18 +367,18 @@ std::vector<NamedTensor> LibTorchModel::tensorsFor(const ProgramFile& file) {
                    .found = found == tensors.end() ? "no such tensor" : shapeOf(found->tensor),
                    .expected = shapeOf(saved.tensor),
                    .remedy = "pass a module of the class that was saved, or none"});
-    requireMemory(found->tensor, found->name);
+    compile::requireMemory(found->tensor, found->name);
   }
   return tensors;
 }
 
-void LibTorchModel::takeWeights(const ProgramFile& file) {
+void LibTorchModel::takeWeights(const files::ProgramFile& file) {
   if (!own().module() || file.tensors.empty()) return;
-  StoredTensors weights;
-  for (const SavedTensor& saved : file.tensors) weights.emplace(saved.name, stored(saved.tensor));
-  std::vector<NamedTensor> tensors = own().tensors();
-  std::erase_if(tensors, [&](const NamedTensor& each) { return !weights.contains(each.name); });
+  session::StoredTensors weights;
+  for (const files::SavedTensor& saved : file.tensors) weights.emplace(saved.name, session::stored(saved.tensor));
+  std::vector<modules::NamedTensor> tensors = own().tensors();
+  std::erase_if(tensors, [&](const modules::NamedTensor& each) { return !weights.contains(each.name); });
   Model::takeWeights(weights, tensors);
 }
 
-}  // namespace abele::host
+}  // namespace abele::model

@@ -11,13 +11,15 @@
 #include "abele/checkpoint.h"
 #include "abele/model.h"
 #include "base/fork.h"
+#include "calls/forms.h"
 #include "compile/compiled_program.h"
-#include "model/checkpoint.h"
-#include "model/forms.h"
+#include "files/checkpoint.h"
+#include "files/program_file.h"
 #include "model/model.h"
-#include "model/program_file.h"
+#include "modules/module.h"
+#include "report/model_report.h"
 
-namespace abele::host {
+namespace abele::model {
 
 /// The Sharing of a module, which lives while a model of the module does. Null: a new one.
 std::shared_ptr<Sharing> sharingOf(const torch::nn::Module* module);
@@ -56,7 +58,7 @@ class LibTorchModel : public Model {
   void loadStateDict(const std::map<std::string, at::Tensor>& state);
 
   /// As Model::loadWeights, for the module's tensors. Throws E0705 for a loaded model without a module.
-  void loadWeights(const std::shared_ptr<const WeightFiles>& files);
+  void loadWeights(const std::shared_ptr<const files::WeightFiles>& files);
   /// Draws the first values of the module's tensors and uploads them. Tensors on the meta device are drawn when a
   /// program needs them. Throws E0705, E0708.
   void initWeights(uint64_t seed, InitModule own);
@@ -65,9 +67,9 @@ class LibTorchModel : public Model {
   /// Resumes from a file. Requires: nothing was compiled.
   void load(const std::string& path);
 
-  Checkpoint checkpoint();
+  files::Checkpoint checkpoint();
   /// Throws E0706, E0708, and then changes nothing.
-  void goOnFrom(const Checkpoint& checkpoint);
+  void goOnFrom(const files::Checkpoint& checkpoint);
 
   void setOptimizer(const optim::Optimizer& optimizer);
   const optim::Optimizer& optimizer() const;
@@ -77,7 +79,7 @@ class LibTorchModel : public Model {
   abele::Verification verify(const std::vector<detail::Flat>& batches);
   int64_t cycles();
   MemoryReport memoryReport();
-  std::string report() { return reportText(compiled("report()").report()); }
+  std::string report() { return report::reportText(compiled("report()").report()); }
   std::string graphText();
   std::string planText();
   std::string executableText();
@@ -91,8 +93,8 @@ class LibTorchModel : public Model {
   /// A file in memory and its program.
   struct Saved {
     std::string path;
-    ProgramFile file;
-    CompiledProgram program;
+    files::ProgramFile file;
+    compile::CompiledProgram program;
   };
 
   LibTorchModel(LibTorchModule* own, const Options& options, const optim::Optimizer* optimizer);  // takes `own`
@@ -106,18 +108,18 @@ class LibTorchModel : public Model {
   /// The newest values. Tensors of other processes stay on the meta device.
   std::map<std::string, at::Tensor> tensorsByName();
   /// Throws E0708 if loadStateDict() cannot take this state.
-  void requireFits(const StoredTensors& state);
+  void requireFits(const session::StoredTensors& state);
   /// Takes the tensors of a model in parts beside a file. Those on the meta device are read when the program needs
   /// them. Throws E0501, E0708, E0712.
-  std::vector<NamedTensor> takeParts(const Checkpoint& parts, const exe::Executable& executable);
+  std::vector<modules::NamedTensor> takeParts(const files::Checkpoint& parts, const exe::Executable& executable);
   /// The tensors for a file's program: the module's, or without a module the file's own. Throws E0712 if the module
   /// does not fit.
-  std::vector<NamedTensor> tensorsFor(const ProgramFile& file);
+  std::vector<modules::NamedTensor> tensorsFor(const files::ProgramFile& file);
   /// Copies the file's weights into the module's tensors of the same names, and uploads them. Requires: they fit.
-  void takeWeights(const ProgramFile& file);
+  void takeWeights(const files::ProgramFile& file);
 
   Options user_options_;
   LentModel lent_;  // the last member, so that it ends first
 };
 
-}  // namespace abele::host
+}  // namespace abele::model

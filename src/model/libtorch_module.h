@@ -9,9 +9,11 @@
 
 #include "abele/model.h"
 #include "model/module_source.h"
-#include "model/optimizer_source.h"
+#include "modules/module.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/optimizer_source.h"
 
-namespace abele::host {
+namespace abele::model {
 
 /// Threads: as ModuleSource.
 class LibTorchModule : public ModuleSource {
@@ -19,16 +21,17 @@ class LibTorchModule : public ModuleSource {
   /// module: null where a file's tensors stand for it. forward: empty where a program was loaded. line: where the
   /// program wrapped the model, "train.cpp:88".
   LibTorchModule(torch::nn::Module* module, detail::StructuredForward forward, std::string line,
-                 ProgramOptions options);
+                 compile::ProgramOptions options);
   ~LibTorchModule() override;
 
   bool hasForward() const override { return static_cast<bool>(forward_); }
-  std::vector<NamedTensor> tensors() override;
-  ProgramOptions options() override { return program_options; }
-  Captured capture(const std::string& form, const std::vector<NamedTensor>& tensors, const Compile& compile) override;
-  std::vector<ModuleKind> modules() override;
+  std::vector<modules::NamedTensor> tensors() override;
+  compile::ProgramOptions options() override { return program_options; }
+  Captured capture(const std::string& form, const std::vector<modules::NamedTensor>& tensors,
+                   const Compile& compile) override;
+  std::vector<modules::ModuleKind> modules() override;
   std::string typeText(const at::Tensor& tensor) const override;
-  void claim(const std::vector<NamedTensor>& tensors) override;
+  void claim(const std::vector<modules::NamedTensor>& tensors) override;
   void release() override;
   std::vector<std::shared_ptr<Model>> trainers() override;
   uint64_t generation() const override;
@@ -40,7 +43,7 @@ class LibTorchModule : public ModuleSource {
   const detail::StructuredForward& forward() const { return forward_; }
   const std::string& line() const { return line_; }
 
-  ProgramOptions program_options;  // may change until a program is compiled
+  compile::ProgramOptions program_options;  // may change until a program is compiled
 
  private:
   torch::nn::Module* const module_;
@@ -51,13 +54,17 @@ class LibTorchModule : public ModuleSource {
 };
 
 /// An optimizer of the public API, with the values that setOptimizer() gave. Its state is the devices' alone.
-class LibTorchOptimizer : public OptimizerSource {
+class LibTorchOptimizer : public optimizer::OptimizerSource {
  public:
   explicit LibTorchOptimizer(optim::Optimizer given) : value(std::move(given)) {}
-  OptimizerSpec spec(const std::vector<NamedTensor>& tensors) override { return optimizerSpec(value, tensors); }
-  OptimizerConstants constants(bool scaling_varies) override { return constantsOf(value, scaling_varies); }
+  compile::OptimizerSpec spec(const std::vector<modules::NamedTensor>& tensors) override {
+    return optimizer::optimizerSpec(value, tensors);
+  }
+  optimizer::OptimizerConstants constants(bool scaling_varies) override {
+    return optimizer::constantsOf(value, scaling_varies);
+  }
 
   const optim::Optimizer value;
 };
 
-}  // namespace abele::host
+}  // namespace abele::model

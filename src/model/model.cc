@@ -7,24 +7,24 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "calls/arguments.h"
+#include "calls/forms.h"
 #include "compile/compiled_program.h"
 #include "compile/inputs.h"
 #include "compile/tensors.h"
-#include "model/arguments.h"
-#include "model/forms.h"
-#include "model/frozen.h"
+#include "modules/frozen.h"
 #include "options/notes.h"
 #include "options/value.h"
 #include "registry/attachment.h"
 #include "session/inputs.h"
 #include "session/written_state.h"
 
-namespace abele::host {
+namespace abele::model {
 namespace {
 
-std::vector<capture::ModelTensor> modelOf(std::vector<NamedTensor>& tensors) {
+std::vector<capture::ModelTensor> modelOf(std::vector<modules::NamedTensor>& tensors) {
   std::vector<capture::ModelTensor> model;
-  for (NamedTensor& t : tensors) model.push_back({t.name, &t.tensor, t.is_parameter});
+  for (modules::NamedTensor& t : tensors) model.push_back({t.name, &t.tensor, t.is_parameter});
   return model;
 }
 
@@ -56,21 +56,22 @@ void warnAtRecompileLimit(const Programs& programs) {
   std::string what;
   if (most != types.end() && most->size() >= forms.size()) {
     const auto index = static_cast<size_t>(most - types.begin());
-    const std::vector<std::string> names = isForm(last) ? tensorNames(last) : std::vector<std::string>();
+    const std::vector<std::string> names = calls::isForm(last) ? calls::tensorNames(last) : std::vector<std::string>();
     what = cat("argument ", index < names.size() ? names[index] : cat(index), " has had ", most->size(),
                " types and shapes, the last one ", programs.back()->inputs[index].str());
-  } else if (isForm(first) && isForm(last)) {
-    what = cat("the arguments were ", formInWords(first), ", and are ", formInWords(last));
+  } else if (calls::isForm(first) && calls::isForm(last)) {
+    what = cat("the arguments were ", calls::formInWords(first), ", and are ", calls::formInWords(last));
   }
-  note(log::Level::kWarn, cat("recompile limit: the model has ", programs.size(),
-                              " programs, one for each kind of arguments, which all keep memory and threads: ", what,
-                              "; pad it to a few sizes, pass numbers as tensors, or destroy() the model now and then"));
+  options::note(log::Level::kWarn,
+                cat("recompile limit: the model has ", programs.size(),
+                    " programs, one for each kind of arguments, which all keep memory and threads: ", what,
+                    "; pad it to a few sizes, pass numbers as tensors, or destroy() the model now and then"));
 }
 
-void noteFloat64(const Session& session) {
+void noteFloat64(const session::Session& session) {
   const auto is_wide = [](const exe::Slot& slot) { return slot.type.dtype == DType::kFloat64; };
   if (std::ranges::any_of(session.executable().slots, is_wide))
-    note(log::Level::kWarn, "forward computes in float64: its results are narrowed to float32");
+    options::note(log::Level::kWarn, "forward computes in float64: its results are narrowed to float32");
 }
 
 constexpr const char* kNeedsModule =
@@ -80,8 +81,8 @@ constexpr const char* kNeedsModule =
   throwUser(
       ErrorCode::E0704,
       {.what = "the arguments are built otherwise than those that the model was compiled for",
-       .found = formInWords(found),
-       .expected = formInWords(expected),
+       .found = calls::formInWords(found),
+       .expected = calls::formInWords(expected),
        .remedy = cat(has_forward ? "make another model for them, or destroy() this one first" : kNeedsModule,
                      "; in brackets is a tuple, struct, array or vector, in braces a map by key; nothing is an empty "
                      "optional")});
@@ -90,7 +91,8 @@ constexpr const char* kNeedsModule =
 /// The tensors of a call in a program's order; nothing where it has another structure.
 std::optional<std::vector<at::Tensor>> inOrder(const std::vector<at::Tensor>& inputs, const std::string& form,
                                                const std::string& program_form, bool takes_tensors_alone) {
-  const std::optional<std::vector<size_t>> order = tensorOrder(program_form, withoutTrailingNothing(form));
+  const std::optional<std::vector<size_t>> order =
+      calls::tensorOrder(program_form, calls::withoutTrailingNothing(form));
   if (!order) {
     const bool only_tensors = form.find_first_not_of('t') == std::string::npos;
     return takes_tensors_alone && only_tensors ? std::optional(inputs) : std::nullopt;
@@ -119,8 +121,8 @@ Model::~Model() {
 
 // --- devices ---------------------------------------------------------------------------------------------------------
 void Model::takeDevices() {
-  Session& session = *program_->session;
-  const DeviceUse use = deviceUse(session);
+  session::Session& session = *program_->session;
+  const session::DeviceUse use = session::deviceUse(session);
   const bool in_groups = rules_.policy.most_devices > 0;
   registry::Request request{
       .num_devices = in_groups ? static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(use.count))) : use.count,
@@ -152,7 +154,7 @@ class Model::Step {
   ~Step() {
     if (!model_.attachment_) return;
     model_.busy_ns_.clear();
-    if (completed_) busyTimes(*model_.program_->session, model_.device_use_, model_.busy_ns_);
+    if (completed_) session::busyTimes(*model_.program_->session, model_.device_use_, model_.busy_ns_);
     model_.attachment_->endStep(model_.busy_ns_, completed_);
   }
   Step(const Step&) = delete;
@@ -182,8 +184,8 @@ Model::Found Model::find(const std::vector<at::Tensor>& inputs, const std::strin
     if (!ordered) refuseForm(form, program->form, source_->hasForward());
     // The session of a program that is final says what it was compiled for. Another order of keys is another program,
     // since forward may go by the order.
-    const bool is_same =
-        program->form == withoutTrailingNothing(form) && std::ranges::equal(program->inputs, *ordered, isSameKind);
+    const bool is_same = program->form == calls::withoutTrailingNothing(form) &&
+                         std::ranges::equal(program->inputs, *ordered, isSameKind);
     if (program->is_final || is_same) return {program, *std::move(ordered)};
   }
   return {};
@@ -198,7 +200,7 @@ void Model::claimTraining() {
   sharing_->trainer = this;
 }
 
-std::vector<Turns::Turn> Model::claimModule(const std::vector<NamedTensor>& tensors) {
+std::vector<Turns::Turn> Model::claimModule(const std::vector<modules::NamedTensor>& tensors) {
   if (rules_.training) {
     claimTraining();
     pullIfStale();
@@ -212,14 +214,14 @@ std::vector<Turns::Turn> Model::claimModule(const std::vector<NamedTensor>& tens
 std::shared_ptr<Model::ModelProgram> Model::compileProgram(const std::vector<at::Tensor>& inputs,
                                                            const std::string& form) {
   const Turns::Turn turn = moduleTurn();  // captures lock the memory of the module
-  ProgramOptions options = source_->options();
+  compile::ProgramOptions options = source_->options();
   if (!options.weights_owner) options.weights_owner = this;
   auto next = std::make_shared<ModelProgram>();
-  next->session = std::make_unique<Session>(options);  // refuses options before anything is claimed
+  next->session = std::make_unique<session::Session>(options);  // refuses options before anything is claimed
   const std::vector<Turns::Turn> turns = claimModule(source_->tensors());
   next->tensors = source_->tensors();
   noteFormer(next->tensors);
-  next->captured = source_->capture(form, next->tensors, [&](Program& program) -> Session& {
+  next->captured = source_->capture(form, next->tensors, [&](compile::Program& program) -> session::Session& {
     program.model = modelOf(next->tensors);
     program.meta = metaOf(next->tensors);
     program.poll = poll_;
@@ -228,19 +230,19 @@ std::shared_ptr<Model::ModelProgram> Model::compileProgram(const std::vector<at:
     return *next->session;
   });
   if (!rules_.policy.wide_numbers) noteFloat64(*next->session);
-  next->form = rules_.policy.many_structures ? form : withoutTrailingNothing(form);
+  next->form = rules_.policy.many_structures ? form : calls::withoutTrailingNothing(form);
   next->device_iterations = options.device_iterations;
   next->auto_loss_scaling = options.auto_loss_scaling;
   next->name = options.name;
   next->device_group = options.device_group;
-  for (const at::Tensor& input : inputs) next->inputs.push_back(typeOf(input));
+  for (const at::Tensor& input : inputs) next->inputs.push_back(compile::typeOf(input));
   if (TraceFile* file = TraceFile::current()) next->of_process.emplace(*file, trackName());
   return next;
 }
 
-MetaTensors Model::metaOf(const std::vector<NamedTensor>& tensors) {
-  had_meta_ |= std::ranges::any_of(tensors, [](const NamedTensor& t) { return t.tensor.is_meta(); });
-  MetaTensors meta{.materialize = {}, .any = had_meta_};
+compile::MetaTensors Model::metaOf(const std::vector<modules::NamedTensor>& tensors) {
+  had_meta_ |= std::ranges::any_of(tensors, [](const modules::NamedTensor& t) { return t.tensor.is_meta(); });
+  compile::MetaTensors meta{.materialize = {}, .any = had_meta_};
   if (!fill_) return meta;
   meta.materialize = [this, &tensors](const std::vector<size_t>& indices) {
     ABELE_REQUIRE(!rules_.training || !has_filled_, E0711,
@@ -248,7 +250,7 @@ MetaTensors Model::metaOf(const std::vector<NamedTensor>& tensors) {
                                " here, which an earlier program of the model trains in another process"),
                    .expected = "each stage in the same process for all kinds of inputs",
                    .remedy = "place the stages by blocks, or make another model for these inputs"});
-    std::vector<NamedTensor> needed;
+    std::vector<modules::NamedTensor> needed;
     for (const size_t i : indices) needed.push_back(tensors[i]);
     fill_(needed);
     has_filled_ = true;
@@ -266,7 +268,7 @@ bool Model::use(const std::shared_ptr<ModelProgram>& next) {
       next->session->takeStoredState(program_->session->storedState());
       next->session->setOptimizer(optimizer_.spec(withFormer(next->tensors)));
     } else if (!isBehind()) {
-      copyWrittenToHost(*program_->session);
+      session::copyWrittenToHost(*program_->session);
     }
     upload(*next);
     next->session->setRngState(program_->session->rngState());
@@ -297,7 +299,7 @@ bool Model::choose(const std::vector<at::Tensor>& inputs, const std::string& for
 }
 
 void Model::compile(const std::vector<at::Tensor>& inputs, const std::string& form) {
-  requireDense(inputs);
+  calls::requireDense(inputs);
   const Found found = find(inputs, form);
   if (!found.program) return add(inputs, form);
   log::warn("compile() has no effect: the model is compiled for these inputs; destroy() it first to compile again");
@@ -325,16 +327,16 @@ void Model::refresh() {
   pullFromTrainers();
   if (!isBehind()) return;
   const std::vector<Turns::Turn> turns = turnsOfFollowed();
-  copyWrittenToHost(*program_->session);
+  session::copyWrittenToHost(*program_->session);
   uploadWeights();
 }
 
 std::vector<at::Tensor> Model::step(const std::vector<at::Tensor>& inputs) {
-  Session& session = compiled("a call");
-  requireApart(inputs, program_->captured.written);
+  session::Session& session = compiled("a call");
+  calls::requireApart(inputs, program_->captured.written);
   if (!source_->hasForward()) {
-    requireMemory(inputs);
-    checkSameInputs(program_->inputs, inputs, kNeedsModule);
+    compile::requireMemory(inputs);
+    session::checkSameInputs(program_->inputs, inputs, kNeedsModule);
   }
   if (rules_.training) stale_ = true;  // also after an interruption that comes too late
   Step step(*this);
@@ -355,8 +357,8 @@ void Model::endStep() {
 
 void Model::noteCall() {
   constexpr int64_t kMeasuredCalls = 3;  // behind them the simulator knows what the stages take
-  Session& session = *program_->session;
-  if (std::optional<Timeline>& timeline = program_->of_process; timeline) {
+  session::Session& session = *program_->session;
+  if (std::optional<report::Timeline>& timeline = program_->of_process; timeline) {
     timeline->note(session);
     if (timeline->numCalls() == kMeasuredCalls) timeline->predict(session);
   }
@@ -385,14 +387,14 @@ void Model::endTrace() {
 }
 
 void Model::warnOfChanges() {
-  Frozen* const frozen = program_ ? program_->captured.frozen.get() : nullptr;
+  modules::Frozen* const frozen = program_ ? program_->captured.frozen.get() : nullptr;
   if (!frozen || !frozen->isDue()) return;
   for (const std::string& text : frozen->changes(source_->tensors(), source_->modules())) warnOnce(text);
 }
 
 std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs, const std::string& form) {
   requireDevice();
-  requireDense(inputs);
+  calls::requireDense(inputs);
   Found found = find(inputs, form);
   if (found.program) {
     use(found.program);
@@ -408,9 +410,9 @@ std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs, const 
   return results;
 }
 
-Session& Model::adopt(Adopted adopted) {
+session::Session& Model::adopt(Adopted adopted) {
   const Turns::Turn turn = moduleTurn();
-  ProgramOptions options = source_->options();
+  compile::ProgramOptions options = source_->options();
   if (!options.weights_owner) options.weights_owner = this;
   auto next = std::make_shared<ModelProgram>();
   next->form = std::move(adopted.form);
@@ -421,11 +423,11 @@ Session& Model::adopt(Adopted adopted) {
   next->name = options.name;
   next->device_group = options.device_group;
   next->inputs = adopted.program.input_types;
-  for (const WrittenArgument& each : adopted.program.written)
+  for (const compile::WrittenArgument& each : adopted.program.written)
     next->captured.written.push_back(static_cast<size_t>(each.argument));
   next->tensors = std::move(adopted.tensors);
   noteFormer(next->tensors);
-  next->session = std::make_unique<Session>(options);
+  next->session = std::make_unique<session::Session>(options);
   const std::vector<Turns::Turn> turns = claimModule(next->tensors);
   next->session->load(std::move(adopted.program), modelOf(next->tensors), poll_, metaOf(next->tensors));
   takeAwaited(*next->session);
@@ -435,7 +437,7 @@ Session& Model::adopt(Adopted adopted) {
   use(next);
   is_compiled_ = true;
   if (!adopted.keeps_optimizer && optimizer()) {
-    const OptimizerSync::Compiled now = compiledProgram();
+    const optimizer::OptimizerSync::Compiled now = compiledProgram();
     next->session->setOptimizer(optimizer_.spec(now.tensors()));
     optimizer_.noteProgram(now, adopted.numbers_vary);
     optimizer_.upload(now);
@@ -459,36 +461,37 @@ void Model::destroy() {
   source_->release();
 }
 
-Session& Model::compiled(const char* call) {
+session::Session& Model::compiled(const char* call) {
   ABELE_REQUIRE(
       program_, E0705,
       {.what = cat(call, " needs a compiled model"), .remedy = "call the model once, or compile() it, first"});
   return *program_->session;
 }
 
-std::shared_ptr<Session> Model::session() const {
-  return program_ ? std::shared_ptr<Session>(program_, program_->session.get()) : nullptr;
+std::shared_ptr<session::Session> Model::session() const {
+  return program_ ? std::shared_ptr<session::Session>(program_, program_->session.get()) : nullptr;
 }
 
-void Model::goOnFrom(const TrainedState& state, std::optional<int64_t> updates) {
+void Model::goOnFrom(const files::TrainedState& state, std::optional<int64_t> updates) {
   if (program_)
-    takeOver(*program_->session, state);
+    files::takeOver(*program_->session, state);
   else
     awaited_ = state;
-  optimizer_.noteOther(updates ? *updates : updatesOf(state), /*is_void=*/true);
+  optimizer_.noteOther(updates ? *updates : files::updatesOf(state), /*is_void=*/true);
 }
 
-void Model::takeAwaited(Session& session) {
-  if (awaited_) takeOver(session, *awaited_);
+void Model::takeAwaited(session::Session& session) {
+  if (awaited_) files::takeOver(session, *awaited_);
   awaited_.reset();
 }
 
 void Model::requireDevice() const {
   if (rules_.connection == ConnectionType::kNever)
-    throw OptionError(ErrorCode::E0702,
-                      {.what = "the connection type is Never: a model for an offline device compiles, and does not run",
-                       .remedy = inLanguage("connectionType(ConnectionType::kAlways) or kOnDemand")},
-                      Refused::kCondition);
+    throw options::OptionError(
+        ErrorCode::E0702,
+        {.what = "the connection type is Never: a model for an offline device compiles, and does not run",
+         .remedy = inLanguage("connectionType(ConnectionType::kAlways) or kOnDemand")},
+        options::Refused::kCondition);
 }
 
 void Model::attach() {
@@ -532,4 +535,4 @@ void Model::pullBeforeTheEnd() {
   }
 }
 
-}  // namespace abele::host
+}  // namespace abele::model

@@ -15,23 +15,24 @@
 
 #include "abele/enums.h"
 #include "base/turns.h"
-#include "model/access.h"
-#include "model/checkpoint.h"
+#include "files/checkpoint.h"
+#include "files/program_file.h"
+#include "files/trained_state.h"
+#include "files/weight_files.h"
 #include "model/module_source.h"
-#include "model/optimizer_sync.h"
-#include "model/program_file.h"
-#include "model/trained_state.h"
-#include "model/weight_files.h"
+#include "modules/module.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/optimizer_sync.h"
+#include "report/profile.h"
+#include "report/timeline.h"
 #include "session/device_use.h"
-#include "session/profile.h"
 #include "session/session.h"
-#include "session/timeline.h"
 
 namespace abele::registry {
 class Attachment;
 }
 
-namespace abele::host {
+namespace abele::model {
 
 /// Shared by all models of one module.
 struct Sharing {
@@ -46,7 +47,7 @@ class Model {
   struct Rules {
     bool training = false;
     ConnectionType connection = ConnectionType::kAlways;
-    Policy policy = {};
+    calls::Policy policy = {};
   };
   /// sharing: null if only models that the source names share the module.
   Model(std::unique_ptr<ModuleSource> source, Rules rules, std::shared_ptr<Sharing> sharing = nullptr);
@@ -93,9 +94,9 @@ class Model {
   /// Throws E0702 for a model of the connection type Never, which only compiles.
   void requireDevice() const;
   /// The session of the current program. Throws E0705, which names the call, if nothing is compiled.
-  Session& compiled(const char* call);
+  session::Session& compiled(const char* call);
   /// The same; lives while anybody holds it. Null: nothing is compiled.
-  std::shared_ptr<Session> session() const;
+  std::shared_ptr<session::Session> session() const;
   /// Threads: any.
   bool isCompiled() const { return is_compiled_; }
   /// Number of programs, one for each kind of input.
@@ -113,11 +114,12 @@ class Model {
 
   /// Sets the source of contents for tensors on the meta device. fill: gives these memory and contents.
   /// It is called when a program is compiled or loaded, for the tensors that this process's devices have.
-  using Fill = std::function<void(const std::vector<NamedTensor>& needed)>;
+  using Fill = std::function<void(const std::vector<modules::NamedTensor>& needed)>;
   void fillMetaTensors(Fill fill);
   /// The module's tensors from files, and to the devices. Those on the meta device are read when a program needs them.
   /// targets: all tensors of the module. Throws E0708 before anything changes; E0501, E0712: then some have changed.
-  void loadWeights(const std::shared_ptr<const WeightFiles>& files, const std::vector<WeightTarget>& targets);
+  void loadWeights(const std::shared_ptr<const files::WeightFiles>& files,
+                   const std::vector<files::WeightTarget>& targets);
   /// For requests of all tensors. Throws E0711 if other processes have tensors on the meta device (or the optimizer's
   /// state), E0705 if the module's own are still to be read. what: the request; instead: the call to use.
   void requireComplete(const char* what, const char* instead);
@@ -129,16 +131,16 @@ class Model {
   /// module's state. Throws E0712, in all processes if one cannot write.
   void saveWeights(const std::string& folder, const std::vector<std::string>& left_out = {});
   /// The optimizer of now. Throws E0706 for numbers that the program, where there is one, cannot take.
-  void setOptimizer(std::shared_ptr<OptimizerSource> optimizer);
+  void setOptimizer(std::shared_ptr<optimizer::OptimizerSource> optimizer);
   /// Its numbers of now to the devices, where there are some.
   void sendOptimizer();
   /// What it asks for now; without one an empty spec.
-  OptimizerSpec optimizerSpec();
+  compile::OptimizerSpec optimizerSpec();
   /// Brings the devices' optimizer state into the optimizer, where it keeps one.
   void downloadOptimizerState();
   /// The devices' state, one tensor after the other, whichever process has it: all that hold stages read the same ones,
   /// in one order. Empty: nothing is compiled. Keeps the program alive.
-  StoredTensors optimizerState() const;
+  session::StoredTensors optimizerState() const;
   /// That the devices' optimizer state comes from.
   int64_t updates() const { return optimizer_.updates(); }
 
@@ -150,31 +152,31 @@ class Model {
 
   /// A program that was compiled before, in the place of one to compile. Throws E0712. Requires: nothing is compiled.
   struct Adopted {
-    CompiledProgram program;
+    compile::CompiledProgram program;
     std::string form;
     ModuleSource::Captured captured;
-    std::vector<NamedTensor> tensors;  // that its weights are
-    bool is_final = false;             // there is no forward to compile another one
-    bool keeps_optimizer = false;      // with the numbers that it was saved with
-    bool numbers_vary = false;         // no number of the optimizer is a constant of the program
+    std::vector<modules::NamedTensor> tensors;  // that its weights are
+    bool is_final = false;                      // there is no forward to compile another one
+    bool keeps_optimizer = false;               // with the numbers that it was saved with
+    bool numbers_vary = false;                  // no number of the optimizer is a constant of the program
   };
-  Session& adopt(Adopted adopted);
+  session::Session& adopt(Adopted adopted);
 
   /// Takes over a state; a model that is not compiled yet does so when it is. updates: that it comes from; nothing: as
   /// the state says. Throws E0706, E0708; then it keeps what it has.
-  void goOnFrom(const TrainedState& state, std::optional<int64_t> updates = std::nullopt);
+  void goOnFrom(const files::TrainedState& state, std::optional<int64_t> updates = std::nullopt);
   /// What a training run goes on from, of the current program. weights: the model's own, in step with the devices. What
   /// it does not hold in memory it reads from the devices: the model stays as it is until it is written. Throws E0705.
-  Checkpoint checkpoint(const std::map<std::string, at::Tensor>& weights);
+  files::Checkpoint checkpoint(const std::map<std::string, at::Tensor>& weights);
   /// One file by the first process; where each process has its own stages' part of the model alone, all write their
-  /// parts. All processes call it. Throws as host::writeCheckpoint and writeParts. Returns: its path.
-  std::string writeCheckpoint(const std::string& folder, const Checkpoint& checkpoint, int64_t keep);
+  /// parts. All processes call it. Throws as files::writeCheckpoint and writeParts. Returns: its path.
+  std::string writeCheckpoint(const std::string& folder, const files::Checkpoint& checkpoint, int64_t keep);
   /// Throws E0501, E0712 where a part is damaged or missing: each of the processes that have parts of the model looks
   /// at a part of it. Where they have a program all call this, and all throw.
-  void requireWhole(const Checkpoint& checkpoint);
+  void requireWhole(const files::Checkpoint& checkpoint);
   /// Weights to the module's tensors and to the devices; those on the meta device are read when a program needs them.
   /// Requires: they fit.
-  void takeWeights(const StoredTensors& weights);
+  void takeWeights(const session::StoredTensors& weights);
 
   /// What a front end puts into a file beside the program, and what it leaves out.
   struct Saving {
@@ -186,7 +188,7 @@ class Model {
     bool with_random_state = true;
     /// What ProgramFile::objects holds. They may name the tensors of the file, which are given, instead of holding
     /// their memory. Not called without the model.
-    std::function<std::string(const std::vector<NamedTensor>&)> objects = {};
+    std::function<std::string(const std::vector<modules::NamedTensor>&)> objects = {};
   };
   /// Writes a file of the current program that goes on from here, with the newest weights. Missing folders are made.
   /// Of processes that hold stages all call it, and the first one writes; where each has its own stages' part of the
@@ -195,7 +197,7 @@ class Model {
   void save(const std::string& path, Saving saving);
   /// Goes on from the state that a file, or the parts beside it, hold of the optimizer and of the random stream. A
   /// model that is not compiled yet does so when it is. updates: as goOnFrom(). Requires: a program is the file's.
-  void resume(const ProgramFile& file, const Checkpoint* parts = nullptr,
+  void resume(const files::ProgramFile& file, const files::Checkpoint* parts = nullptr,
               std::optional<int64_t> updates = std::nullopt);
   /// The next `steps` calls go into this file, action by action, and with them all other events of the process; what
   /// was traced before ends. Throws E0708, E0712. Source: ours.
@@ -221,19 +223,19 @@ class Model {
     bool auto_loss_scaling = false;
     std::string name;                     // that the user gave the model
     std::optional<int64_t> device_group;  // that the user chose
-    std::vector<NamedTensor> tensors;
-    std::unique_ptr<Session> session;
-    std::optional<Profile> profile;
+    std::vector<modules::NamedTensor> tensors;
+    std::unique_ptr<session::Session> session;
+    std::optional<report::Profile> profile;
     /// Of the file that PVTI_OPTIONS asks for, and of trace_; nothing where nobody traces.
-    std::optional<Timeline> of_process, of_trace;
+    std::optional<report::Timeline> of_process, of_trace;
   };
 
   ModuleSource& source() const { return *source_; }
-  OptimizerSource* optimizer() const { return optimizer_.source(); }
+  optimizer::OptimizerSource* optimizer() const { return optimizer_.source(); }
   /// The same into these tensors, by name.
-  void takeWeights(const StoredTensors& weights, const std::vector<NamedTensor>& tensors);
+  void takeWeights(const session::StoredTensors& weights, const std::vector<modules::NamedTensor>& tensors);
   /// One whose numbers the devices have.
-  void useOptimizer(std::shared_ptr<OptimizerSource> optimizer) { optimizer_.use(std::move(optimizer)); }
+  void useOptimizer(std::shared_ptr<optimizer::OptimizerSource> optimizer) { optimizer_.use(std::move(optimizer)); }
   Sharing& sharing() const { return *sharing_; }
   const ModelProgram* program() const { return program_.get(); }
   const Rules& rules() const { return rules_; }
@@ -273,10 +275,10 @@ class Model {
   bool isBehind() const;
   void noteUpload();
   /// The current program for its optimizer. Requires: there is one.
-  OptimizerSync::Compiled compiledProgram() const;
+  optimizer::OptimizerSync::Compiled compiledProgram() const;
   void uploadWeights();
   /// A checkpoint that was read before there was a program counts from this one on.
-  void takeAwaited(Session& session);
+  void takeAwaited(session::Session& session);
   /// The program that was compiled for inputs of this kind, or null, and the inputs in its order.
   struct Found {
     std::shared_ptr<ModelProgram> program;
@@ -289,9 +291,9 @@ class Model {
   /// Makes a program the current one, which goes on where the one before it stopped. Returns: whether it is another.
   bool use(const std::shared_ptr<ModelProgram>& next);
   /// Pulls from those who train the module, and keeps them from training it meanwhile.
-  std::vector<Turns::Turn> claimModule(const std::vector<NamedTensor>& tensors);
+  std::vector<Turns::Turn> claimModule(const std::vector<modules::NamedTensor>& tensors);
   /// For sessions of the tensors.
-  MetaTensors metaOf(const std::vector<NamedTensor>& tensors);
+  compile::MetaTensors metaOf(const std::vector<modules::NamedTensor>& tensors);
   std::shared_ptr<ModelProgram> compileProgram(const std::vector<at::Tensor>& inputs, const std::string& form);
   /// Between the module's tensors and a program's. A module may have put other tensors in the place of those that it
   /// was compiled with: their values are what counts.
@@ -302,30 +304,30 @@ class Model {
   /// they get the devices' values. Throws E0704 for a name that is gone or has another shape; then nothing has changed.
   void followNames(ModelProgram& program, bool keeps_values);
   /// Tensors of the module, as an optimizer may know them: behind parameters that had their names before.
-  std::vector<NamedTensor> withFormer(const std::vector<NamedTensor>& tensors) const;
-  void noteFormer(const std::vector<NamedTensor>& tensors);
+  std::vector<modules::NamedTensor> withFormer(const std::vector<modules::NamedTensor>& tensors) const;
+  void noteFormer(const std::vector<modules::NamedTensor>& tensors);
 
   const std::unique_ptr<ModuleSource> source_;
   const Rules rules_;
   const std::shared_ptr<Sharing> sharing_;
-  Turns own_turns_;  // of an inference model
-  OptimizerSync optimizer_;
+  Turns own_turns_;  // for an inference model
+  optimizer::OptimizerSync optimizer_;
   std::vector<std::shared_ptr<ModelProgram>> programs_;
-  std::shared_ptr<ModelProgram> program_;  // of the last call
-  std::vector<NamedTensor> former_;        // parameters that programs were compiled with
-  std::optional<TrainedState> awaited_;    // of a checkpoint, for the first program
-  std::shared_ptr<TraceFile> trace_;       // null: nobody asked for one
+  std::shared_ptr<ModelProgram> program_;       // the program that the last call ran
+  std::vector<modules::NamedTensor> former_;    // parameters that programs were compiled with
+  std::optional<files::TrainedState> awaited_;  // a checkpoint's state, for the first program
+  std::shared_ptr<TraceFile> trace_;            // null: no trace was asked for
   int64_t traced_calls_left_ = 0;
   std::set<std::string> warned_;
   std::function<bool()> poll_;
-  Fill fill_;                // of tensors on the meta device
+  Fill fill_;                // contents for tensors on the meta device
   bool had_meta_ = false;    // there were some
   bool has_filled_ = false;  // and some have contents by now
   std::atomic<bool> is_compiled_ = false;
   std::atomic<bool> attached_ = false;
-  std::unique_ptr<registry::Attachment> attachment_;  // null: it has no devices
-  DeviceUse device_use_;                              // of attachment_
-  std::vector<int64_t> busy_ns_;                      // by its devices, in the last step
+  std::unique_ptr<registry::Attachment> attachment_;  // null: the model has no devices
+  session::DeviceUse device_use_;                     // their use while attached
+  std::vector<int64_t> busy_ns_;                      // by device, in the last step
   std::atomic<bool> stale_ = false;                   // the device is newer than the module
   int64_t uploaded_version_ = 0;
   std::vector<Followed> followed_;
@@ -333,6 +335,6 @@ class Model {
 };
 
 /// The tensors of a model that is in parts beside a program's file, on the meta device.
-std::vector<NamedTensor> tensorsOfParts(const exe::Executable& executable, const Checkpoint& parts);
+std::vector<modules::NamedTensor> tensorsOfParts(const exe::Executable& executable, const files::Checkpoint& parts);
 
-}  // namespace abele::host
+}  // namespace abele::model

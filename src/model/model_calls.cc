@@ -3,38 +3,39 @@
 #include <utility>
 
 #include "model/model.h"
+#include "modules/module.h"
 #include "options/notes.h"
 
-namespace abele::host {
+namespace abele::model {
 
 std::vector<at::Tensor> Model::deviceInputs(const std::vector<at::Tensor>& given) {
   const auto has_float64 = [this] {
-    return std::ranges::any_of(source_->tensors(), [](const NamedTensor& each) {
+    return std::ranges::any_of(source_->tensors(), [](const modules::NamedTensor& each) {
       return each.is_parameter && each.tensor.scalar_type() == at::kDouble;
     });
   };
-  return host::deviceInputs(
+  return calls::deviceInputs(
       given,
       {.policy = rules_.policy, .has_float64 = has_float64, .warn = [this](const auto& text) { warnOnce(text); }});
 }
 
 std::vector<at::Tensor> Model::inTypes(std::vector<at::Tensor> inputs) const {
-  return host::inTypes(std::move(inputs), program_->inputs, rules_.policy);
+  return calls::inTypes(std::move(inputs), program_->inputs, rules_.policy);
 }
 
 std::vector<at::Tensor> Model::outcome(const std::vector<at::Tensor>& given, const std::vector<at::Tensor>& inputs,
                                        std::vector<at::Tensor> results) const {
-  writeBack(given, inputs, program_->captured.written, rules_.policy);
-  return narrowedResults(std::move(results), program_->captured.constants, rules_.policy);
+  calls::writeBack(given, inputs, program_->captured.written, rules_.policy);
+  return calls::narrowedResults(std::move(results), program_->captured.constants, rules_.policy);
 }
 
 at::Tensor Model::anchor(const std::string& short_name) {
-  return narrowed(compiled("getAnchoredTensor()").anchor(short_name), cat("the anchor '", short_name, "'"),
-                  rules_.policy);
+  return calls::narrowed(compiled("getAnchoredTensor()").anchor(short_name), cat("the anchor '", short_name, "'"),
+                         rules_.policy);
 }
 
 void Model::warnOnce(const std::string& text) {
-  if (warned_.insert(text).second) note(log::Level::kWarn, text);
+  if (warned_.insert(text).second) options::note(log::Level::kWarn, text);
 }
 
-}  // namespace abele::host
+}  // namespace abele::model

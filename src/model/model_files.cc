@@ -7,23 +7,24 @@
 #include <ATen/ops/empty.h>
 
 #include "base/error.h"
+#include "collective/announcement.h"
 #include "compile/compiled_program.h"
 #include "compile/meta_tensors.h"
 #include "compile/tensors.h"
+#include "files/tensor_set.h"
+#include "files/together.h"
 #include "model/model.h"
-#include "model/tensor_set.h"
-#include "model/together.h"
-#include "runtime/collective/announcement.h"
+#include "modules/module.h"
 
-namespace abele::host {
+namespace abele::model {
 
 namespace {
 
 constexpr const char* kSaves = "saves a model";
 
 /// Throws E0712 in all processes if they name different files, because one process writes for all.
-void requireSamePath(const Session& session, const std::string& path) {
-  const uint64_t own = runtime::hashOf(path.data(), path.size());
+void requireSamePath(const session::Session& session, const std::string& path) {
+  const uint64_t own = collective::hashOf(path.data(), path.size());
   for (const uint64_t other : session.meet(kSaves, own))
     ABELE_REQUIRE(other == own, E0712,
                   {.what = "the processes that hold the stages of a model save it into different files",
@@ -35,10 +36,10 @@ void requireSamePath(const Session& session, const std::string& path) {
 }  // namespace
 
 void Model::save(const std::string& path, Saving saving) {
-  const Session& session = compiled("save()");
+  const session::Session& session = compiled("save()");
   const Turns::Turn turn = moduleTurn();
   const bool is_in_parts = saving.with_model && session.hasOwnWeightsAlone();
-  const ProcessOptions processes = source_->options().processes;
+  const compile::ProcessOptions processes = source_->options().processes;
   // Processes that share the weights of a replica write the file together.
   const bool writes_together = saving.with_model && processes.stages > 1;
   if (writes_together) requireSamePath(session, path);
@@ -48,39 +49,39 @@ void Model::save(const std::string& path, Saving saving) {
     if (!is_in_parts) optimizer_.downloadIfStale(compiledProgram());
     optimizer_.uploadIfNew(compiledProgram());  // the state may have been loaded after the last run
   }
-  ProgramFile file;
+  files::ProgramFile file;
   file.version = std::move(saving.version);
   file.options = std::move(saving.options);
   file.metadata = std::move(saving.metadata);
-  file.program = encode(session.program());
+  file.program = compile::encode(session.program());
   file.form = std::move(saving.form);
   file.result_form = std::move(saving.result_form);
   file.has_model = saving.with_model;
   if (saving.with_random_state) file.rng_state = session.rngState();
-  std::vector<NamedTensor> tensors = source_->tensors();
+  std::vector<modules::NamedTensor> tensors = source_->tensors();
   if (tensors.empty()) tensors = program_->tensors;  // the program came from a file without a module
   if (saving.with_model && !is_in_parts) {
-    for (const NamedTensor& t : tensors) {
+    for (const modules::NamedTensor& t : tensors) {
       ABELE_REQUIRE(!t.tensor.is_meta(), E0712,
                     {.what = cat(t.name, " is on the meta device: no device has it"),
                      .at = path,
                      .remedy = cat("save the program without the model (export_model), and the weights by ",
                                    inLanguage("abele::saveWeights"))});
-      requireMemory(t.tensor, t.name);
+      compile::requireMemory(t.tensor, t.name);
       file.tensors.push_back({t.name, t.tensor, t.is_parameter});
     }
     file.optimizer_state = session.optimizerState();
   }
   const auto write = [&] {
     if (saving.with_model && saving.objects) file.objects = saving.objects(tensors);
-    writeProgramFile(path, file);
-    if (!is_in_parts) removePartsBeside(path);
+    files::writeProgramFile(path, file);
+    if (!is_in_parts) files::removePartsBeside(path);
   };
   if (!writes_together) return write();
-  const Together together(&session, kSaves,
-                          {.what = "could not write its part of the model",
-                           .at = path,
-                           .remedy = "see what that process says; a file that was there before is still there"});
+  const files::Together together(&session, kSaves,
+                                 {.what = "could not write its part of the model",
+                                  .at = path,
+                                  .remedy = "see what that process says; a file that was there before is still there"});
   if (!is_in_parts) {
     together([&] {
       if (processes.index == 0) write();
@@ -88,10 +89,10 @@ void Model::save(const std::string& path, Saving saving) {
     return;
   }
   std::map<std::string, at::Tensor> weights;
-  for (const NamedTensor& t : tensors) weights.emplace(t.name, t.tensor);
-  Checkpoint parts = checkpoint(weights);
+  for (const modules::NamedTensor& t : tensors) weights.emplace(t.name, t.tensor);
+  files::Checkpoint parts = checkpoint(weights);
   parts.state.rng_state = at::Tensor();  // it is in the program's file
-  writePartsBeside(path, parts, processes.index, processes.stages, together, [&](const std::string& index) {
+  files::writePartsBeside(path, parts, processes.index, processes.stages, together, [&](const std::string& index) {
     file.parts = index;
     write();
   });
@@ -102,29 +103,30 @@ void Model::fillMetaTensors(Fill fill) {
   has_filled_ = false;
 }
 
-void Model::loadWeights(const std::shared_ptr<const WeightFiles>& files, const std::vector<WeightTarget>& targets) {
+void Model::loadWeights(const std::shared_ptr<const files::WeightFiles>& files,
+                        const std::vector<files::WeightTarget>& targets) {
   const Turns::Turn turn = moduleTurn();
   files->require(targets);
   files->requireWhole(targets);
   pullFromTrainers();
   pullIfStale();  // keeps the newest values of tensors that the files lack
-  for (const WeightTarget& target : targets)
+  for (const files::WeightTarget& target : targets)
     if (!target.tensor.is_meta()) files->fill(target);
-  std::map<std::string, WeightTarget> by_name;
-  for (const WeightTarget& target : targets) by_name.emplace(target.names.front(), target);
-  fillMetaTensors([files, by_name = std::move(by_name)](const std::vector<NamedTensor>& needed) {
+  std::map<std::string, files::WeightTarget> by_name;
+  for (const files::WeightTarget& target : targets) by_name.emplace(target.names.front(), target);
+  fillMetaTensors([files, by_name = std::move(by_name)](const std::vector<modules::NamedTensor>& needed) {
     std::vector<at::Tensor> tensors;
-    for (const NamedTensor& each : needed) tensors.push_back(each.tensor);
-    const Memories given = giveMemory(tensors);
+    for (const modules::NamedTensor& each : needed) tensors.push_back(each.tensor);
+    const compile::Memories given = compile::giveMemory(tensors);
     try {
-      for (const NamedTensor& each : needed) {
+      for (const modules::NamedTensor& each : needed) {
         const auto target = by_name.find(each.name);
         ABELE_REQUIRE(target != by_name.end() && files->fill(target->second), E0708,
                       {.what = cat(each.name, " is on the meta device, and the files that were loaded lack it"),
                        .remedy = "make buffers that are no part of the module's state on the host"});
       }
     } catch (...) {
-      takeMemory(given);
+      compile::takeMemory(given);
       throw;
     }
   });
@@ -132,58 +134,58 @@ void Model::loadWeights(const std::shared_ptr<const WeightFiles>& files, const s
   if (program_ && attached_) upload();
 }
 
-Checkpoint Model::checkpoint(const std::map<std::string, at::Tensor>& weights) {
-  const Session& session = compiled("saveCheckpoint()");
-  Checkpoint checkpoint;
-  checkpoint.state = trainedState(session);
+files::Checkpoint Model::checkpoint(const std::map<std::string, at::Tensor>& weights) {
+  const session::Session& session = compiled("saveCheckpoint()");
+  files::Checkpoint checkpoint;
+  checkpoint.state = files::trainedState(session);
   const auto owners = session.hasOwnWeightsAlone() ? session.owners() : std::map<std::string, int64_t>();
   for (const auto& [name, tensor] : weights) {
-    StoredTensor& weight = checkpoint.weights[name] = stored(tensor);
+    session::StoredTensor& weight = checkpoint.weights[name] = session::stored(tensor);
     if (const auto owner = owners.find(name); owner != owners.end()) weight.process = owner->second;
   }
   return checkpoint;
 }
 
-std::string Model::writeCheckpoint(const std::string& folder, const Checkpoint& checkpoint, int64_t keep) {
-  const Session& session = compiled("saveCheckpoint()");
-  const ProcessOptions processes = source_->options().processes;
+std::string Model::writeCheckpoint(const std::string& folder, const files::Checkpoint& checkpoint, int64_t keep) {
+  const session::Session& session = compiled("saveCheckpoint()");
+  const compile::ProcessOptions processes = source_->options().processes;
   if (!session.hasOwnWeightsAlone())
-    return processes.index == 0 ? host::writeCheckpoint(folder, checkpoint, keep)
-                                : checkpointPath(folder, checkpoint.step);
-  return writeParts(
+    return processes.index == 0 ? files::writeCheckpoint(folder, checkpoint, keep)
+                                : files::checkpointPath(folder, checkpoint.step);
+  return files::writeParts(
       folder, checkpoint, keep, processes.index, processes.stages,
-      Together(&session, "writes a checkpoint",
-               {.what = "could not write its part of the checkpoint",
-                .at = folder,
-                .remedy = "see what that process says; the checkpoints that were there are still there"}));
+      files::Together(&session, "writes a checkpoint",
+                      {.what = "could not write its part of the checkpoint",
+                       .at = folder,
+                       .remedy = "see what that process says; the checkpoints that were there are still there"}));
 }
 
-void Model::requireWhole(const Checkpoint& checkpoint) {
-  const ProcessOptions processes = source_->options().processes;
-  const auto isOnMeta = [](const NamedTensor& each) { return each.tensor.is_meta(); };
+void Model::requireWhole(const files::Checkpoint& checkpoint) {
+  const compile::ProcessOptions processes = source_->options().processes;
+  const auto isOnMeta = [](const modules::NamedTensor& each) { return each.tensor.is_meta(); };
   const bool is_shared = program_ ? program_->session->hasOwnWeightsAlone()
                                   : processes.stages > 1 && std::ranges::any_of(source_->tensors(), isOnMeta);
-  const Together together(is_shared && program_ ? program_->session.get() : nullptr, "reads a checkpoint",
-                          {.what = "could not read the checkpoint",
-                           .remedy = "see what that process says; nothing was loaded in any of them"});
-  together([&] { host::requireWhole(checkpoint, is_shared ? processes.index : 0, is_shared ? processes.count : 1); });
+  const files::Together together(is_shared && program_ ? program_->session.get() : nullptr, "reads a checkpoint",
+                                 {.what = "could not read the checkpoint",
+                                  .remedy = "see what that process says; nothing was loaded in any of them"});
+  together([&] { files::requireWhole(checkpoint, is_shared ? processes.index : 0, is_shared ? processes.count : 1); });
 }
 
-void Model::takeWeights(const StoredTensors& weights) {
+void Model::takeWeights(const session::StoredTensors& weights) {
   const Turns::Turn turn = moduleTurn();
-  std::vector<NamedTensor> tensors = source_->tensors();
+  std::vector<modules::NamedTensor> tensors = source_->tensors();
   if (tensors.empty() && program_) tensors = program_->tensors;  // the program came from a file without a module
   takeWeights(weights, tensors);
 }
 
-void Model::takeWeights(const StoredTensors& weights, const std::vector<NamedTensor>& tensors) {
+void Model::takeWeights(const session::StoredTensors& weights, const std::vector<modules::NamedTensor>& tensors) {
   const Turns::Turn turn = moduleTurn();
   const at::NoGradGuard no_grad;
-  const auto fill = [weights](const NamedTensor& each) {
-    requireMemory(each.tensor, each.name);
-    const StoredTensor& stored = weights.at(each.name);
+  const auto fill = [weights](const modules::NamedTensor& each) {
+    compile::requireMemory(each.tensor, each.name);
+    const session::StoredTensor& stored = weights.at(each.name);
     const at::Tensor memory = each.tensor.detach();
-    const bool is_direct = stored.read_into && memory.device().is_cpu() && typeOf(memory) == stored.type;
+    const bool is_direct = stored.read_into && memory.device().is_cpu() && compile::typeOf(memory) == stored.type;
     if (!is_direct) {
       memory.copy_(stored.read());
       return;
@@ -191,18 +193,18 @@ void Model::takeWeights(const StoredTensors& weights, const std::vector<NamedTen
     stored.read_into(memory);
     if (!each.tensor.is_inference()) each.tensor.unsafeGetTensorImpl()->bump_version();
   };
-  for (const NamedTensor& each : tensors)
+  for (const modules::NamedTensor& each : tensors)
     if (!each.tensor.is_meta()) fill(each);
-  if (std::ranges::any_of(tensors, [](const NamedTensor& each) { return each.tensor.is_meta(); }))
-    fillMetaTensors([fill](const std::vector<NamedTensor>& needed) {
+  if (std::ranges::any_of(tensors, [](const modules::NamedTensor& each) { return each.tensor.is_meta(); }))
+    fillMetaTensors([fill](const std::vector<modules::NamedTensor>& needed) {
       const at::NoGradGuard no_grad;
       std::vector<at::Tensor> targets;
-      for (const NamedTensor& each : needed) targets.push_back(each.tensor);
-      const Memories given = giveMemory(targets);
+      for (const modules::NamedTensor& each : needed) targets.push_back(each.tensor);
+      const compile::Memories given = compile::giveMemory(targets);
       try {
-        for (const NamedTensor& each : needed) fill(each);
+        for (const modules::NamedTensor& each : needed) fill(each);
       } catch (...) {
-        takeMemory(given);
+        compile::takeMemory(given);
         throw;
       }
     });
@@ -211,8 +213,8 @@ void Model::takeWeights(const StoredTensors& weights, const std::vector<NamedTen
 }
 
 void Model::requireComplete(const char* what, const char* instead) {
-  const auto isOnMeta = [](const NamedTensor& each) { return each.tensor.is_meta(); };
-  const std::vector<NamedTensor> tensors = source_->tensors();
+  const auto isOnMeta = [](const modules::NamedTensor& each) { return each.tensor.is_meta(); };
+  const std::vector<modules::NamedTensor> tensors = source_->tensors();
   const auto missing = std::ranges::find_if(tensors, isOnMeta);
   const bool is_here = program_ && !program_->session->isOfParent();
   ABELE_REQUIRE(!is_here || !program_->session->hasOwnWeightsAlone(), E0711,
@@ -228,8 +230,8 @@ void Model::requireComplete(const char* what, const char* instead) {
 at::Tensor Model::weight(const std::string& name) {
   const Turns::Turn turn = moduleTurn();
   pullFromTrainers();
-  const std::vector<NamedTensor> tensors = source_->tensors();
-  const auto found = std::ranges::find(tensors, name, &NamedTensor::name);
+  const std::vector<modules::NamedTensor> tensors = source_->tensors();
+  const auto found = std::ranges::find(tensors, name, &modules::NamedTensor::name);
   ABELE_REQUIRE(found != tensors.end(), E0708, {.what = cat("the model has no tensor ", name)});
   return program_ ? program_->session->weight(name, found->tensor) : found->tensor.detach().clone();
 }
@@ -237,9 +239,10 @@ at::Tensor Model::weight(const std::string& name) {
 namespace {
 
 /// Writes the newest weights of one process into its file.
-void writeShard(const std::string& folder, const TensorShard& shard, TensorFile file, const std::string& mark) {
-  file.metadata = {{"format", "pt"}, {kSetMark, mark}};
-  writeTensorFile((std::filesystem::path(folder) / shard.fileName()).string(), file);
+void writeShard(const std::string& folder, const files::TensorShard& shard, files::TensorFile file,
+                const std::string& mark) {
+  file.metadata = {{"format", "pt"}, {files::kSetMark, mark}};
+  files::writeTensorFile((std::filesystem::path(folder) / shard.fileName()).string(), file);
 }
 
 }  // namespace
@@ -248,15 +251,15 @@ void Model::saveWeights(const std::string& folder, const std::vector<std::string
   const Turns::Turn turn = moduleTurn();
   pullFromTrainers();
   pullIfStale();
-  const ProcessOptions processes = source_->options().processes;
+  const compile::ProcessOptions processes = source_->options().processes;
   const std::map<std::string, int64_t> owners = program_ ? program_->session->owners() : decltype(owners)();
-  const TensorShard shard{.index = processes.index, .count = program_ ? processes.stages : 1};
-  std::vector<NamedTensor> tensors = source_->tensors();
+  const files::TensorShard shard{.index = processes.index, .count = program_ ? processes.stages : 1};
+  std::vector<modules::NamedTensor> tensors = source_->tensors();
   if (tensors.empty() && program_) tensors = program_->tensors;
-  TensorFile own;
+  files::TensorFile own;
   std::map<std::string, int64_t> shard_of;
   uint64_t total_bytes = 0;
-  for (const NamedTensor& each : tensors) {
+  for (const modules::NamedTensor& each : tensors) {
     if (std::ranges::find(left_out, each.name) != left_out.end()) continue;
     const auto owner = owners.find(each.name);
     const int64_t process = owner == owners.end() ? 0 : owner->second;
@@ -264,34 +267,34 @@ void Model::saveWeights(const std::string& folder, const std::vector<std::string
     total_bytes += each.tensor.nbytes();
     if (process == shard.index) own.tensors.emplace(each.name, each.tensor);
   }
-  const Together together(program_ ? program_->session.get() : nullptr, "saves weights",
-                          {.what = "could not write its part of the weights",
-                           .at = folder,
-                           .remedy = "see what that process says; weights that were there before may be gone"});
+  const files::Together together(program_ ? program_->session.get() : nullptr, "saves weights",
+                                 {.what = "could not write its part of the weights",
+                                  .at = folder,
+                                  .remedy = "see what that process says; weights that were there before may be gone"});
   const std::string mark_text = together.mark();
   // The first replica's processes write. If one fails, it tells the others, which then do not wait for its file.
   together([&] {
     if (shard.index < shard.count) writeShard(folder, shard, std::move(own), mark_text);
   });
   together([&] {
-    if (shard.index == 0) completeTensorSet(folder, shard.count, shard_of, total_bytes, mark_text);
+    if (shard.index == 0) files::completeTensorSet(folder, shard.count, shard_of, total_bytes, mark_text);
   });
 }
 
-void Model::resume(const ProgramFile& file, const Checkpoint* parts, std::optional<int64_t> updates) {
-  TrainedState state{.rng_state = file.rng_state};
+void Model::resume(const files::ProgramFile& file, const files::Checkpoint* parts, std::optional<int64_t> updates) {
+  files::TrainedState state{.rng_state = file.rng_state};
   if (parts) state.optimizer_state = parts->state.optimizer_state;
-  for (const auto& [name, tensor] : file.optimizer_state) state.optimizer_state.emplace(name, stored(tensor));
+  for (const auto& [name, tensor] : file.optimizer_state) state.optimizer_state.emplace(name, session::stored(tensor));
   if (!program_ || parts) {
     goOnFrom(state, updates);
     return;
   }
-  takeOver(*program_->session, state);
+  files::takeOver(*program_->session, state);
   if (!file.optimizer_state.empty()) optimizer_.noteOther(std::max<int64_t>(this->updates(), 1), /*is_void=*/false);
 }
 
-std::vector<NamedTensor> tensorsOfParts(const exe::Executable& executable, const Checkpoint& parts) {
-  std::vector<NamedTensor> tensors;
+std::vector<modules::NamedTensor> tensorsOfParts(const exe::Executable& executable, const files::Checkpoint& parts) {
+  std::vector<modules::NamedTensor> tensors;
   for (const auto& [name, stored] : parts.weights) {
     const bool is_parameter = std::ranges::any_of(executable.externals, [&](const exe::External& external) {
       return external.kind == exe::ExternalKind::kParameter && external.name == name;
@@ -302,4 +305,4 @@ std::vector<NamedTensor> tensorsOfParts(const exe::Executable& executable, const
   return tensors;
 }
 
-}  // namespace abele::host
+}  // namespace abele::model

@@ -8,15 +8,16 @@
 
 #include "base/error.h"
 #include "compile/tensors.h"
-#include "model/frozen.h"
 #include "model/model.h"
+#include "modules/frozen.h"
+#include "modules/module.h"
 #include "session/written_state.h"
 
-namespace abele::host {
+namespace abele::model {
 namespace {
 
 /// By name, the types of the model's tensors that the program uses.
-std::unordered_map<std::string_view, const Type*> compiledTypes(const Session& session) {
+std::unordered_map<std::string_view, const Type*> compiledTypes(const session::Session& session) {
   const exe::Executable& executable = session.executable();
   std::unordered_map<std::string_view, const Type*> types;
   for (const exe::External& external : executable.externals) {
@@ -29,18 +30,19 @@ std::unordered_map<std::string_view, const Type*> compiledTypes(const Session& s
 }  // namespace
 
 void Model::followNames(ModelProgram& program, bool keeps_values) {
-  std::vector<std::pair<NamedTensor*, at::Tensor>> replaced;
+  std::vector<std::pair<modules::NamedTensor*, at::Tensor>> replaced;
   size_t at = 0;  // index of the next tensor, unless the module has others than it had
-  const std::vector<NamedTensor> now = source_->tensors();
+  const std::vector<modules::NamedTensor> now = source_->tensors();
   const auto types = compiledTypes(*program.session);
-  for (NamedTensor& own : program.tensors) {
-    auto next = at < now.size() && now[at].name == own.name ? now.begin() + static_cast<ptrdiff_t>(at)
-                                                            : std::ranges::find(now, own.name, &NamedTensor::name);
+  for (modules::NamedTensor& own : program.tensors) {
+    auto next = at < now.size() && now[at].name == own.name
+                    ? now.begin() + static_cast<ptrdiff_t>(at)
+                    : std::ranges::find(now, own.name, &modules::NamedTensor::name);
     const bool is_gone = next == now.end();
     if (!is_gone) at = static_cast<size_t>(next - now.begin()) + 1;
     const auto compiled = types.find(own.name);
     if (compiled == types.end() || (is_gone && program.is_final)) continue;
-    if (!is_gone) requireMemory(next->tensor, own.name);
+    if (!is_gone) compile::requireMemory(next->tensor, own.name);
     const bool has_dtype = !is_gone && static_cast<DType>(next->tensor.scalar_type()) == compiled->second->dtype;
     // Shared weights have their newest values in the module already, whatever type it has given them.
     const bool is_done = has_dtype || (keeps_values && rules_.policy.shares_weights);
@@ -62,15 +64,15 @@ void Model::followNames(ModelProgram& program, bool keeps_values) {
   }
 }
 
-std::vector<NamedTensor> Model::withFormer(const std::vector<NamedTensor>& tensors) const {
-  std::vector<NamedTensor> all = former_;
+std::vector<modules::NamedTensor> Model::withFormer(const std::vector<modules::NamedTensor>& tensors) const {
+  std::vector<modules::NamedTensor> all = former_;
   all.insert(all.end(), tensors.begin(), tensors.end());
   return all;
 }
 
-void Model::noteFormer(const std::vector<NamedTensor>& tensors) {
-  for (const NamedTensor& each : tensors) {
-    const auto isKnown = [&](const NamedTensor& known) { return known.tensor.is_same(each.tensor); };
+void Model::noteFormer(const std::vector<modules::NamedTensor>& tensors) {
+  for (const modules::NamedTensor& each : tensors) {
+    const auto isKnown = [&](const modules::NamedTensor& known) { return known.tensor.is_same(each.tensor); };
     if (each.is_parameter && std::ranges::none_of(former_, isKnown)) former_.push_back({each.name, each.tensor, true});
   }
 }
@@ -78,7 +80,7 @@ void Model::noteFormer(const std::vector<NamedTensor>& tensors) {
 void Model::download(ModelProgram& program) {
   followNames(program, /*keeps_values=*/true);
   // Tensors that only another training changes are newer on the host than here.
-  sharesWithTrainings() ? copyWrittenToHost(*program.session) : program.session->copyWeightsToHost();
+  sharesWithTrainings() ? session::copyWrittenToHost(*program.session) : program.session->copyWeightsToHost();
 }
 
 void Model::upload(ModelProgram& program) {
@@ -125,4 +127,4 @@ bool Model::pullIfStale() {
   return true;
 }
 
-}  // namespace abele::host
+}  // namespace abele::model

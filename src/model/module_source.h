@@ -7,12 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "model/access.h"
-#include "model/arguments.h"
+#include "calls/arguments.h"
+#include "modules/module.h"
+#include "session/session.h"
 
-namespace abele::host {
-
+namespace abele::modules {
 class Frozen;
+}  // namespace abele::modules
+
+namespace abele::model {
+
 class Model;
 
 /// Threads: whoever has a turn of the model.
@@ -20,30 +24,30 @@ class ModuleSource {
  public:
   /// What the front end needs to put results together.
   struct Captured {
-    std::string result_form;                 // form of the result (model/forms.h); a front end may leave it empty
-    std::shared_ptr<void> structure;         // the front end's own; the model keeps it with the program
-    Constants constants = {};                // results that are the same for all inputs and weights
-    std::vector<size_t> written = {};        // inputs that forward writes into
-    std::shared_ptr<Frozen> frozen = {};     // state that the program keeps; null: it was loaded
-    std::vector<std::string> reshaped = {};  // buffers that the front end gives another shape after a call
+    std::string result_form;                       // form of the result (calls/forms.h); a front end may leave it empty
+    std::shared_ptr<void> structure;               // the front end's own; the model keeps it with the program
+    calls::Constants constants = {};               // results that are the same for all inputs and weights
+    std::vector<size_t> written = {};              // inputs that forward writes into
+    std::shared_ptr<modules::Frozen> frozen = {};  // state that the program keeps; null: it was loaded
+    std::vector<std::string> reshaped = {};        // buffers that the front end gives another shape after a call
   };
-  using Compile = std::function<Session&(Program&)>;
+  using Compile = std::function<session::Session&(compile::Program&)>;
 
   virtual ~ModuleSource() = default;
   /// Is there a forward to compile? A program may have been loaded in its place.
   virtual bool hasForward() const { return true; }
   /// Parameters, then buffers, each once, as the module has them now.
-  virtual std::vector<NamedTensor> tensors() = 0;
+  virtual std::vector<modules::NamedTensor> tensors() = 0;
   /// Of the program that is compiled or loaded next.
-  virtual ProgramOptions options() = 0;
+  virtual compile::ProgramOptions options() = 0;
   /// Prepares what a capture needs around forward, then calls `compile` once with the program for arguments of this
   /// form. The model adds its tensors to the program; compile returns the session that has it on its devices.
-  virtual Captured capture(const std::string& form, const std::vector<NamedTensor>& tensors,
+  virtual Captured capture(const std::string& form, const std::vector<modules::NamedTensor>& tensors,
                            const Compile& compile) = 0;
   /// The module and all in it, parents first.
-  virtual std::vector<ModuleKind> modules() = 0;
+  virtual std::vector<modules::ModuleKind> modules() = 0;
   /// This model trains the module from now on. Throws E0709 where another one does.
-  virtual void claim(const std::vector<NamedTensor>& /*tensors*/) {}
+  virtual void claim(const std::vector<modules::NamedTensor>& /*tensors*/) {}
   /// Connects to the other processes of the program, if there are some and sessions do not connect by themselves.
   virtual void join() {}
   /// The model no longer trains the module.
@@ -58,4 +62,4 @@ class ModuleSource {
   virtual uint64_t lastEnd() { return 0; }
 };
 
-}  // namespace abele::host
+}  // namespace abele::model

@@ -8,7 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace abele::host {
+namespace abele::model {
 namespace {
 
 struct Trainer {
@@ -28,10 +28,12 @@ Owners& owners() {
 
 }  // namespace
 
-void claimParameters(const void* owner, const std::weak_ptr<Model>& model, const std::vector<NamedTensor>& tensors) {
+void claimParameters(const void* owner, const std::weak_ptr<Model>& model,
+                     const std::vector<modules::NamedTensor>& tensors) {
   const std::lock_guard lock(owners().mu);
   ++owners().changes;
-  for (const NamedTensor& t : tensors) {  // also frozen parameters and buffers, because a training writes statistics
+  for (const modules::NamedTensor& t :
+       tensors) {  // also frozen parameters and buffers, because a training writes statistics
     std::vector<Trainer>& trainers = owners().all[t.tensor.unsafeGetTensorImpl()];
     if (std::ranges::find(trainers, owner, &Trainer::owner) == trainers.end()) trainers.push_back({owner, model});
   }
@@ -47,10 +49,10 @@ void releaseParameters(const void* owner) {
   }
 }
 
-std::vector<std::shared_ptr<Model>> trainersOf(const std::vector<NamedTensor>& tensors) {
+std::vector<std::shared_ptr<Model>> trainersOf(const std::vector<modules::NamedTensor>& tensors) {
   std::vector<std::shared_ptr<Model>> models;
   const std::lock_guard lock(owners().mu);
-  for (const NamedTensor& t : tensors) {
+  for (const modules::NamedTensor& t : tensors) {
     const auto found = owners().all.find(t.tensor.unsafeGetTensorImpl());
     if (found == owners().all.end()) continue;
     for (const Trainer& trainer : found->second)
@@ -63,13 +65,13 @@ std::vector<std::shared_ptr<Model>> trainersOf(const std::vector<NamedTensor>& t
 
 uint64_t numChanges() { return owners().changes; }
 
-uint64_t lastEnd(const std::vector<NamedTensor>& tensors) {
+uint64_t lastEnd(const std::vector<modules::NamedTensor>& tensors) {
   const std::lock_guard lock(owners().mu);
   uint64_t last = 0;
-  for (const NamedTensor& t : tensors)
+  for (const modules::NamedTensor& t : tensors)
     if (const auto found = owners().ended.find(t.tensor.unsafeGetTensorImpl()); found != owners().ended.end())
       last = std::max(last, found->second);
   return last;
 }
 
-}  // namespace abele::host
+}  // namespace abele::model

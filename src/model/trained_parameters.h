@@ -5,21 +5,22 @@
 #include <memory>
 #include <vector>
 
-#include "model/access.h"
+#include "modules/module.h"
 
-namespace abele::host {
+namespace abele::model {
 
 class Model;
 
 /// Notes that `owner` trains a module with these tensors. Threads: safe.
-void claimParameters(const void* owner, const std::weak_ptr<Model>& model, const std::vector<NamedTensor>& tensors);
+void claimParameters(const void* owner, const std::weak_ptr<Model>& model,
+                     const std::vector<modules::NamedTensor>& tensors);
 /// The owner no longer trains anything.
 void releaseParameters(const void* owner);
 /// Models that train some of the tensors, each once. Threads: safe.
-std::vector<std::shared_ptr<Model>> trainersOf(const std::vector<NamedTensor>& tensors);
+std::vector<std::shared_ptr<Model>> trainersOf(const std::vector<modules::NamedTensor>& tensors);
 /// Changes with each claim and each end. Threads: safe.
 uint64_t numChanges();
 /// numChanges() when a training of some of the tensors last ended; 0 if none has. Threads: safe.
-uint64_t lastEnd(const std::vector<NamedTensor>& tensors);
+uint64_t lastEnd(const std::vector<modules::NamedTensor>& tensors);
 
-}  // namespace abele::host
+}  // namespace abele::model

@@ -1,15 +1,17 @@
 // abele::verify of a model.
-#include "session/verify.h"
+#include "verification/verify.h"
 
 #include "base/error.h"
+#include "calls/forms.h"
 #include "compile/tensors.h"
-#include "model/forms.h"
+#include "model/hooks.h"
 #include "model/libtorch_model.h"
 #include "model/libtorch_module.h"
-#include "model/lines.h"
-#include "model/placed_modules.h"
+#include "modules/lines.h"
+#include "modules/module.h"
+#include "modules/placed_modules.h"
 
-namespace abele::host {
+namespace abele::model {
 
 abele::Verification LibTorchModel::verify(const std::vector<detail::Flat>& batches) {
   const detail::StructuredForward& forward = own().forward();
@@ -19,10 +21,11 @@ abele::Verification LibTorchModel::verify(const std::vector<detail::Flat>& batch
   const Turns::Turn turn = moduleTurn();
   pullFromTrainers();
   pullIfStale();
-  std::vector<NamedTensor> tensors = own().tensors();
+  std::vector<modules::NamedTensor> tensors = own().tensors();
   const std::string form = batches.empty() ? "" : batches[0].form;
-  VerifyRequest request{.options = own().options(), .program = {}, .optimizer = {}, .eager = {}, .make_update = {}};
-  PlacedModules placed(module(), tensors, request.options.strategy == Strategy::kPipelined);
+  verification::VerifyRequest request{
+      .options = own().options(), .program = {}, .optimizer = {}, .eager = {}, .make_update = {}};
+  modules::PlacedModules placed(module(), tensors, request.options.strategy == compile::Strategy::kPipelined);
   request.eager = [&](const std::vector<at::Tensor>& inputs) { return forward(inputs, form).tensors; };
   request.program.forward = [&](const std::vector<at::Tensor>& inputs) {
     placed.begin();
@@ -30,24 +33,25 @@ abele::Verification LibTorchModel::verify(const std::vector<detail::Flat>& batch
   };
   request.program.reads_model = placed.reader();
   request.program.checks_comparisons = true;
-  const LineScope line(own().line());
-  request.program.source_location = currentLine;
-  for (NamedTensor& t : tensors) requireMemory(t.tensor, t.name);
-  for (NamedTensor& t : tensors) request.program.model.push_back({t.name, &t.tensor, t.is_parameter});
+  const modules::LineScope line(own().line());
+  request.program.source_location = modules::currentLine;
+  for (modules::NamedTensor& t : tensors) compile::requireMemory(t.tensor, t.name);
+  for (modules::NamedTensor& t : tensors) request.program.model.push_back({t.name, &t.tensor, t.is_parameter});
   if (Model::optimizer()) request.optimizer = Model::optimizer()->spec(tensors);
   std::vector<std::vector<at::Tensor>> inputs;
   for (const detail::Flat& batch : batches) {
-    ABELE_REQUIRE(
-        batch.form == form, E0704,
-        {.what = "the batches are built differently", .found = formInWords(batch.form), .expected = formInWords(form)});
+    ABELE_REQUIRE(batch.form == form, E0704,
+                  {.what = "the batches are built differently",
+                   .found = calls::formInWords(batch.form),
+                   .expected = calls::formInWords(form)});
     inputs.push_back(batch.tensors);
   }
   const CompileHooks hooks;
-  const host::Verification found = host::verify(request, inputs);
+  const verification::Verification found = verification::verify(request, inputs);
   abele::Verification result{found.batches, found.micro_batches, found.values, {}, found.notes, found.text()};
   if (!found.difference) return result;
-  const host::Difference& d = *found.difference;
-  result.difference = abele::Difference{kindName(d.kind),
+  const verification::Difference& d = *found.difference;
+  result.difference = abele::Difference{verification::kindName(d.kind),
                                         d.op,
                                         d.line,
                                         d.scope,
@@ -65,4 +69,4 @@ abele::Verification LibTorchModel::verify(const std::vector<detail::Flat>& batch
   return result;
 }
 
-}  // namespace abele::host
+}  // namespace abele::model

@@ -4,15 +4,15 @@
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
 
+#include "kernels/gelu_loops.h"
+#include "kernels/parallel.h"
 #include "operators/library.h"
-#include "runtime/kernels/gelu_loops.h"
-#include "runtime/kernels/parallel.h"
 
 namespace abele::operators {
 namespace {
 
-using runtime::loops::GeluLoops;
-using runtime::loops::geluLoops;
+using kernels::loops::GeluLoops;
+using kernels::loops::geluLoops;
 
 // elements in a range; fewer are not worth another thread
 constexpr int64_t kGeluRange = 16384;
@@ -35,7 +35,7 @@ const GeluLoops* geluLoopsOver(const at::Tensor& x, const at::Tensor& grad, cons
 at::Tensor& geluInto(const at::Tensor& x, at::Tensor& out) {
   const GeluLoops* loops = geluLoopsOver(x, x, out);
   if (!loops) return at::gelu_out(out, x);
-  runtime::shareOut(x.numel(), kGeluRange, [&](int64_t begin, int64_t end) {
+  kernels::shareOut(x.numel(), kGeluRange, [&](int64_t begin, int64_t end) {
     if (x.scalar_type() == at::kFloat)
       loops->forward(end - begin, out.mutable_data_ptr<float>() + begin, x.const_data_ptr<float>() + begin);
     else
@@ -52,7 +52,7 @@ at::Tensor geluKernel(const at::Tensor& x) {
 at::Tensor& geluBackwardInto(const at::Tensor& grad, const at::Tensor& x, at::Tensor& out) {
   const GeluLoops* loops = geluLoopsOver(x, grad, out);
   if (!loops) return at::gelu_backward_out(out, grad, x);
-  runtime::shareOut(x.numel(), kGeluRange, [&](int64_t begin, int64_t end) {
+  kernels::shareOut(x.numel(), kGeluRange, [&](int64_t begin, int64_t end) {
     if (x.scalar_type() == at::kFloat)
       loops->backward(end - begin, out.mutable_data_ptr<float>() + begin, grad.const_data_ptr<float>() + begin,
                       x.const_data_ptr<float>() + begin);

@@ -7,16 +7,16 @@
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 
+#include "kernels/norm_loops.h"
+#include "kernels/parallel.h"
 #include "operators/library.h"
-#include "runtime/kernels/norm_loops.h"
-#include "runtime/kernels/parallel.h"
 
 namespace abele::operators {
 namespace {
 
-using runtime::loops::NormLoops;
-using runtime::loops::normLoops;
-using runtime::loops::NormRows;
+using kernels::loops::NormLoops;
+using kernels::loops::normLoops;
+using kernels::loops::NormRows;
 
 // kNormRange: elements in a range; fewer are not worth another thread. kBlock: rows whose gradients are computed while
 // they are in the cache.
@@ -53,7 +53,7 @@ ThreeTensors layerNormInto(const at::Tensor& x, at::IntArrayRef shape, const at:
     return {y, mean, scale};
   }
   const NormRows rows = rowsOf(x, weight);
-  runtime::shareOut(
+  kernels::shareOut(
       x.numel() / rows.width, std::max<int64_t>(kNormRange / rows.width, 1), [&](int64_t begin, int64_t end) {
         loops->forward(begin, end, rows, bias.const_data_ptr<float>(), static_cast<float>(eps),
                        y.mutable_data_ptr<float>(), mean.mutable_data_ptr<float>(), scale.mutable_data_ptr<float>());
@@ -95,9 +95,9 @@ ThreeTensors layerNormBackwardInto(const at::Tensor& grad, const at::Tensor& x, 
     }
     return {grad_x, grad_weight, grad_bias};
   }
-  runtime::shareOut(num_rows, std::max<int64_t>(kNormRange / rows.width, 1),
+  kernels::shareOut(num_rows, std::max<int64_t>(kNormRange / rows.width, 1),
                     [&](int64_t begin, int64_t end) { loops->input_gradient(begin, end, rows, g, m, s, dx); });
-  runtime::shareOut(rows.width, std::max<int64_t>(kNormRange / num_rows, kBlock), [&](int64_t first, int64_t last) {
+  kernels::shareOut(rows.width, std::max<int64_t>(kNormRange / num_rows, kBlock), [&](int64_t first, int64_t last) {
     loops->parameter_gradients(0, num_rows, first, last, rows, g, m, s, dw, db);
   });
   return {grad_x, grad_weight, grad_bias};

@@ -8,7 +8,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/as_strided_cpu_dispatch.h>
 
-#include "runtime/kernels/parallel.h"
+#include "kernels/parallel.h"
 
 namespace abele::operators {
 
@@ -32,7 +32,7 @@ inline at::Tensor rowsOf(const at::Tensor& tensor, int64_t begin, int64_t count)
 template <class Fn>
 void forTiles(int64_t rows, int64_t of_tile, const Fn& fn) {
   const int64_t tiles = (rows + of_tile - 1) / of_tile;
-  runtime::shareOut(tiles, /*grain=*/1, fn);
+  kernels::shareOut(tiles, /*grain=*/1, fn);
 }
 
 }  // namespace abele::operators

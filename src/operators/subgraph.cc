@@ -12,8 +12,8 @@
 #include "base/error.h"
 #include "ir/graph.h"
 #include "ir/text.h"
-#include "runtime/kernels/constants.h"
-#include "runtime/kernels/operator_lookup.h"
+#include "kernels/constants.h"
+#include "kernels/operator_lookup.h"
 
 namespace abele::operators {
 namespace {
@@ -81,7 +81,7 @@ struct Subgraph::Impl {
           return list;
         }
         case Arg::Kind::kGenerator: return generator ? c10::IValue(*generator) : c10::IValue();
-        default: return runtime::constantValue(arg, parameter);
+        default: return kernels::constantValue(arg, parameter);
       }
     }
 
@@ -112,7 +112,7 @@ struct Subgraph::Impl {
 
 Subgraph::Subgraph(const std::string& text) : impl_(std::make_unique<Impl>()) {
   impl_->graph = ir::parse(text);
-  for (const ir::Node& node : impl_->graph.nodes) impl_->ops.push_back(runtime::findOperator(node.op));
+  for (const ir::Node& node : impl_->graph.nodes) impl_->ops.push_back(kernels::findOperator(node.op));
 }
 Subgraph::~Subgraph() = default;
 

@@ -8,7 +8,7 @@
 #include "options/objects.h"
 #include "options/store.h"
 
-namespace abele::host {
+namespace abele::options {
 namespace {
 
 using Named = std::vector<std::pair<std::string, OptionValue>>;
@@ -348,4 +348,4 @@ OptionValue parseObject(const std::string& text) {
   }
 }
 
-}  // namespace abele::host
+}  // namespace abele::options

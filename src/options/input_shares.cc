@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "options/store.h"
 
-namespace abele::host {
+namespace abele::options {
 
 InputShares inputSharesOf(const Options::Values& values) {
   const auto processes = values.get<int64_t>("num_distributed_processes");
@@ -37,4 +37,4 @@ SampleBlock sampleBlockOf(int64_t count, int64_t processes, int64_t process, int
   return {process * length, length, length == 0 ? 0 : count % length};
 }
 
-}  // namespace abele::host
+}  // namespace abele::options

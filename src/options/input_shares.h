@@ -5,7 +5,7 @@
 
 #include "abele/options.h"
 
-namespace abele::host {
+namespace abele::options {
 
 struct InputShares {
   int64_t replicas = 1;   // replicas of this process
@@ -27,4 +27,4 @@ struct SampleBlock {
 /// spread evenly.
 SampleBlock sampleBlockOf(int64_t count, int64_t processes, int64_t process, int64_t step, bool drop_last);
 
-}  // namespace abele::host
+}  // namespace abele::options

@@ -18,17 +18,17 @@
 #include "options/value.h"
 
 namespace abele {
-namespace host {
+namespace options {
 namespace {
 
 constexpr std::string_view kInference = "inference_";
 constexpr double kDefaultProportion = 0.2;
 const std::vector<std::string> kOutputModes = {"all", "sum", "final", "default"};
 
-[[noreturn]] void refuseSetting(const std::string& what, host::Refused refused = host::Refused::kValue) {
+[[noreturn]] void refuseSetting(const std::string& what, Refused refused = Refused::kValue) {
   throw OptionError(ErrorCode::E0702, {.what = what}, refused);
 }
-[[noreturn]] void refuseTogether(const std::string& what) { refuseSetting(what, host::Refused::kConfiguration); }
+[[noreturn]] void refuseTogether(const std::string& what) { refuseSetting(what, Refused::kConfiguration); }
 
 enum class SettingKind { kInt, kSeed, kBool, kText, kInts, kFloats, kMap };
 constexpr const char* kKinds[] = {
@@ -155,7 +155,7 @@ std::string shown(const IpuSettings& all, bool for_inference, const std::vector<
 }
 
 [[noreturn]] void refuseIpus(const IpuSettings& all, bool for_inference, const std::string& name,
-                             host::Refused refused = host::Refused::kConfiguration) {
+                             Refused refused = Refused::kConfiguration) {
   refuseSetting(cat("IPUConfig: ", shown(all, for_inference, {name, "ipus_per_replica"}),
                     " are not about the same number of IPUs"),
                 refused);
@@ -189,7 +189,7 @@ void fillSerialization(IpuSettings& all, bool for_inference, const std::string& 
                       " (its pieces are placed one by one), not both; got ", settingText(factor), " and ",
                       settingText(splits)));
   if (splits.size() != in(all, for_inference, "ipus_per_replica").get<size_t>())
-    refuseIpus(all, for_inference, splits_name, host::Refused::kValue);
+    refuseIpus(all, for_inference, splits_name, Refused::kValue);
 }
 
 /// Takes the given value, or the default if it is missing.
@@ -288,7 +288,7 @@ IpuSettings checkedIpuSetting(const std::string& name, IpuSettings value) {
   if (!isOf(setting.kind, value))
     refuseSetting(cat("IPUConfig.", name, " takes ", kKinds[kind], setting.is_optional ? " or None" : "", ", got ",
                       settingText(value)),
-                  host::Refused::kType);
+                  Refused::kType);
   const auto isTooSmall = [&](const IpuSettings& item) { return item.get<double>() < *setting.least; };
   if (setting.least && (value.is_array() ? std::ranges::any_of(value, isTooSmall) : isTooSmall(value)))
     refuseSetting(cat("IPUConfig.", name, " takes values >= ", *setting.least, ", got ", settingText(value)));
@@ -408,7 +408,7 @@ Options optionsOfIpuSettings(const IpuSettings& all, bool for_inference) {
   const auto number = [&](const char* name) { return in(all, for_inference, name).get<int64_t>(); };
   const auto flag = [&](const char* name) { return all.at(name).get<bool>(); };
   if (flag("execute_encoder_on_cpu_for_generation"))
-    refuseSetting("IPUConfig.execute_encoder_on_cpu_for_generation is not supported", host::Refused::kOtherwise);
+    refuseSetting("IPUConfig.execute_encoder_on_cpu_for_generation is not supported", Refused::kOtherwise);
   Options options;
   options.autoRoundNumIPUs(true)
       .replicationFactor(number("replication_factor"))
@@ -441,18 +441,18 @@ Options optionsOfIpuSettings(const IpuSettings& all, bool for_inference) {
   return options;
 }
 
-}  // namespace host
+}  // namespace options
 
 struct IpuConfig::Settings {
-  host::IpuSettings all;
+  options::IpuSettings all;
 };
 
 IpuConfig::IpuConfig(const std::string& json) {
-  host::IpuSettings given = boundedJson(json);
-  if (!given.is_object()) host::refuseSetting("an IPUConfig is a JSON object of settings");
+  options::IpuSettings given = boundedJson(json);
+  if (!given.is_object()) options::refuseSetting("an IPUConfig is a JSON object of settings");
   for (const char* name : {"sharded_execution_for_inference", "enable_half_first_order_momentum"})
-    if (given.erase(name) != 0) host::note(log::Level::kWarn, cat("IPUConfig: ", name, " is deprecated"));
-  settings_ = std::make_shared<const Settings>(Settings{host::completeIpuSettings(std::move(given))});
+    if (given.erase(name) != 0) options::note(log::Level::kWarn, cat("IPUConfig: ", name, " is deprecated"));
+  settings_ = std::make_shared<const Settings>(Settings{options::completeIpuSettings(std::move(given))});
 }
 
 IpuConfig IpuConfig::read(const std::string& path) {
@@ -464,10 +464,10 @@ IpuConfig IpuConfig::read(const std::string& path) {
 
 std::string IpuConfig::toJson() const { return nlohmann::json(settings_->all).dump(2) + "\n"; }
 Options IpuConfig::options(bool for_inference) const {
-  return host::optionsOfIpuSettings(settings_->all, for_inference);
+  return options::optionsOfIpuSettings(settings_->all, for_inference);
 }
 std::vector<int64_t> IpuConfig::layerDevices(int64_t num_layers, bool for_inference) const {
-  const std::vector<int64_t> shares = host::layersPerIpu(settings_->all, for_inference, num_layers);
+  const std::vector<int64_t> shares = options::layersPerIpu(settings_->all, for_inference, num_layers);
   std::vector<int64_t> devices;
   for (size_t ipu = 0; ipu < shares.size(); ++ipu)
     devices.insert(devices.end(), static_cast<size_t>(shares[ipu]), static_cast<int64_t>(ipu));

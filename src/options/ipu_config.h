@@ -10,7 +10,7 @@
 
 #include "abele/options.h"
 
-namespace abele::host {
+namespace abele::options {
 
 /// All settings by name.
 using IpuSettings = nlohmann::ordered_json;
@@ -36,4 +36,4 @@ std::vector<int64_t> layersPerIpu(const IpuSettings& settings, bool for_inferenc
 std::optional<std::vector<int64_t>> dealtLayers(std::vector<int64_t> shares, int64_t layers);
 Options optionsOfIpuSettings(const IpuSettings& settings, bool for_inference);
 
-}  // namespace abele::host
+}  // namespace abele::options

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace abele::host {
+namespace abele::options {
 namespace {
 
 thread_local NoteListener::Listen* listener = nullptr;
@@ -20,4 +20,4 @@ void note(log::Level level, const std::string& text) {
     log::at(level, text);
 }
 
-}  // namespace abele::host
+}  // namespace abele::options

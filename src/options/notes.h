@@ -7,7 +7,7 @@
 #include "base/cat.h"
 #include "base/log.h"
 
-namespace abele::host {
+namespace abele::options {
 
 /// While it lives, notes of this thread go to it instead of the log. Python sends them to its logging.
 class NoteListener {
@@ -25,4 +25,4 @@ class NoteListener {
 
 void note(log::Level level, const std::string& text);
 
-}  // namespace abele::host
+}  // namespace abele::options

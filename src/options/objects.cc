@@ -8,7 +8,7 @@
 #include "base/nearest.h"
 #include "options/store.h"
 
-namespace abele::host {
+namespace abele::options {
 namespace {
 
 [[noreturn]] void refuse(const std::string& call, const std::vector<OptionValue>& arguments,
@@ -195,4 +195,4 @@ void callMethod(OptionObject& object, const std::string& name, const std::vector
   throwUser(ErrorCode::E0701, {.what = cat("there is no method ", name, "()")});
 }
 
-}  // namespace abele::host
+}  // namespace abele::options

@@ -7,7 +7,7 @@
 
 #include "options/value.h"
 
-namespace abele::host {
+namespace abele::options {
 
 /// Builds Stage("a", "b"), PipelinedExecution(AutoStage.AutoIncrement), ... Throws E0701 for an unknown name, E0702 for
 /// arguments that do not fit.
@@ -20,4 +20,4 @@ void requireDistinctBlocks(const ExecutionStrategy& strategy);
 /// The entries for a strategy in Python's Options.toDict().
 OptionMap backendOptions(const ExecutionStrategy& strategy);
 
-}  // namespace abele::host
+}  // namespace abele::options

@@ -31,7 +31,7 @@ TensorLocationOptions Options::TensorLocations() const { return TensorLocationOp
 
 bool Options::defaultOutputMode() const { return output_mode() == OutputMode::kDefault; }
 int64_t Options::combinedBatchSize(int64_t batch_size) const {
-  const int64_t groups = host::inputSharesOf(*values_).replicas / input_group_size();
+  const int64_t groups = options::inputSharesOf(*values_).replicas / input_group_size();
   int64_t rows = batch_size;
   for (const int64_t factor : {deviceIterations(), gradientAccumulation(), groups})
     ABELE_REQUIRE(!__builtin_mul_overflow(rows, factor, &rows), E0702,
@@ -46,34 +46,34 @@ int64_t Options::gradientAccumulation() const { return Training().gradient_accum
 int64_t Options::replicationFactor() const { return replication_factor(); }
 
 Options& Options::deviceMemoryLimit(const std::map<std::string, int64_t>& limit_bytes) {
-  values_->call("deviceMemoryLimit", {host::toValue(limit_bytes)});
+  values_->call("deviceMemoryLimit", {options::toValue(limit_bytes)});
   return *this;
 }
 std::map<std::string, int64_t> Options::device_memory_limits() const {
   std::map<std::string, int64_t> limits;
-  const host::OptionValue* value = values_->find("device_memory_limit");
-  if (const host::OptionMap* map = value ? value->as<host::OptionMap>() : nullptr)
+  const options::OptionValue* value = values_->find("device_memory_limit");
+  if (const options::OptionMap* map = value ? value->as<options::OptionMap>() : nullptr)
     for (const auto& [device, bytes] : *map) limits.emplace(device, *bytes.as<int64_t>());
   return limits;
 }
 
 Options& Options::loadFromFile(const std::string& path) {
   const std::string text = readWholeFile(path, {}, kMostTextBytes);
-  host::applyConfigText(*values_, text, path.substr(path.find_last_of('/') + 1));
+  options::applyConfigText(*values_, text, path.substr(path.find_last_of('/') + 1));
   return *this;
 }
 Options& Options::fromJson(const std::string& text) {
-  host::applyJson(*values_, text);
+  options::applyJson(*values_, text);
   return *this;
 }
-std::string Options::toJson() const { return host::toJson(*values_); }
-std::string Options::str() const { return host::toText(*values_); }
+std::string Options::toJson() const { return options::toJson(*values_); }
+std::string Options::str() const { return options::toText(*values_); }
 void Options::freeze() const { values_->frozen = true; }
 bool Options::isFrozen() const { return values_->frozen; }
 
 std::optional<Setting> PopartOptions::get(const std::string& name) const {
-  const host::OptionValue* found = values_->expert(name);
-  return found ? std::optional<Setting>(host::toSetting(*found)) : std::nullopt;
+  const options::OptionValue* found = values_->expert(name);
+  return found ? std::optional<Setting>(options::toSetting(*found)) : std::nullopt;
 }
 
 const Stage& ExecutionStrategy::stage(const std::string& block_id) const {

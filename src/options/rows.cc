@@ -3,7 +3,7 @@
 #include "options/rows.h"
 
 // clang-format off
-namespace abele::host {
+namespace abele::options {
 
 const std::vector<OptionEnum>& optionEnums() {
   static const std::vector<OptionEnum> all = {
@@ -882,4 +882,4 @@ const OptionMap& expertDefaults() {
   return all;
 }
 
-}  // namespace abele::host
+}  // namespace abele::options

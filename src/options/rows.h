@@ -10,7 +10,7 @@
 
 #include "options/value.h"
 
-namespace abele::host {
+namespace abele::options {
 
 enum class OptionKind {
   kValue,     // stored under the key
@@ -43,8 +43,9 @@ struct OptionRow {
   OptionKind kind = OptionKind::kValue;
   std::vector<OptionParameter> parameters;
   std::vector<std::pair<std::string, OptionValue>> implies;  // key -> value that a call sets too
-  std::optional<Refused> refused;  // of an argument; none: a wrong type is kCondition, a wrong number kOtherwise
-  bool returns_self = true;        // Python's setter; else None
+  std::optional<Refused>
+      refused;  // kind of the error for a bad argument; empty: kCondition for a wrong type, kOtherwise for a number
+  bool returns_self = true;  // Python's setter; else None
   const char* documentation = "";
 };
 
@@ -87,4 +88,4 @@ const std::map<std::string, ExpertSetting>& expertSettings();
 /// Defaults of the expert settings.
 const OptionMap& expertDefaults();
 
-}  // namespace abele::host
+}  // namespace abele::options

@@ -5,7 +5,7 @@
 
 #include "options/notes.h"
 
-namespace abele::host {
+namespace abele::options {
 namespace {
 
 constexpr const char* kStrategy = "the execution strategy";
@@ -115,4 +115,4 @@ std::vector<std::string> chosenInVain(const std::vector<std::string>& kept, cons
   return names;
 }
 
-}  // namespace abele::host
+}  // namespace abele::options

@@ -7,7 +7,7 @@
 
 #include "options/store.h"
 
-namespace abele::host {
+namespace abele::options {
 
 /// Resets all options and expert settings that are part of a program, and the strategy, to their compiled values.
 /// Returns: the names of those that had other values.
@@ -26,4 +26,4 @@ void takePlaceHere(Options::Values& saved, int64_t process, int64_t processes);
 /// The names of keepCompiled() that `chosen` sets to a value other than the default: the user asked for them in vain.
 std::vector<std::string> chosenInVain(const std::vector<std::string>& kept, const Options::Values& chosen);
 
-}  // namespace abele::host
+}  // namespace abele::options

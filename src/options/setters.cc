@@ -5,9 +5,9 @@
 // clang-format off
 namespace abele {
 
-using host::member;
-using host::OptionValue;
-using host::toValue;
+using options::member;
+using options::OptionValue;
+using options::toValue;
 
 Options& Options::deviceIterations(int64_t device_iterations) {
   values_->call("deviceIterations", {toValue(device_iterations)});
@@ -429,32 +429,32 @@ TensorLocationOptions& TensorLocationOptions::setAccumulatorLocation(const Tenso
 std::optional<int64_t> TensorLocationOptions::num_io_tiles() const { return values_->get<std::optional<int64_t>>("num_io_tiles"); }
 
 TensorLocationSettings& TensorLocationSettings::minElementsForOffChip(int64_t min_elements) {
-  host::setLocation(values_, "TensorLocationSettings.minElementsForOffChip", {toValue(min_elements)});
+  options::setLocation(values_, "TensorLocationSettings.minElementsForOffChip", {toValue(min_elements)});
   return *this;
 }
 
 TensorLocationSettings& TensorLocationSettings::minElementsForReplicatedTensorSharding(int64_t min_elements) {
-  host::setLocation(values_, "TensorLocationSettings.minElementsForReplicatedTensorSharding", {toValue(min_elements)});
+  options::setLocation(values_, "TensorLocationSettings.minElementsForReplicatedTensorSharding", {toValue(min_elements)});
   return *this;
 }
 
 TensorLocationSettings& TensorLocationSettings::useOnChipStorage(std::optional<bool> use) {
-  host::setLocation(values_, "TensorLocationSettings.useOnChipStorage", {toValue(use)});
+  options::setLocation(values_, "TensorLocationSettings.useOnChipStorage", {toValue(use)});
   return *this;
 }
 
 TensorLocationSettings& TensorLocationSettings::useReplicatedTensorSharding(bool use) {
-  host::setLocation(values_, "TensorLocationSettings.useReplicatedTensorSharding", {toValue(use)});
+  options::setLocation(values_, "TensorLocationSettings.useReplicatedTensorSharding", {toValue(use)});
   return *this;
 }
 
 TensorLocationSettings& TensorLocationSettings::useIOTilesToLoad(bool use) {
-  host::setLocation(values_, "TensorLocationSettings.useIOTilesToLoad", {toValue(use)});
+  options::setLocation(values_, "TensorLocationSettings.useIOTilesToLoad", {toValue(use)});
   return *this;
 }
 
 TensorLocationSettings& TensorLocationSettings::useIOTilesToStore(bool use) {
-  host::setLocation(values_, "TensorLocationSettings.useIOTilesToStore", {toValue(use)});
+  options::setLocation(values_, "TensorLocationSettings.useIOTilesToStore", {toValue(use)});
   return *this;
 }
 

@@ -9,7 +9,7 @@
 #include "options/notes.h"
 
 namespace abele {
-namespace host {
+namespace options {
 namespace {
 
 enum class Because { kType, kRange };
@@ -256,10 +256,10 @@ void validateExpert(const OptionMap& settings) {
                 {.what = "patterns are set without a level", .remedy = "use Popart().setPatterns(patterns, level)"});
 }
 
-}  // namespace host
+}  // namespace options
 
-using host::OptionRow;
-using host::OptionValue;
+using options::OptionRow;
+using options::OptionValue;
 
 namespace {
 
@@ -275,8 +275,9 @@ void setDevicesPerProcess(Options::Values& values) {
 
 }  // namespace
 
-Options::Values::Values(bool with_environment) : popart(host::expertDefaults()) {
-  for (const host::OptionDefault& each : host::optionDefaults()) entries.push_back({each.group, each.key, each.value});
+Options::Values::Values(bool with_environment) : popart(options::expertDefaults()) {
+  for (const options::OptionDefault& each : options::optionDefaults())
+    entries.push_back({each.group, each.key, each.value});
   call("Distributed.setEnvVarNames", {OptionValue("OMPI_COMM_WORLD_SIZE"), OptionValue("OMPI_COMM_WORLD_RANK")});
   setDevicesPerProcess(*this);
   if (!with_environment) return;
@@ -288,48 +289,49 @@ Options::Values::Values(bool with_environment) : popart(host::expertDefaults()) 
   const std::string defaults = environmentText("POPTORCH_DEFAULT_OPTIONS");
   if (!defaults.empty()) {
     log::info("POPTORCH_DEFAULT_OPTIONS is set: ", defaults);
-    host::applyJson(*this, defaults);
+    options::applyJson(*this, defaults);
   }
 }
 
 void Options::Values::requireNotFrozen(const std::string& name) const {
   if (!frozen) return;
-  throw host::OptionError(ErrorCode::E0707,
-                          {.what = cat("can't modify frozen options (", name, ")"),
-                           .remedy = "set options before the model or the DataLoader is made, or copy them"},
-                          host::Refused::kName);
+  throw options::OptionError(ErrorCode::E0707,
+                             {.what = cat("can't modify frozen options (", name, ")"),
+                              .remedy = "set options before the model or the DataLoader is made, or copy them"},
+                             options::Refused::kName);
 }
 
 void Options::Values::call(const std::string& path, std::vector<OptionValue> arguments,
                            std::vector<std::pair<std::string, OptionValue>> named) {
-  const OptionRow* row = host::findRow(path);
+  const OptionRow* row = options::findRow(path);
   if (!row)
-    throw host::OptionError(ErrorCode::E0701,
-                            {.what = cat("there is no setter ", path),
-                             .remedy = didYouMean(path, host::setterPaths(), "docs/options.md lists all of them")},
-                            host::Refused::kName);
+    throw options::OptionError(
+        ErrorCode::E0701,
+        {.what = cat("there is no setter ", path),
+         .remedy = didYouMean(path, options::setterPaths(), "docs/options.md lists all of them")},
+        options::Refused::kName);
   requireNotFrozen(path);
-  const host::OptionList checked = host::checkedArguments(*row, std::move(arguments), std::move(named));
+  const options::OptionList checked = options::checkedArguments(*row, std::move(arguments), std::move(named));
   store(*row, checked);
 }
 
-void Options::Values::store(const OptionRow& row, const host::OptionList& arguments) {
-  if (row.kind == host::OptionKind::kWritten) return host::callWritten(*this, row, arguments);
-  if (row.kind == host::OptionKind::kIgnored)
-    return host::note(log::Level::kWarn, cat(row.path, " is deprecated and has no effect"));
+void Options::Values::store(const OptionRow& row, const options::OptionList& arguments) {
+  if (row.kind == options::OptionKind::kWritten) return options::callWritten(*this, row, arguments);
+  if (row.kind == options::OptionKind::kIgnored)
+    return options::note(log::Level::kWarn, cat(row.path, " is deprecated and has no effect"));
   for (size_t i = 0; i < arguments.size(); ++i) {
-    const host::OptionParameter& parameter = row.parameters[i];
+    const options::OptionParameter& parameter = row.parameters[i];
     OptionValue value = arguments[i];
     for (const auto& [given, stored] : parameter.stored)
       if (value == given) {
         value = stored;
         break;
       }
-    if (!parameter.stored_as.empty()) value = OptionValue(host::OptionMap{{parameter.stored_as, value}});
+    if (!parameter.stored_as.empty()) value = OptionValue(options::OptionMap{{parameter.stored_as, value}});
     const std::string& key = parameter.key.empty() ? row.key : parameter.key;
     if (value.isNone())
       erase(key);
-    else if (row.kind == host::OptionKind::kPopart)
+    else if (row.kind == options::OptionKind::kPopart)
       popart[key] = std::move(value);
     else
       set(row.group, key, std::move(value));
@@ -341,55 +343,55 @@ void Options::Values::assign(const std::string& group, const std::string& key, O
   requireNotFrozen(key);
   const OptionValue* current = find(group, key);
   if (!current)
-    throw host::OptionError(ErrorCode::E0701,
-                            {.what = cat("there is no option ", key),
-                             .remedy = didYouMean(key, keys(), "docs/options.md lists all of them")},
-                            host::Refused::kCondition);
+    throw options::OptionError(ErrorCode::E0701,
+                               {.what = cat("there is no option ", key),
+                                .remedy = didYouMean(key, keys(), "docs/options.md lists all of them")},
+                               options::Refused::kCondition);
   value = typed(key, std::move(value));
   const bool same = std::string(current->kind()) == value.kind() ||
                     (std::string(current->kind()) == "int" && std::string(value.kind()) == "bool");
   if (!same)
-    throw host::OptionError(
+    throw options::OptionError(
         ErrorCode::E0702,
         {.what = cat("option ", key, " is ", value.text()), .expected = cat("a value of kind ", current->kind())},
-        host::Refused::kCondition);
+        options::Refused::kCondition);
   set(group, key, std::move(value));
 }
 
 namespace {
 
-using host::OptionList;
-using host::OptionMap;
+using options::OptionList;
+using options::OptionMap;
 
 /// [long name, as the model, output mode, period]
 OptionValue typedAnchor(const std::string& name, const OptionValue& entry) {
   const OptionList* parts = entry.as<OptionList>();
   const bool fits = parts && parts->size() == 4 && (*parts)[0].as<std::string>() && (*parts)[1].as<bool>() &&
-                    ((*parts)[2].as<int64_t>() || (*parts)[2].as<host::EnumMember>()) && (*parts)[3].as<int64_t>();
+                    ((*parts)[2].as<int64_t>() || (*parts)[2].as<options::EnumMember>()) && (*parts)[3].as<int64_t>();
   ABELE_REQUIRE(fits, E0702,
                 {.what = cat("anchored tensor ", name, " is ", entry.text()),
                  .expected = "[long name, as the model, output mode, period]"});
   OptionList result = *parts;
-  if (const int64_t* mode = result[2].as<int64_t>()) result[2] = host::member("OutputMode", *mode);
+  if (const int64_t* mode = result[2].as<int64_t>()) result[2] = options::member("OutputMode", *mode);
   return OptionValue(std::move(result));
 }
 
 OptionValue typedLocation(const std::string& key, const OptionMap& given) {
   TensorLocationSettings settings;
   for (const auto& [name, value] : given) {
-    const auto number = host::integer<int64_t>(value);
+    const auto number = options::integer<int64_t>(value);
     ABELE_REQUIRE(number, E0702, {.what = cat("option ", key, ": ", name, " is ", value.text())});
     OptionsAccess::values(settings)[name] = *number;
   }
-  return host::toValue(settings);
+  return options::toValue(settings);
 }
 
 }  // namespace
 
 OptionValue Options::Values::typed(const std::string& key, OptionValue value) const {
   const OptionValue* current = find(key);
-  const auto* old = current ? current->as<host::EnumMember>() : nullptr;
-  if (old && value.as<int64_t>()) return host::member(old->type, *value.as<int64_t>());
+  const auto* old = current ? current->as<options::EnumMember>() : nullptr;
+  if (old && value.as<int64_t>()) return options::member(old->type, *value.as<int64_t>());
   const OptionMap* given = value.as<OptionMap>();
   if (given && key.starts_with("location_")) return typedLocation(key, *given);
   if (given && key == "anchored_tensors") {

@@ -20,29 +20,29 @@ struct Options::Values {
 
   /// Calls a setter. Throws E0701 for an unknown name, E0702 for an argument that the table does not allow, E0707 if
   /// the options are frozen.
-  void call(const std::string& path, std::vector<host::OptionValue> arguments,
-            std::vector<std::pair<std::string, host::OptionValue>> named = {});
+  void call(const std::string& path, std::vector<options::OptionValue> arguments,
+            std::vector<std::pair<std::string, options::OptionValue>> named = {});
   /// Does opts.key = value: replaces the value of an option by one of the same kind. Throws as call.
-  void assign(const std::string& group, const std::string& key, host::OptionValue value);
+  void assign(const std::string& group, const std::string& key, options::OptionValue value);
   void requireNotFrozen(const std::string& name) const;
 
   /// The keys of all options that have a value.
   std::vector<std::string> keys() const;
   /// Returns nullptr if the option has no value.
-  const host::OptionValue* find(const std::string& key) const;
-  const host::OptionValue* find(const std::string& group, const std::string& key) const;
-  void set(const std::string& group, const std::string& key, host::OptionValue value);
+  const options::OptionValue* find(const std::string& key) const;
+  const options::OptionValue* find(const std::string& group, const std::string& key) const;
+  void set(const std::string& group, const std::string& key, options::OptionValue value);
   void erase(const std::string& key);
   /// The value in the type of the key: a number as the member of its enumeration, a map as an anchor or as location
   /// settings. Throws E0702 if it has no such form.
-  host::OptionValue typed(const std::string& key, host::OptionValue value) const;
+  options::OptionValue typed(const std::string& key, options::OptionValue value) const;
   /// The items of a list or map; empty if the key has no value.
-  host::OptionList list(const std::string& key) const;
-  host::OptionMap map(const std::string& key) const;
+  options::OptionList list(const std::string& key) const;
+  options::OptionMap map(const std::string& key) const;
   /// Stores the checked arguments of a setter, as its row says.
-  void store(const host::OptionRow& row, const host::OptionList& arguments);
+  void store(const options::OptionRow& row, const options::OptionList& arguments);
   /// An expert setting; nullptr if it has no value.
-  const host::OptionValue* expert(const std::string& name) const;
+  const options::OptionValue* expert(const std::string& name) const;
 
   /// The value of a key, as a type of include/abele/options.h.
   template <class T>
@@ -50,10 +50,10 @@ struct Options::Values {
 
   struct Entry {
     std::string group, key;
-    host::OptionValue value;
+    options::OptionValue value;
   };
   std::vector<Entry> entries;  // in the order in which they were set
-  host::OptionMap popart;
+  options::OptionMap popart;
   ExecutionStrategy strategy = PipelinedExecution();
   bool frozen = false;
 };
@@ -70,7 +70,7 @@ struct OptionsAccess {
   }
 };
 
-namespace host {
+namespace options {
 
 template <class T>
 struct IsOptional : std::false_type {};
@@ -119,24 +119,24 @@ std::string toJson(const Options::Values& values);
 /// All values, for people.
 std::string toText(const Options::Values& values);
 
-}  // namespace host
+}  // namespace options
 
 template <class T>
 T Options::Values::get(const std::string& key) const {
-  const host::OptionValue* found = find(key);
-  if constexpr (host::IsOptional<T>::value) {
+  const options::OptionValue* found = find(key);
+  if constexpr (options::IsOptional<T>::value) {
     const bool absent =
-        found == nullptr || found->as<host::OptionMap>() != nullptr;  // a map by device has its own getter
+        found == nullptr || found->as<options::OptionMap>() != nullptr;  // a map by device has its own getter
     return absent ? T() : T(get<typename T::value_type>(key));
   } else {
     ABELE_REQUIRE(found != nullptr, E0702, {.what = cat("option ", key, " has no value")});
     if constexpr (std::is_enum_v<T>) {
-      const auto* member = found->as<host::EnumMember>();
+      const auto* member = found->as<options::EnumMember>();
       ABELE_REQUIRE(member != nullptr, E0702, {.what = cat("option ", key, " is ", found->text())});
       return static_cast<T>(member->value);
     } else {
       if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, uint64_t>) {
-        if (const auto number = host::integer<T>(*found)) return *number;
+        if (const auto number = options::integer<T>(*found)) return *number;
       }
       const T* value = found->as<T>();
       ABELE_REQUIRE(value != nullptr, E0702, {.what = cat("option ", key, " is ", found->text())});

@@ -3,7 +3,7 @@
 #include "base/utf8.h"
 #include "options/store.h"
 
-namespace abele::host {
+namespace abele::options {
 namespace {
 
 const OptionValue* defaultOf(const std::string& key) {
@@ -202,4 +202,4 @@ std::string toText(const Options::Values& values) {
   return cat(text, ", Popart=Popart(", expert, "))");
 }
 
-}  // namespace abele::host
+}  // namespace abele::options

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "options/rows.h"
 
-namespace abele::host {
+namespace abele::options {
 namespace {
 
 const OptionEnum& enumOf(const std::string& type) {
@@ -73,7 +73,7 @@ const std::vector<std::pair<std::string, Schedule>>& schedulesByName() {
 #define ABELE_SCHEDULE(...)
 #define ABELE_PIPELINE(kind, name, ...) {name, Schedule::kind},
   static const std::vector<std::pair<std::string, Schedule>> schedules = {
-#include "plan/schedules.def"
+#include "schedule/schedules.def"
   };
   return schedules;
 }
@@ -228,4 +228,4 @@ Setting toSetting(const OptionValue& value) {
   return plainText(value);
 }
 
-}  // namespace abele::host
+}  // namespace abele::options

@@ -13,9 +13,9 @@
 #include "abele/options.h"
 #include "base/error.h"
 
-namespace abele::host {
+namespace abele::options {
 
-/// What is wrong with an argument, name or call that options refuse. Front ends may tell them apart (bind/errors.cc).
+/// The kind of fault in an argument, name or call that options refuse. Front ends may tell them apart (bind/errors.cc).
 enum class Refused : uint8_t { kOtherwise, kCondition, kValue, kType, kName, kConfiguration };
 
 /// Refuses an argument, name or call.
@@ -72,7 +72,7 @@ struct OptionValue {
 
 inline bool operator==(const OptionValue& a, const OptionValue& b) { return a.text() == b.text(); }
 
-/// The schedules that a user may choose by name, in the order of plan/schedules.def: all but kAuto and kDefault.
+/// The schedules that a user may choose by name, in the order of schedule/schedules.def: all but kAuto and kDefault.
 const std::vector<std::pair<std::string, Schedule>>& schedulesByName();
 
 std::string quoted(const std::string& text);
@@ -119,4 +119,4 @@ OptionValue toValue(const Setting& setting);
 /// Lists and maps of mixed values become text.
 Setting toSetting(const OptionValue& value);
 
-}  // namespace abele::host
+}  // namespace abele::options

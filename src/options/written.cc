@@ -9,7 +9,7 @@
 #include "options/objects.h"
 #include "options/store.h"
 
-namespace abele::host {
+namespace abele::options {
 namespace {
 
 using Values = Options::Values;
@@ -189,4 +189,4 @@ void callWritten(Values& values, const OptionRow& row, const OptionList& argumen
   it->second(values, arguments);
 }
 
-}  // namespace abele::host
+}  // namespace abele::options

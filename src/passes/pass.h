@@ -28,7 +28,8 @@ struct StageRules {
   std::vector<ExplicitStage> stages;
   /// True for a pipeline: stage numbers must not fall along the data flow (E0303). Sharded code has no such rule.
   bool ordered = true;
-  /// AutoSplit: forward nodes with at least this id begin the next stage; ascending. plan/auto_split.h chooses the ids.
+  /// AutoSplit: forward nodes with at least this id begin the next stage; ascending. split/auto_split.h chooses the
+  /// ids.
   std::vector<ir::NodeId> cuts;
   /// AutoSplit: stages are dealt round this many devices. 0: each stage has a device.
   int devices = 0;

@@ -16,12 +16,12 @@ namespace {
 using ir::Direction;
 
 template <class Fn>
-std::vector<StageCost> sumUp(const ir::Graph& graph, Fn&& time_of) {
-  std::vector<StageCost> costs(graph.stages.size(), StageCost{0, 0, 0, 0});
+std::vector<schedule::StageCost> sumUp(const ir::Graph& graph, Fn&& time_of) {
+  std::vector<schedule::StageCost> costs(graph.stages.size(), schedule::StageCost{0, 0, 0, 0});
   for (const ir::Node& node : graph.nodes) {
     // A transfer is work of a link, done while the stage computes.
     if (node.is_view || node.stage < 0 || isTransfer(node)) continue;
-    StageCost& cost = costs[static_cast<size_t>(node.stage)];
+    schedule::StageCost& cost = costs[static_cast<size_t>(node.stage)];
     switch (node.direction) {
       case Direction::kForward: cost.forward_ns += time_of(node); break;
       case Direction::kBackward: cost.backward_ns += time_of(node); break;
@@ -34,30 +34,30 @@ std::vector<StageCost> sumUp(const ir::Graph& graph, Fn&& time_of) {
 
 }  // namespace
 
-std::vector<StageCost> estimateCosts(const ir::Graph& graph) {
+std::vector<schedule::StageCost> estimateCosts(const ir::Graph& graph) {
   return sumUp(graph, [&](const ir::Node& node) { return estimateNodeNs(graph, node); });
 }
 
-std::vector<StageCost> measuredCosts(const ir::Graph& graph) {
+std::vector<schedule::StageCost> measuredCosts(const ir::Graph& graph) {
   return sumUp(graph,
                [&](const ir::Node& node) { return node.time_ns > 0 ? node.time_ns : estimateNodeNs(graph, node); });
 }
 
-CostModel costModelOf(const ir::Graph& graph, const Plan& plan, std::vector<StageCost> costs) {
-  CostModel model;
+schedule::CostModel costModelOf(const ir::Graph& graph, const Plan& plan, std::vector<schedule::StageCost> costs) {
+  schedule::CostModel model;
   model.stages = std::move(costs);
   model.hop_ns = plan.options.hop_ns;
   model.memory = memoryOf(graph, plan);
   return model;
 }
 
-std::vector<StageMemory> memoryOf(const ir::Graph& graph, const Plan& plan) {
+std::vector<schedule::StageMemory> memoryOf(const ir::Graph& graph, const Plan& plan) {
   PlanOptions options = plan.options;
   // That kind only orders the actions; the memory layout is 1F1B's.
-  if (splitsBackward(options.schedule)) options.schedule = ScheduleKind::k1F1B;
+  if (schedule::splitsBackward(options.schedule)) options.schedule = schedule::ScheduleKind::k1F1B;
   const PlannedStages together = planStages(graph, options, RingRule::kTogether);
   const PlannedStages apart = planStages(graph, options, RingRule::kApart);
-  std::vector<StageMemory> memory(plan.worker_of.size());
+  std::vector<schedule::StageMemory> memory(plan.worker_of.size());
   for (size_t s = 0; s < plan.worker_of.size(); ++s) {
     const size_t worker = static_cast<size_t>(plan.worker_of[s]);
     // A plan knows the bytes of weights by worker, so the worker's first stage carries them.
@@ -81,7 +81,7 @@ std::vector<StageMemory> memoryOf(const ir::Graph& graph, const Plan& plan) {
   return memory;
 }
 
-std::vector<Handover> handoversOf(const ir::Graph& graph) {
+std::vector<schedule::Handover> handoversOf(const ir::Graph& graph) {
   const auto device_of = [&](int32_t stage) { return graph.stages[static_cast<size_t>(stage)].device; };
   const auto order = [](const Task& t) {
     return std::pair(t.direction, t.direction == Direction::kForward ? t.stage : -t.stage);
@@ -109,7 +109,7 @@ std::vector<Handover> handoversOf(const ir::Graph& graph) {
     const auto v = static_cast<size_t>(place.first);
     bytes[{taskOf(*maker[v]), reader, is_received[v]}] += graph.values[v].type.extentBytes();
   }
-  std::vector<Handover> handovers;
+  std::vector<schedule::Handover> handovers;
   for (const auto& [key, size] : bytes)
     handovers.push_back({std::get<0>(key), std::get<1>(key), size, std::get<2>(key)});
   return handovers;
@@ -132,7 +132,7 @@ std::vector<int64_t> gradientBytes(const ir::Graph& graph) {
   return bytes;
 }
 
-Chain chainOf(const ir::Graph& graph, const PlanOptions& options, std::vector<StageCost> costs) {
+Chain chainOf(const ir::Graph& graph, const PlanOptions& options, std::vector<schedule::StageCost> costs) {
   // A training graph may have its weight gradients split off. Only the pass can split them, but merging them again just
   // changes their direction.
   ir::Graph whole = graph;
@@ -140,17 +140,17 @@ Chain chainOf(const ir::Graph& graph, const PlanOptions& options, std::vector<St
     if (node.direction == Direction::kWeightGrad) node.direction = Direction::kBackward;
   PlanOptions asked = options;
   asked.costs.clear();
-  const auto planned = [&](const ir::Graph& of, ScheduleKind kind) {
+  const auto planned = [&](const ir::Graph& of, schedule::ScheduleKind kind) {
     asked.schedule = kind;
     return makePlan(of, asked);
   };
-  const Plan plan = planned(whole, graph.training ? ScheduleKind::k1F1B : ScheduleKind::kForward);
+  const Plan plan = planned(whole, graph.training ? schedule::ScheduleKind::k1F1B : schedule::ScheduleKind::kForward);
   Chain chain;
   chain.costs = costModelOf(whole, plan, std::move(costs));
   chain.costs.hop_ns = 0;
   for (int worker : plan.worker_of) chain.device_of.push_back(plan.device_of[static_cast<size_t>(worker)]);
-  chain.sharded_memory = memoryOf(whole, planned(whole, ScheduleKind::kSharded));
-  if (graph.training) chain.split_memory = memoryOf(graph, planned(graph, ScheduleKind::kZeroBubble));
+  chain.sharded_memory = memoryOf(whole, planned(whole, schedule::ScheduleKind::kSharded));
+  if (graph.training) chain.split_memory = memoryOf(graph, planned(graph, schedule::ScheduleKind::kZeroBubble));
   chain.handovers = handoversOf(graph);
   if (graph.training) chain.gradient_bytes = gradientBytes(graph);
   return chain;

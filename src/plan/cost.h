@@ -4,13 +4,14 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "plan/plan.h"
 #include "plan/predict.h"
 
 namespace abele::plan {
 
 /// Times from shapes alone (plan/operator_cost.h). Equal graphs get equal costs, so schedules ordered by these costs
 /// are deterministic.
-std::vector<StageCost> estimateCosts(const ir::Graph& graph);
+std::vector<schedule::StageCost> estimateCosts(const ir::Graph& graph);
 
 /// Delays of the machine that the estimates describe: the time until a waiting device continues, and the time between
 /// two actions.
@@ -18,21 +19,21 @@ constexpr int64_t kEstimatedHopNs = 20'000, kEstimatedActionNs = 1'000;
 
 /// Times that capture measured (Node::time_ns). Nodes that it never ran (updates, sums) are estimated. Measured times
 /// differ from run to run, so they are for predictions and not for programs.
-std::vector<StageCost> measuredCosts(const ir::Graph& graph);
+std::vector<schedule::StageCost> measuredCosts(const ir::Graph& graph);
 
 /// Costs for simulate(), with the memory of a plan of the graph.
-CostModel costModelOf(const ir::Graph& graph, const Plan& plan, std::vector<StageCost> costs);
-std::vector<StageMemory> memoryOf(const ir::Graph& graph, const Plan& plan);
+schedule::CostModel costModelOf(const ir::Graph& graph, const Plan& plan, std::vector<schedule::StageCost> costs);
+std::vector<schedule::StageMemory> memoryOf(const ir::Graph& graph, const Plan& plan);
 
 /// The values that stages on different devices hand over in every micro-batch, in the order of their makers. Each value
 /// goes once to each device, to the first task there that reads it. The plan has placed the values that a transfer
 /// brings.
-std::vector<Handover> handoversOf(const ir::Graph& graph);
+std::vector<schedule::Handover> handoversOf(const ir::Graph& graph);
 /// The bytes of the gradient sums that each stage makes.
 std::vector<int64_t> gradientBytes(const ir::Graph& graph);
 
 /// All that predict() needs to know about a graph under every schedule: the given costs, and the memory of three plans.
 /// A training graph must have its weight gradients split off (passes::splitWeightGradient).
-Chain chainOf(const ir::Graph& graph, const PlanOptions& options, std::vector<StageCost> costs);
+Chain chainOf(const ir::Graph& graph, const PlanOptions& options, std::vector<schedule::StageCost> costs);
 
 }  // namespace abele::plan

@@ -24,9 +24,9 @@ std::string describe(const ir::Node& node) {
 
 class Analysis {
  public:
-  Analysis(const ir::Graph& graph, const PlanOptions& options, const Schedule& schedule)
+  Analysis(const ir::Graph& graph, const PlanOptions& options, const schedule::Schedule& schedule)
       : graph_(graph),
-        sequential_(options.schedule == ScheduleKind::kSharded),
+        sequential_(options.schedule == schedule::ScheduleKind::kSharded),
         sums_of_one_(options.accumulation == 1),
         touches_(graph.values.size()),
         made_by_(graph.values.size(), -1),
@@ -34,7 +34,7 @@ class Analysis {
         in_order_(graph.stages.size(), true) {
     std::vector<int32_t> last(graph.stages.size(), 0);  // micro-batch, by stage
     for (const auto& actions : schedule.workers)
-      for (const Action& a : actions) {
+      for (const schedule::Action& a : actions) {
         if (a.direction == Direction::kUpdate) continue;
         const auto stage = static_cast<size_t>(a.stage);
         if (a.micro_batch < last[stage]) in_order_[stage] = false;
@@ -318,7 +318,7 @@ bool isTransfer(const ir::Node& node) { return ownOp(node.op) == OwnOp::kTransfe
 
 bool isReceive(const ir::Node& node) { return isTransfer(node) && node.writes.empty(); }
 
-Liveness analyseLiveness(const ir::Graph& graph, const PlanOptions& options, const Schedule& schedule) {
+Liveness analyseLiveness(const ir::Graph& graph, const PlanOptions& options, const schedule::Schedule& schedule) {
   Liveness liveness = Analysis(graph, options, schedule).run();
   // A buffer holds its members and all their views.
   for (size_t v = 0; v < graph.values.size(); ++v) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "plan/plan.h"
+#include "schedule/schedule.h"
 
 namespace abele::plan {
 
@@ -56,6 +57,6 @@ struct PlannedStages {
 PlannedStages planStages(const ir::Graph& graph, const PlanOptions& options, RingRule rule);
 
 /// Throws E0403 if updating an external would break another reader.
-Liveness analyseLiveness(const ir::Graph& graph, const PlanOptions& options, const Schedule& schedule);
+Liveness analyseLiveness(const ir::Graph& graph, const PlanOptions& options, const schedule::Schedule& schedule);
 
 }  // namespace abele::plan

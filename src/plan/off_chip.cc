@@ -3,13 +3,14 @@
 #include <set>
 
 #include "plan/plan.h"
+#include "schedule/schedule.h"
 
 namespace abele::plan {
 namespace {
 
 using Frame = std::pair<size_t, int64_t>;  // an off-chip group and a frame of its ring
 
-std::set<Frame> framesOf(const Plan& plan, const Action& action) {
+std::set<Frame> framesOf(const Plan& plan, const schedule::Action& action) {
   std::set<Frame> frames;
   for (size_t g = 0; g < plan.off_chip.size(); ++g) {
     const OffChipGroup& group = plan.off_chip[g];
@@ -29,7 +30,7 @@ const char* tensorUseName(TensorUse use) {
 }
 
 std::vector<int64_t> fetchedFrames(const Plan& plan, size_t worker) {
-  const std::vector<Action>& actions = plan.schedule.workers[worker];
+  const std::vector<schedule::Action>& actions = plan.schedule.workers[worker];
   std::vector<int64_t> frames(plan.off_chip.size(), 0);
   int64_t most = 0;
   for (size_t i = 0; i < actions.size() && !plan.off_chip.empty(); ++i) {

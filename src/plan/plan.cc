@@ -1,4 +1,5 @@
 #include "plan/plan.h"
+#include "schedule/schedule.h"
 
 #include <algorithm>
 #include <limits>
@@ -14,7 +15,7 @@
 #include "plan/liveness.h"
 #include "plan/packing.h"
 #include "plan/predict.h"
-#include "plan/ring.h"
+#include "schedule/ring.h"
 
 namespace abele::plan {
 namespace {
@@ -144,9 +145,9 @@ class Planner {
   void makeSchedule() {
     const bool training = graph_.training;
     ABELE_CHECK(training || options_.accumulation == 1, "inference with accumulation ", options_.accumulation);
-    ABELE_CHECK(hasTrait(options_.schedule, training ? kTrains : kInfers), "the schedule ",
-                scheduleName(options_.schedule), training ? " cannot train" : " needs a training graph");
-    const std::vector<StageCost> costs = options_.costs.empty() ? estimateCosts(graph_) : options_.costs;
+    ABELE_CHECK(hasTrait(options_.schedule, training ? schedule::kTrains : schedule::kInfers), "the schedule ",
+                schedule::scheduleName(options_.schedule), training ? " cannot train" : " needs a training graph");
+    const std::vector<schedule::StageCost> costs = options_.costs.empty() ? estimateCosts(graph_) : options_.costs;
     ABELE_REQUIRE(costs.size() == graph_.stages.size(), E0404,
                   {.what = cat("costs of ", costs.size(), " stages for a program of ", num_stages_),
                    .expected = "one entry a stage, as costs() of the same model with the same stages returns",
@@ -158,7 +159,7 @@ class Planner {
     for (const ir::Node& node : graph_.nodes)
       if (!node.is_view) used.insert(taskOf(node));
     for (auto& actions : plan_.schedule.workers) fitToGraph(actions, used);
-    const auto findings = verifySchedule(plan_.schedule, num_stages_, options_.accumulation, training);
+    const auto findings = schedule::verifySchedule(plan_.schedule, num_stages_, options_.accumulation, training);
     if (findings.empty()) return;
     std::string all;
     for (const std::string& f : findings) all += "\n    " + f;
@@ -167,13 +168,13 @@ class Planner {
 
   // Keeps updates only if there is something to update, and weight gradients only if they were split off. Schedules
   // that do not order weight gradients get them directly after the backward.
-  void fitToGraph(std::vector<Action>& actions, const std::set<Task>& used) const {
-    std::vector<Action> fitted;
-    for (const Action& a : actions) {
+  void fitToGraph(std::vector<schedule::Action>& actions, const std::set<Task>& used) const {
+    std::vector<schedule::Action> fitted;
+    for (const schedule::Action& a : actions) {
       const bool may_be_absent = a.direction == Direction::kUpdate || a.direction == Direction::kWeightGrad;
       if (may_be_absent && !used.count({a.stage, a.direction})) continue;
       fitted.push_back(a);
-      if (a.direction == Direction::kBackward && !splitsBackward(options_.schedule) &&
+      if (a.direction == Direction::kBackward && !schedule::splitsBackward(options_.schedule) &&
           used.count({a.stage, Direction::kWeightGrad}))
         fitted.push_back({a.stage, Direction::kWeightGrad, a.micro_batch});
     }
@@ -345,7 +346,7 @@ class Planner {
       for (const Touch& t : liveness_.buffers[i].touches) frames.users.insert(t.task);
       frames.members.push_back(i);
     }
-    std::optional<RingLengths> lengths;
+    std::optional<schedule::RingLengths> lengths;
     for (int s = 0; s < num_stages_; ++s) {
       std::erase_if(apart[s], [](const Frames& frames) { return frames.members.empty(); });
       if (rule_ == RingRule::kTogether || apart[s].size() < 2 || moves[s]) continue;
@@ -356,7 +357,7 @@ class Planner {
 
   // Values that other stages read get the number of frames that the whole stage has without rings, so no stage waits
   // longer for another. The larger group of values that only this stage uses keeps the stage's own frame.
-  void splitRing(int stage, std::vector<Frames> apart, const RingLengths& lengths) {
+  void splitRing(int stage, std::vector<Frames> apart, const schedule::RingLengths& lengths) {
     Frames all;
     for (Frames& frames : apart) {
       frames.bytes = packedBytes(stage, frames.members);
@@ -460,7 +461,7 @@ class Planner {
       if (homes_[i].home == Home::kStash)
         for (const Touch& t : liveness_.buffers[i].touches) users[homes_[i].stage].insert(t.task);
     for (const auto& tasks : users) plan_.users.emplace_back(tasks.begin(), tasks.end());
-    const RingLengths lengths(plan_.schedule, num_stages_, options_.accumulation);
+    const schedule::RingLengths lengths(plan_.schedule, num_stages_, options_.accumulation);
     for (const auto& tasks : plan_.users) plan_.frames.push_back(lengths.of(tasks));
     for (size_t r = 0; r < plan_.rings.size(); ++r) {
       TaskRing& ring = plan_.rings[r];

@@ -10,16 +10,10 @@
 
 #include "ir/graph.h"
 #include "ir/task.h"
-#include "plan/schedules.h"
+#include "schedule/schedule.h"
+#include "schedule/schedules.h"
 
 namespace abele::plan {
-
-/// Times of one micro-batch in one stage. backward_ns: all of backward except weight_grad_ns.
-/// Units: nanoseconds, or any other unit if all stages use the same.
-struct StageCost {
-  int64_t forward_ns = 1, backward_ns = 1, weight_grad_ns = 1, update_ns = 0;
-  bool operator==(const StageCost&) const = default;
-};
 
 /// The place of tensors of one use while no action needs them. off_chip: outside the device's memory (docs/phases.md),
 /// except tensors with fewer than min_elements elements.
@@ -36,13 +30,13 @@ struct Locations {
 };
 
 struct PlanOptions {
-  ScheduleKind schedule = ScheduleKind::k1F1B;
+  schedule::ScheduleKind schedule = schedule::ScheduleKind::k1F1B;
   int64_t device_iterations = 1;
   int64_t accumulation = 1;
   int64_t num_devices = 0;  // devices that exist; 0 = as many as the program uses. A program that uses more gets E0402
   /// By stage, for schedules that order actions by time. Empty: estimateCosts(graph), so that equal programs get equal
   /// plans.
-  std::vector<StageCost> costs = {};
+  std::vector<schedule::StageCost> costs = {};
   Locations locations = {};
   int64_t hop_ns = 0;  // used with `costs`: the time until a value of one device can be used on another
   /// For zero-bubble orders: the most micro-batches that each stage holds between forward and weight gradient, at least
@@ -53,44 +47,7 @@ struct PlanOptions {
   int64_t alignment = 1;
   bool operator==(const PlanOptions&) const = default;
 };
-
-/// One task of a worker's list. For kUpdate, micro_batch is the last one of the accumulation group.
-struct Action {
-  int32_t stage = 0;
-  ir::Direction direction = ir::Direction::kForward;
-  int32_t micro_batch = 0;
-  bool operator==(const Action&) const = default;
-};
 using ir::Task;
-struct Schedule {
-  std::vector<std::vector<Action>> workers;
-  int64_t micro_batches = 0;
-  bool operator==(const Schedule&) const = default;
-};
-
-/// The input of the functions that make schedules. An update closes each group of `accumulation` micro-batches.
-struct ScheduleRequest {
-  std::vector<int> worker_of;  // by stage
-  int64_t device_iterations = 1;
-  int64_t accumulation = 1;
-  bool training = true;
-  std::vector<StageCost> costs = {};    // by stage, for schedules that order by time; empty: all are equal
-  int64_t hop_ns = 0;                   // as in PlanOptions
-  std::vector<int64_t> most_held = {};  // as in PlanOptions
-  int numStages() const { return static_cast<int>(worker_of.size()); }
-};
-
-// One function for each row of schedules.def. In each direction every stage takes its micro-batches in order, so that
-// sums and running statistics equal those of eager PyTorch.
-#define ABELE_SCHEDULE(kind, name, traits, make, ...) Schedule make(const ScheduleRequest& request);
-#include "plan/schedules.def"
-
-/// Checks that every stage and direction runs each micro-batch once and in order. Forward comes before backward and
-/// backward before weight gradients, stages are in order, and updates are between groups. Deadlocks are findings too.
-/// Returns all findings; empty = good.
-std::vector<std::string> verifySchedule(const Schedule& schedule, int num_stages, int64_t accumulation, bool training);
-/// A text chart with one line a worker, "F0 F1 B0 .".
-std::string printSchedule(const Schedule& schedule);
 
 /// The place of a base value; views follow their base. stage: owner of the stash, or a stage of the worker that owns
 /// the memory. A node writes in place exactly if `after` has the placement of `before`.
@@ -133,7 +90,7 @@ struct Plan {
   PlanOptions options;
   std::vector<int> worker_of;  // by stage
   std::vector<int> device_of;  // by worker
-  Schedule schedule;
+  schedule::Schedule schedule;
   std::vector<Placement> placement;       // by value id (meaningful for bases)
   std::vector<int64_t> frames;            // length of each stage's stash ring
   std::vector<std::vector<Task>> users;   // by stage: tasks that touch a frame of its ring

@@ -13,27 +13,27 @@ void requireOptions(const PredictOptions& o) {
   ABELE_REQUIRE(o.device_iterations >= 1 && o.accumulation >= 1, E0404,
                 {.what = cat(o.device_iterations, " device iterations of ", o.accumulation, " micro-batches"),
                  .expected = "1 or more of both"});
-  const ScheduleTrait needed = o.training ? kTrains : kInfers;
-  ABELE_REQUIRE(
-      hasTrait(o.schedule, needed), E0404,
-      {.what = cat("the schedule ", scheduleName(o.schedule), " is not for ", o.training ? "training" : "inference"),
-       .expected = oneOf(scheduleNames(needed))});
+  const schedule::ScheduleTrait needed = o.training ? schedule::kTrains : schedule::kInfers;
+  ABELE_REQUIRE(hasTrait(o.schedule, needed), E0404,
+                {.what = cat("the schedule ", schedule::scheduleName(o.schedule), " is not for ",
+                             o.training ? "training" : "inference"),
+                 .expected = oneOf(schedule::scheduleNames(needed))});
   ABELE_REQUIRE(o.training || o.accumulation == 1, E0404,
                 {.what = "inference with gradient accumulation", .expected = "device iterations"});
 }
 
-CostModel wholeBackward(CostModel costs) {
-  for (StageCost& c : costs.stages) {
+schedule::CostModel wholeBackward(schedule::CostModel costs) {
+  for (schedule::StageCost& c : costs.stages) {
     c.backward_ns += c.weight_grad_ns;
     c.weight_grad_ns = 0;
   }
   return costs;
 }
 
-int64_t timeOf(const StageCost& c) { return c.forward_ns + c.backward_ns + c.weight_grad_ns; }
+int64_t timeOf(const schedule::StageCost& c) { return c.forward_ns + c.backward_ns + c.weight_grad_ns; }
 
 // The ends of the parts if none of them takes longer than `limit`; empty if that needs more parts.
-std::vector<size_t> cutsWithin(const std::vector<StageCost>& costs, size_t parts, int64_t limit) {
+std::vector<size_t> cutsWithin(const std::vector<schedule::StageCost>& costs, size_t parts, int64_t limit) {
   std::vector<size_t> ends;
   int64_t time = 0;
   size_t size = 0;
@@ -62,8 +62,8 @@ std::vector<Task> joinUsers(const std::vector<Task>& users, const std::vector<in
   return joined;
 }
 
-void addRing(std::vector<StageRing>& rings, int64_t bytes, std::vector<Task> users) {
-  const auto same = std::find_if(rings.begin(), rings.end(), [&](const StageRing& ring) {
+void addRing(std::vector<schedule::StageRing>& rings, int64_t bytes, std::vector<Task> users) {
+  const auto same = std::find_if(rings.begin(), rings.end(), [&](const schedule::StageRing& ring) {
     return std::is_permutation(ring.users.begin(), ring.users.end(), users.begin(), users.end());
   });
   if (same == rings.end())
@@ -73,13 +73,14 @@ void addRing(std::vector<StageRing>& rings, int64_t bytes, std::vector<Task> use
 }
 
 // Adds up the memory of the stages in each part, and renames their tasks to the part's.
-std::vector<StageMemory> joinMemory(const std::vector<StageMemory>& stages, const std::vector<int32_t>& part_of) {
+std::vector<schedule::StageMemory> joinMemory(const std::vector<schedule::StageMemory>& stages,
+                                              const std::vector<int32_t>& part_of) {
   if (stages.empty()) return {};
-  std::vector<StageMemory> parts(static_cast<size_t>(part_of.back()) + 1);
+  std::vector<schedule::StageMemory> parts(static_cast<size_t>(part_of.back()) + 1);
   std::vector<bool> has_rings(parts.size(), false);
   for (size_t s = 0; s < stages.size(); ++s) {
     const auto p = static_cast<size_t>(part_of[s]);
-    StageMemory& part = parts[p];
+    schedule::StageMemory& part = parts[p];
     part.persistent_bytes += stages[s].persistent_bytes;
     part.stash_bytes += stages[s].stash_bytes;
     part.transient_bytes = std::max(part.transient_bytes, stages[s].transient_bytes);
@@ -88,7 +89,8 @@ std::vector<StageMemory> joinMemory(const std::vector<StageMemory>& stages, cons
     if (!stages[s].rings.empty()) {
       has_rings[p] = true;
       part.apart_transient_bytes = std::max(part.apart_transient_bytes, stages[s].apart_transient_bytes);
-      for (const StageRing& ring : stages[s].rings) addRing(part.rings, ring.bytes, joinUsers(ring.users, part_of));
+      for (const schedule::StageRing& ring : stages[s].rings)
+        addRing(part.rings, ring.bytes, joinUsers(ring.users, part_of));
     } else if (!stages[s].users.empty()) {
       part.apart_transient_bytes = std::max(part.apart_transient_bytes, stages[s].transient_bytes);
       addRing(part.rings, stages[s].stash_bytes, joinUsers(stages[s].users, part_of));
@@ -110,11 +112,11 @@ std::vector<int> devicesOf(const Chain& chain) {
 }
 
 // A value that arrives in a stage stays as long as the values that its own forward keeps.
-void addReceived(std::vector<StageMemory>& memory, const std::vector<Transfer>& transfers) {
+void addReceived(std::vector<schedule::StageMemory>& memory, const std::vector<schedule::Transfer>& transfers) {
   if (memory.empty()) return;
-  for (const Transfer& t : transfers) {
+  for (const schedule::Transfer& t : transfers) {
     if (t.is_placed) continue;
-    StageMemory& stage = memory[static_cast<size_t>(t.to.stage)];
+    schedule::StageMemory& stage = memory[static_cast<size_t>(t.to.stage)];
     stage.stash_bytes += t.bytes;
     if (!stage.rings.empty()) stage.rings.front().bytes += t.bytes;
   }
@@ -122,7 +124,7 @@ void addReceived(std::vector<StageMemory>& memory, const std::vector<Transfer>& 
 
 void requireHandovers(const Chain& chain) {
   const auto n = static_cast<int32_t>(chain.costs.stages.size());
-  for (const Handover& h : chain.handovers) {
+  for (const schedule::Handover& h : chain.handovers) {
     const bool exist = std::min(h.from.stage, h.to.stage) >= 0 && std::max(h.from.stage, h.to.stage) < n;
     const bool may_be = exist && h.bytes >= 0 && h.from.stage != h.to.stage &&
                         h.to.direction != ir::Direction::kUpdate && precedes(h.from, h.to);
@@ -141,9 +143,10 @@ void requireHandovers(const Chain& chain) {
 }
 
 // Drops handovers inside a part.
-std::vector<Handover> joinHandovers(const std::vector<Handover>& handovers, const std::vector<int32_t>& part_of) {
-  std::vector<Handover> joined;
-  for (Handover h : handovers) {
+std::vector<schedule::Handover> joinHandovers(const std::vector<schedule::Handover>& handovers,
+                                              const std::vector<int32_t>& part_of) {
+  std::vector<schedule::Handover> joined;
+  for (schedule::Handover h : handovers) {
     h.from.stage = part_of[static_cast<size_t>(h.from.stage)];
     h.to.stage = part_of[static_cast<size_t>(h.to.stage)];
     if (h.from.stage == h.to.stage) continue;
@@ -160,15 +163,15 @@ std::vector<Handover> joinHandovers(const std::vector<Handover>& handovers, cons
 }  // namespace
 
 void requireCosts(const Chain& chain) {
-  const CostModel& costs = chain.costs;
+  const schedule::CostModel& costs = chain.costs;
   ABELE_REQUIRE(!costs.stages.empty(), E0404, {.what = "costs without stages", .expected = "one stage or more"});
   bool bad = costs.hop_ns < 0 || costs.action_ns < 0 || costs.host_ns < 0 || costs.cores < 0;
-  for (const StageCost& c : costs.stages)
+  for (const schedule::StageCost& c : costs.stages)
     bad |= c.forward_ns < 0 || c.backward_ns < 0 || c.weight_grad_ns < 0 || c.update_ns < 0;
   for (const auto* memory : {&costs.memory, &chain.split_memory, &chain.sharded_memory})
-    for (const StageMemory& m : *memory) {
+    for (const schedule::StageMemory& m : *memory) {
       bad |= m.persistent_bytes < 0 || m.stash_bytes < 0 || m.transient_bytes < 0 || m.apart_transient_bytes < 0;
-      for (const StageRing& ring : m.rings) bad |= ring.bytes < 0;
+      for (const schedule::StageRing& ring : m.rings) bad |= ring.bytes < 0;
     }
   ABELE_REQUIRE(!bad, E0404, {.what = "a negative time or size", .expected = "0 or more"});
   const size_t n = costs.stages.size();
@@ -182,21 +185,21 @@ void requireCosts(const Chain& chain) {
                     {.what = cat("a user in stage ", user.stage), .expected = cat("stages 0 to ", n - 1)});
   };
   for (const auto* memory : {&costs.memory, &chain.split_memory, &chain.sharded_memory})
-    for (const StageMemory& m : *memory) {
+    for (const schedule::StageMemory& m : *memory) {
       requireUsers(m.users);
-      for (const StageRing& ring : m.rings) requireUsers(ring.users);
+      for (const schedule::StageRing& ring : m.rings) requireUsers(ring.users);
     }
   requireHandovers(chain);
   for (int device : chain.device_of)
     ABELE_REQUIRE(device >= 0, E0404, {.what = cat("device ", device), .expected = "0 or more"});
 }
 
-CostModel pricedCosts(const Chain& chain) {
-  CostModel costs = chain.costs;
+schedule::CostModel pricedCosts(const Chain& chain) {
+  schedule::CostModel costs = chain.costs;
   if (!chain.machine.hasLinks()) return costs;
   const std::vector<int> devices = devicesOf(chain);
-  costs.transfers = transfersOf(chain.handovers, devices, chain.machine, chain.replication);
-  costs.reduce_ns = ringTimes(chain.gradient_bytes, devices, chain.machine, chain.replication);
+  costs.transfers = schedule::transfersOf(chain.handovers, devices, chain.machine, chain.replication);
+  costs.reduce_ns = schedule::ringTimes(chain.gradient_bytes, devices, chain.machine, chain.replication);
   costs.reduces_early = chain.replication.is_early;
   addReceived(costs.memory, costs.transfers);
   return costs;
@@ -204,13 +207,13 @@ CostModel pricedCosts(const Chain& chain) {
 
 int64_t Prediction::peakBytes() const {
   int64_t peak = 0;
-  for (const WorkerTimes& w : run.workers) peak = std::max(peak, w.peak_bytes);
+  for (const schedule::WorkerTimes& w : run.workers) peak = std::max(peak, w.peak_bytes);
   return peak;
 }
 
-Schedule makeSchedule(const PredictOptions& o, const std::vector<int>& worker_of, const std::vector<StageCost>& costs,
-                      int64_t hop_ns) {
-  return scheduleRow(o.schedule)
+schedule::Schedule makeSchedule(const PredictOptions& o, const std::vector<int>& worker_of,
+                                const std::vector<schedule::StageCost>& costs, int64_t hop_ns) {
+  return schedule::scheduleRow(o.schedule)
       .make({.worker_of = worker_of,
              .device_iterations = o.device_iterations,
              .accumulation = o.accumulation,
@@ -220,9 +223,9 @@ Schedule makeSchedule(const PredictOptions& o, const std::vector<int>& worker_of
              .most_held = o.most_held});
 }
 
-void dropFreeWeightGradients(Schedule& schedule, const std::vector<StageCost>& costs) {
+void dropFreeWeightGradients(schedule::Schedule& schedule, const std::vector<schedule::StageCost>& costs) {
   for (auto& actions : schedule.workers)
-    std::erase_if(actions, [&](const Action& a) {
+    std::erase_if(actions, [&](const schedule::Action& a) {
       return a.direction == ir::Direction::kWeightGrad && costs[static_cast<size_t>(a.stage)].weight_grad_ns == 0;
     });
 }
@@ -239,39 +242,39 @@ Prediction predict(const Chain& chain, const PredictOptions& options) {
     worker_of.push_back(static_cast<int>(it - devices.begin()));
     if (it == devices.end()) devices.push_back(device);
   }
-  const CostModel priced = pricedCosts(chain);
-  CostModel costs = splitsBackward(options.schedule) ? priced : wholeBackward(priced);
-  const auto take = [&](const std::vector<StageMemory>& memory) {
+  const schedule::CostModel priced = pricedCosts(chain);
+  schedule::CostModel costs = schedule::splitsBackward(options.schedule) ? priced : wholeBackward(priced);
+  const auto take = [&](const std::vector<schedule::StageMemory>& memory) {
     if (memory.empty()) return;
     costs.memory = memory;
     addReceived(costs.memory, costs.transfers);
   };
-  if (splitsBackward(options.schedule)) take(chain.split_memory);
-  if (options.schedule == ScheduleKind::kSharded) take(chain.sharded_memory);
+  if (schedule::splitsBackward(options.schedule)) take(chain.split_memory);
+  if (options.schedule == schedule::ScheduleKind::kSharded) take(chain.sharded_memory);
   // The search for an order knows a single time between devices, so it gets the longest.
   int64_t hop_ns = costs.hop_ns;
-  for (const Transfer& transfer : costs.transfers) hop_ns = std::max(hop_ns, transfer.time_ns);
+  for (const schedule::Transfer& transfer : costs.transfers) hop_ns = std::max(hop_ns, transfer.time_ns);
   prediction.schedule = makeSchedule(options, worker_of, costs.stages, hop_ns);
   prediction.replication = chain.replication;
   prediction.transfers = costs.transfers;
   if (options.training) prediction.reduce_ns = costs.reduce_ns;
   dropFreeWeightGradients(prediction.schedule, costs.stages);
-  prediction.run = simulate(prediction.schedule, prediction.num_stages, options.accumulation, costs);
-  ABELE_CHECK(prediction.run.complete, "the schedule ", scheduleName(options.schedule), " does not end");
+  prediction.run = schedule::simulate(prediction.schedule, prediction.num_stages, options.accumulation, costs);
+  ABELE_CHECK(prediction.run.complete, "the schedule ", schedule::scheduleName(options.schedule), " does not end");
   for (size_t w = 0; w < prediction.device_of.size(); ++w)
-    prediction.memory.push_back(memoryOverTime(prediction.run, costs, w));
+    prediction.memory.push_back(schedule::memoryOverTime(prediction.run, costs, w));
   return prediction;
 }
 
 Chain partition(const Chain& chain, int parts) {
   requireCosts(chain);
-  const std::vector<StageCost>& costs = chain.costs.stages;
+  const std::vector<schedule::StageCost>& costs = chain.costs.stages;
   ABELE_REQUIRE(parts >= 1 && static_cast<size_t>(parts) <= costs.size(), E0404,
                 {.what = cat("a chain of ", costs.size(), " stages in ", parts, " parts"),
                  .expected = cat("1 to ", costs.size(), " parts"),
                  .remedy = "give the costs of smaller pieces, or \"repeat\" of equal ones"});
   int64_t low = 0, high = 0;
-  for (const StageCost& c : costs) {
+  for (const schedule::StageCost& c : costs) {
     low = std::max(low, timeOf(c));
     high += timeOf(c);
   }
@@ -288,7 +291,7 @@ Chain partition(const Chain& chain, int parts) {
   std::vector<int32_t> part_of;  // by stage
   size_t begin = 0;
   for (size_t end : cutsWithin(costs, static_cast<size_t>(parts), low)) {
-    StageCost cost{0, 0, 0, 0};
+    schedule::StageCost cost{0, 0, 0, 0};
     part_of.insert(part_of.end(), end - begin, static_cast<int32_t>(joined.costs.stages.size()));
     for (size_t i = begin; i < end; ++i) {
       cost.forward_ns += costs[i].forward_ns;

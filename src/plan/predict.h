@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "plan/links.h"
-#include "plan/simulate.h"
+#include "schedule/links.h"
+#include "schedule/simulate.h"
 
 namespace abele::plan {
 
@@ -14,19 +14,19 @@ struct MemoryLimits;
 
 /// A chain of stages and where they run.
 struct Chain {
-  CostModel costs;
+  schedule::CostModel costs;
   std::vector<int> device_of;  // by stage; empty: stage s is on device s
   /// Stash and transient memory by stage: split_memory with weight gradients split off, sharded_memory with one stage
   /// at work at a time. Empty: the same as costs.memory.
-  std::vector<StageMemory> split_memory, sharded_memory;
-  std::vector<Handover> handovers = {};      // between stages, of every micro-batch
-  std::vector<int64_t> gradient_bytes = {};  // by stage, summed up over replicas before an update; empty: no sums
-  Machine machine = {};                      // if it has no links, handovers and sums over replicas take no time
-  Replication replication = {};
+  std::vector<schedule::StageMemory> split_memory, sharded_memory;
+  std::vector<schedule::Handover> handovers = {};  // between stages, of every micro-batch
+  std::vector<int64_t> gradient_bytes = {};        // by stage, summed up over replicas before an update; empty: no sums
+  schedule::Machine machine = {};                  // if it has no links, handovers and sums over replicas take no time
+  schedule::Replication replication = {};
 };
 
 struct PredictOptions {
-  ScheduleKind schedule = ScheduleKind::k1F1B;
+  schedule::ScheduleKind schedule = schedule::ScheduleKind::k1F1B;
   bool training = true;
   int64_t device_iterations = 1;
   int64_t accumulation = 1;
@@ -37,12 +37,12 @@ struct Prediction {
   PredictOptions options;
   int num_stages = 0;
   std::vector<int> device_of;  // by worker
-  Schedule schedule;
-  Simulation run;
-  std::vector<std::vector<MemoryPoint>> memory;  // by worker
-  Replication replication;
-  std::vector<Transfer> transfers;  // the transfers whose times run.transfers has
-  std::vector<int64_t> reduce_ns;   // by stage; empty: no sums over replicas
+  schedule::Schedule schedule;
+  schedule::Simulation run;
+  std::vector<std::vector<schedule::MemoryPoint>> memory;  // by worker
+  schedule::Replication replication;
+  std::vector<schedule::Transfer> transfers;  // the transfers whose times run.transfers has
+  std::vector<int64_t> reduce_ns;             // by stage; empty: no sums over replicas
   /// The peak of the fullest worker.
   int64_t peakBytes() const;
 };
@@ -52,14 +52,14 @@ void requireCosts(const Chain& chain);
 
 /// chain.costs, with the times of handovers and of sums over replicas on the chain's machine. A value that arrives in a
 /// stage takes a place in the stage's frame. Throws E0404 for devices that no link connects.
-CostModel pricedCosts(const Chain& chain);
+schedule::CostModel pricedCosts(const Chain& chain);
 
 /// The schedule that makePlan would make, without looking at a graph. worker_of and costs: by stage.
-Schedule makeSchedule(const PredictOptions& options, const std::vector<int>& worker_of,
-                      const std::vector<StageCost>& costs, int64_t hop_ns = 0);
+schedule::Schedule makeSchedule(const PredictOptions& options, const std::vector<int>& worker_of,
+                                const std::vector<schedule::StageCost>& costs, int64_t hop_ns = 0);
 
 /// Drops the weight gradients of stages in which they take no time. costs: by stage.
-void dropFreeWeightGradients(Schedule& schedule, const std::vector<StageCost>& costs);
+void dropFreeWeightGradients(schedule::Schedule& schedule, const std::vector<schedule::StageCost>& costs);
 
 /// Schedules that do not split the backward run weight gradients inside it. A stage whose weight gradients take no time
 /// has none. Throws E0404 for a chain without stages, for negative figures, and for a schedule that cannot train or

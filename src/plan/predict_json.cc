@@ -7,10 +7,10 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "plan/machine_json.h"
 #include "plan/memory_report.h"
 #include "plan/predict.h"
-#include "plan/timetable.h"
+#include "schedule/machine_json.h"
+#include "schedule/timetable.h"
 
 namespace abele::plan {
 namespace {
@@ -24,9 +24,9 @@ class ChainReader {
   explicit ChainReader(const std::string& text) : reader_("costs", text) {}
 
   Chain run() {
-    reader_.readObject(reader_.root(), [&](const std::string& key, const Json& value) {
+    reader_.readObject(reader_.root(), [&](const std::string& key, const schedule::Json& value) {
       if (key == "stages")
-        reader_.readList(value, [&](const Json& stage) { readStage(stage); });
+        reader_.readList(value, [&](const schedule::Json& stage) { readStage(stage); });
       else if (key == "hop_ns")
         chain_.costs.hop_ns = reader_.readInteger(value);
       else if (key == "action_ns")
@@ -36,9 +36,9 @@ class ChainReader {
       else if (key == "cores")
         chain_.costs.cores = static_cast<int>(std::clamp<int64_t>(reader_.readInteger(value), -1, kMostStages));
       else if (key == "handovers")
-        reader_.readList(value, [&](const Json& handover) { readHandover(handover); });
+        reader_.readList(value, [&](const schedule::Json& handover) { readHandover(handover); });
       else if (key == "machine")
-        chain_.machine = readMachine(reader_, value);
+        chain_.machine = schedule::readMachine(reader_, value);
       else if (key == "replicas")
         chain_.replication.replicas = reader_.readInteger(value);
       else if (key == "replicas_together")
@@ -51,7 +51,7 @@ class ChainReader {
                         "replicas_together or early_sums");
     });
     // The first stage has no stage before it and the last has none after it, so such handovers are dropped.
-    std::erase_if(chain_.handovers, [&](const Handover& h) {
+    std::erase_if(chain_.handovers, [&](const schedule::Handover& h) {
       return h.to.stage < 0 || static_cast<size_t>(h.to.stage) >= chain_.costs.stages.size();
     });
     chain_.handovers.insert(chain_.handovers.end(), named_.begin(), named_.end());
@@ -64,10 +64,10 @@ class ChainReader {
   }
 
  private:
-  void readStage(const Json& object) {
-    StageCost cost{0, 0, 0, 0};
-    StageMemory memory;
-    std::optional<StageMemory> split, sharded;
+  void readStage(const schedule::Json& object) {
+    schedule::StageCost cost{0, 0, 0, 0};
+    schedule::StageMemory memory;
+    std::optional<schedule::StageMemory> split, sharded;
     int64_t device = static_cast<int64_t>(chain_.device_of.size()), repeat = 1;
     int64_t forward_bytes = 0, backward_bytes = 0, gradient_bytes = 0;
     bool placed = false;
@@ -83,7 +83,7 @@ class ChainReader {
         {"repeat", &repeat},
         {"device", &device},
     };
-    reader_.readObject(object, [&](const std::string& key, const Json& value) {
+    reader_.readObject(object, [&](const std::string& key, const schedule::Json& value) {
       if (readMemory(key, value, memory)) return;
       if (key == "split") return readMemory(value, split.emplace());
       if (key == "sharded") return readMemory(value, sharded.emplace());
@@ -108,12 +108,12 @@ class ChainReader {
     users_ += repeat * static_cast<int64_t>(users);
     if (users_ > kMostStages)
       reader_.fail(object, cat(users_, " users"), cat("at most ", kMostStages, " users of all stages"));
-    has_memory_ |= memory != StageMemory{};
+    has_memory_ |= memory != schedule::StageMemory{};
     has_device_ |= placed;
     has_split_ |= split.has_value();
     has_sharded_ |= sharded.has_value();
     has_gradients_ |= gradient_bytes != 0;
-    for (std::optional<StageMemory>* other : {&split, &sharded}) {
+    for (std::optional<schedule::StageMemory>* other : {&split, &sharded}) {
       if (!*other) *other = memory;
       (*other)->persistent_bytes = memory.persistent_bytes;
     }
@@ -133,9 +133,9 @@ class ChainReader {
     }
   }
 
-  void readHandover(const Json& object) {
-    Handover h{{-1, ir::Direction::kForward}, {-1, ir::Direction::kForward}, 0};
-    reader_.readObject(object, [&](const std::string& key, const Json& value) {
+  void readHandover(const schedule::Json& object) {
+    schedule::Handover h{{-1, ir::Direction::kForward}, {-1, ir::Direction::kForward}, 0};
+    reader_.readObject(object, [&](const std::string& key, const schedule::Json& value) {
       if (key == "from")
         h.from = readTask(value);
       else if (key == "to")
@@ -152,7 +152,7 @@ class ChainReader {
   }
 
   // Reads the keys that differ between kinds of schedules. Returns false for other keys.
-  bool readMemory(const std::string& key, const Json& value, StageMemory& memory) {
+  bool readMemory(const std::string& key, const schedule::Json& value, schedule::StageMemory& memory) {
     if (key == "stash_bytes")
       memory.stash_bytes = reader_.readInteger(value);
     else if (key == "transient_bytes")
@@ -160,21 +160,21 @@ class ChainReader {
     else if (key == "users")
       readUsers(value, memory.users);
     else if (key == "rings")
-      reader_.readList(value, [&](const Json& ring) { readRing(ring, memory.rings.emplace_back()); });
+      reader_.readList(value, [&](const schedule::Json& ring) { readRing(ring, memory.rings.emplace_back()); });
     else if (key == "apart_transient_bytes")
       memory.apart_transient_bytes = reader_.readInteger(value);
     else
       return false;
     return true;
   }
-  void readMemory(const Json& object, StageMemory& memory) {
-    reader_.readObject(object, [&](const std::string& key, const Json& value) {
+  void readMemory(const schedule::Json& object, schedule::StageMemory& memory) {
+    reader_.readObject(object, [&](const std::string& key, const schedule::Json& value) {
       if (!readMemory(key, value, memory))
         reader_.failKey(value, key, "stash_bytes, transient_bytes, users, rings or apart_transient_bytes");
     });
   }
-  void readRing(const Json& object, StageRing& ring) {
-    reader_.readObject(object, [&](const std::string& key, const Json& value) {
+  void readRing(const schedule::Json& object, schedule::StageRing& ring) {
+    reader_.readObject(object, [&](const std::string& key, const schedule::Json& value) {
       if (key == "bytes")
         ring.bytes = reader_.readInteger(value);
       else if (key == "users")
@@ -184,17 +184,17 @@ class ChainReader {
     });
     if (ring.users.empty()) reader_.fail(object, "a ring without users", "\"users\"");
   }
-  void readUsers(const Json& list, std::vector<Task>& users) {
-    reader_.readList(list, [&](const Json& task) { users.push_back(readTask(task)); });
+  void readUsers(const schedule::Json& list, std::vector<Task>& users) {
+    reader_.readList(list, [&](const schedule::Json& task) { users.push_back(readTask(task)); });
   }
-  static size_t countUsers(const StageMemory& memory) {
+  static size_t countUsers(const schedule::StageMemory& memory) {
     size_t users = memory.users.size();
-    for (const StageRing& ring : memory.rings) users += ring.users.size();
+    for (const schedule::StageRing& ring : memory.rings) users += ring.users.size();
     return users;
   }
 
   // Reads "B12", the backward of stage 12.
-  Task readTask(const Json& value) const {
+  Task readTask(const schedule::Json& value) const {
     const std::string& text = reader_.readString(value);
     const size_t direction = text.empty() ? std::string::npos : kLetters.find(text[0]);
     int32_t stage = -1;
@@ -205,10 +205,10 @@ class ChainReader {
     return {stage, static_cast<ir::Direction>(direction)};
   }
 
-  const JsonReader reader_;
+  const schedule::JsonReader reader_;
   Chain chain_;
-  std::vector<Handover> named_;  // from the list of named handovers
-  int64_t users_ = 0;            // users of frames, in all stages
+  std::vector<schedule::Handover> named_;  // from the list of named handovers
+  int64_t users_ = 0;                      // users of frames, in all stages
   bool has_memory_ = false, has_device_ = false, has_split_ = false, has_sharded_ = false, has_gradients_ = false;
 };
 
@@ -227,7 +227,7 @@ std::string usersText(const std::vector<Task>& users) {
 }
 
 // The members of an object, without its braces.
-std::string memoryMembers(const StageMemory& m) {
+std::string memoryMembers(const schedule::StageMemory& m) {
   std::string out = cat("\"stash_bytes\": ", m.stash_bytes, ", \"transient_bytes\": ", m.transient_bytes);
   if (!m.users.empty()) out += cat(", \"users\": ", usersText(m.users));
   for (size_t i = 0; i < m.rings.size(); ++i)
@@ -239,15 +239,16 @@ std::string memoryMembers(const StageMemory& m) {
 // The members before the stages, except the overheads; empty if all devices share one memory.
 std::string machineMembers(const Chain& chain) {
   std::string out;
-  if (chain.replication != Replication{})
+  if (chain.replication != schedule::Replication{})
     out += cat(",\n  \"replicas\": ", chain.replication.replicas,
                ", \"replicas_together\": ", chain.replication.is_together,
                ", \"early_sums\": ", chain.replication.is_early);
-  if (chain.machine != Machine{}) out += cat(",\n  \"machine\": ", machineJson(chain.machine).dump());
+  if (chain.machine != schedule::Machine{})
+    out += cat(",\n  \"machine\": ", schedule::machineJson(chain.machine).dump());
   if (chain.handovers.empty()) return out;
   out += ",\n  \"handovers\": [";
   for (size_t i = 0; i < chain.handovers.size(); ++i) {
-    const Handover& h = chain.handovers[i];
+    const schedule::Handover& h = chain.handovers[i];
     out += cat(i ? ",\n    " : "\n    ", "{\"from\": \"", taskText(h.from), "\", \"to\": \"", taskText(h.to),
                "\", \"bytes\": ", h.bytes, h.is_placed ? ", \"placed\": true}" : "}");
   }
@@ -257,8 +258,8 @@ std::string machineMembers(const Chain& chain) {
 std::string transfersText(const Prediction& p) {
   std::string out = ", \"transfers\": [";
   for (size_t i = 0; i < p.transfers.size(); ++i) {
-    const Transfer& t = p.transfers[i];
-    const TransferTimes& times = p.run.transfers[i];
+    const schedule::Transfer& t = p.transfers[i];
+    const schedule::TransferTimes& times = p.run.transfers[i];
     out += cat(i ? ", " : "", "{\"from\": \"", taskText(t.from), "\", \"to\": \"", taskText(t.to),
                "\", \"link\": ", nlohmann::json(t.name).dump(), ", \"devices\": [", t.from_device, ", ", t.to_device,
                "], \"bytes\": ", t.bytes, ", \"time_ns\": ", t.time_ns, ", \"messages\": ", times.messages,
@@ -274,18 +275,18 @@ std::string microseconds(int64_t ns) { return fixed(static_cast<double>(ns) / 1e
 Chain parseChain(const std::string& json) { return ChainReader(json).run(); }
 
 std::string chainJson(const Chain& chain) {
-  const CostModel& costs = chain.costs;
+  const schedule::CostModel& costs = chain.costs;
   std::string out =
       cat("{\n  \"hop_ns\": ", costs.hop_ns, ", \"action_ns\": ", costs.action_ns, ", \"host_ns\": ", costs.host_ns,
           ", \"cores\": ", costs.cores, machineMembers(chain), ",\n  \"stages\": [");
   for (size_t s = 0; s < chain.costs.stages.size(); ++s) {
-    const StageCost& c = chain.costs.stages[s];
+    const schedule::StageCost& c = chain.costs.stages[s];
     out += cat(s ? ",\n    " : "\n    ", "{\"forward_ns\": ", c.forward_ns, ", \"backward_ns\": ", c.backward_ns,
                ", \"weight_grad_ns\": ", c.weight_grad_ns, ", \"update_ns\": ", c.update_ns);
     if (!chain.device_of.empty()) out += cat(", \"device\": ", chain.device_of[s]);
     if (!chain.gradient_bytes.empty()) out += cat(", \"gradient_bytes\": ", chain.gradient_bytes[s]);
     if (!chain.costs.memory.empty()) {
-      const StageMemory& m = chain.costs.memory[s];
+      const schedule::StageMemory& m = chain.costs.memory[s];
       out += cat(", \"persistent_bytes\": ", m.persistent_bytes, ", ", memoryMembers(m));
     }
     if (!chain.split_memory.empty()) out += cat(", \"split\": {", memoryMembers(chain.split_memory[s]), "}");
@@ -297,7 +298,7 @@ std::string chainJson(const Chain& chain) {
 
 int64_t spareBytes(const Prediction& p, const MemoryLimits& limits) {
   std::vector<int64_t> peaks;
-  for (const WorkerTimes& times : p.run.workers) peaks.push_back(times.peak_bytes);
+  for (const schedule::WorkerTimes& times : p.run.workers) peaks.push_back(times.peak_bytes);
   return spareBytes(p.device_of, peaks, limits);
 }
 
@@ -308,17 +309,18 @@ std::string predictionJson(const Prediction& p, const MemoryLimits& limits) {
     if (spare < std::numeric_limits<int64_t>::max()) text += cat(", \"spare_bytes\": ", spare);
     return text;
   };
-  std::string out = cat("{\"schedule\": \"", scheduleName(p.options.schedule), "\", \"devices\": ", p.device_of.size(),
-                        ", \"stages\": ", p.num_stages, ", \"device_iterations\": ", p.options.device_iterations,
-                        ", \"micro_batches\": ", p.options.accumulation, ", \"step_ns\": ", p.run.step_ns,
-                        ", \"bubble\": ", fixed(p.run.bubble(), 6), ", \"peak_bytes\": ", p.peakBytes(),
-                        fits(spareBytes(p, limits)), ", \"held\": [");
+  std::string out =
+      cat("{\"schedule\": \"", schedule::scheduleName(p.options.schedule), "\", \"devices\": ", p.device_of.size(),
+          ", \"stages\": ", p.num_stages, ", \"device_iterations\": ", p.options.device_iterations,
+          ", \"micro_batches\": ", p.options.accumulation, ", \"step_ns\": ", p.run.step_ns,
+          ", \"bubble\": ", fixed(p.run.bubble(), 6), ", \"peak_bytes\": ", p.peakBytes(), fits(spareBytes(p, limits)),
+          ", \"held\": [");
   for (size_t s = 0; s < p.run.held.size(); ++s) out += cat(s ? ", " : "", p.run.held[s]);
   out += "], \"frames\": [";
   for (size_t s = 0; s < p.run.frames.size(); ++s) out += cat(s ? ", " : "", p.run.frames[s]);
   out += "], \"workers\": [";
   for (size_t w = 0; w < p.device_of.size(); ++w) {
-    const WorkerTimes& times = p.run.workers[w];
+    const schedule::WorkerTimes& times = p.run.workers[w];
     const double busy = static_cast<double>(times.busy_ns);
     out += cat(w ? ", " : "", "{\"device\": ", p.device_of[w], ", \"busy_ns\": ", times.busy_ns,
                ", \"idle_ns\": ", times.idle_ns,
@@ -351,13 +353,13 @@ std::string chromeTrace(const Prediction& p) {
     const std::string where = cat("\"pid\": 0, \"tid\": ", w);
     event(cat("{\"name\": \"thread_name\", \"ph\": \"M\", ", where, ", \"args\": {\"name\": \"device ", p.device_of[w],
               "\"}}"));
-    for (const TimedAction& t : p.run.actions[w])
-      event(cat("{\"name\": \"", actionText(t.action, with_stage), "\", \"cat\": \"", actionText(t.action, false)[0],
-                "\", \"ph\": \"X\", ", where, ", \"ts\": ", microseconds(t.start_ns),
-                ", \"dur\": ", microseconds(t.end_ns - t.start_ns), ", \"args\": {\"stage\": ", t.action.stage,
-                ", \"micro_batch\": ", t.action.micro_batch, "}}"));
+    for (const schedule::TimedAction& t : p.run.actions[w])
+      event(cat("{\"name\": \"", schedule::actionText(t.action, with_stage), "\", \"cat\": \"",
+                schedule::actionText(t.action, false)[0], "\", \"ph\": \"X\", ", where,
+                ", \"ts\": ", microseconds(t.start_ns), ", \"dur\": ", microseconds(t.end_ns - t.start_ns),
+                ", \"args\": {\"stage\": ", t.action.stage, ", \"micro_batch\": ", t.action.micro_batch, "}}"));
     if (p.memory[w].size() > 1 || p.memory[w].front().bytes > 0)
-      for (const MemoryPoint& point : p.memory[w])
+      for (const schedule::MemoryPoint& point : p.memory[w])
         event(cat("{\"name\": \"memory of device ", p.device_of[w], "\", \"ph\": \"C\", ", where,
                   ", \"ts\": ", microseconds(point.time_ns), ", \"args\": {\"bytes\": ", point.bytes, "}}"));
   }

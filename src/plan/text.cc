@@ -8,6 +8,7 @@
 #include "base/cursor.h"
 #include "plan/liveness.h"
 #include "plan/plan.h"
+#include "schedule/schedule.h"
 
 namespace abele::plan {
 namespace {
@@ -45,7 +46,7 @@ size_t placedLimit(const Plan& plan) {
 
 std::string headerText(const Plan& plan) {
   const PlanOptions& o = plan.options;
-  std::string out = cat("plan ", scheduleName(o.schedule), " device_iterations=", o.device_iterations,
+  std::string out = cat("plan ", schedule::scheduleName(o.schedule), " device_iterations=", o.device_iterations,
                         " accumulation=", o.accumulation);
   if (plan.schedule.micro_batches != o.device_iterations * o.accumulation)
     out += cat(" micro_batches=", plan.schedule.micro_batches);
@@ -109,7 +110,7 @@ class Parser {
     if (!c.acceptWord("plan")) fail("expected 'plan' ", c.here());
     opened_ = true;
     const std::string name(c.until(""));
-    if (!parseSchedule(name, plan_.options.schedule)) fail("unknown schedule '", name, "'");
+    if (!schedule::parseSchedule(name, plan_.options.schedule)) fail("unknown schedule '", name, "'");
     PlanOptions& o = plan_.options;
     while (!c.atEnd()) {
       if (c.acceptKey("device_iterations"))
@@ -163,7 +164,7 @@ class Parser {
 
   void parseCost(Cursor& c) {
     expectNext("cost", c.index(), plan_.options.costs.size());
-    StageCost& cost = plan_.options.costs.emplace_back();
+    schedule::StageCost& cost = plan_.options.costs.emplace_back();
     const std::pair<const char*, int64_t*> fields[] = {{"forward", &cost.forward_ns},
                                                        {"backward", &cost.backward_ns},
                                                        {"weight_grad", &cost.weight_grad_ns},
@@ -236,11 +237,11 @@ class Parser {
   // F0 if the worker has one stage, F1.0 if it has several. A dot alone is an idle slot.
   void parseActions(Cursor& c, int32_t worker) {
     expectNext("worker", worker, plan_.schedule.workers.size());
-    std::vector<Action>& actions = plan_.schedule.workers.emplace_back();
+    std::vector<schedule::Action>& actions = plan_.schedule.workers.emplace_back();
     action_lines_.push_back(line_);
     while (!c.atEnd()) {
       if (c.accept('.')) continue;
-      Action action{.stage = ir::kNone, .direction = parseLetter(c)};
+      schedule::Action action{.stage = ir::kNone, .direction = parseLetter(c)};
       action.micro_batch = c.index();
       if (c.acceptAdjacent('.')) {
         action.stage = action.micro_batch;
@@ -316,7 +317,7 @@ class Parser {
     for (size_t w = 0; w < plan_.schedule.workers.size(); ++w) {
       const auto of_worker = std::count(plan_.worker_of.begin(), plan_.worker_of.end(), static_cast<int>(w));
       const auto stage = std::find(plan_.worker_of.begin(), plan_.worker_of.end(), static_cast<int>(w));
-      for (Action& action : plan_.schedule.workers[w]) {
+      for (schedule::Action& action : plan_.schedule.workers[w]) {
         if (action.stage != ir::kNone) continue;
         if (of_worker != 1) {
           mistakes_.emplace_back(action_lines_[w],
@@ -334,7 +335,7 @@ class Parser {
     if (micro_batches == 0) micro_batches = plan_.options.device_iterations * plan_.options.accumulation;
     int64_t num_actions = 0;
     for (size_t w = 0; w < plan_.schedule.workers.size(); ++w)
-      for (const Action& action : plan_.schedule.workers[w]) {
+      for (const schedule::Action& action : plan_.schedule.workers[w]) {
         ++num_actions;
         if (action.micro_batch < micro_batches) continue;
         mistakes_.emplace_back(action_lines_[w],
@@ -361,7 +362,7 @@ class Parser {
 std::string print(const Plan& plan) {
   std::string out = headerText(plan);
   for (size_t s = 0; s < plan.options.costs.size(); ++s) {
-    const StageCost& cost = plan.options.costs[s];
+    const schedule::StageCost& cost = plan.options.costs[s];
     out += cat("  cost ", s, " forward=", cost.forward_ns, " backward=", cost.backward_ns,
                " weight_grad=", cost.weight_grad_ns, " update=", cost.update_ns, "\n");
   }
@@ -390,7 +391,7 @@ std::string print(const Plan& plan) {
   }
   for (size_t v = 0; v < plan.placement.size(); ++v)
     if (plan.placement[v] != Placement{}) out += placementText(v, plan.placement[v]);
-  return out + printSchedule(plan.schedule);
+  return out + schedule::printSchedule(plan.schedule);
 }
 
 Plan parse(std::string_view text) { return Parser().run(text); }
@@ -409,10 +410,10 @@ std::vector<std::string> verify(const Plan& plan, const ir::Graph& graph) {
   for (size_t r = 0; r < plan.rings.size(); ++r)
     if (plan.rings[r].frames < 1) found("ring ", r, " has ", plan.rings[r].frames, " frames");
   if (!findings.empty()) return findings;
-  findings =
-      verifySchedule(plan.schedule, static_cast<int>(plan.worker_of.size()), plan.options.accumulation, graph.training);
+  findings = schedule::verifySchedule(plan.schedule, static_cast<int>(plan.worker_of.size()), plan.options.accumulation,
+                                      graph.training);
   for (size_t w = 0; w < plan.schedule.workers.size(); ++w)
-    for (const Action& a : plan.schedule.workers[w])
+    for (const schedule::Action& a : plan.schedule.workers[w])
       if (plan.worker_of[static_cast<size_t>(a.stage)] != static_cast<int>(w))
         found("worker ", w, " runs stage ", a.stage, " of worker ", plan.worker_of[static_cast<size_t>(a.stage)]);
   std::set<ir::ValueId> read;

@@ -12,7 +12,7 @@
 #include "plan/predict.h"
 #include "session/impl.h"
 
-namespace abele::host {
+namespace abele::session {
 namespace {
 
 int64_t median(std::vector<int64_t> values) {
@@ -46,7 +46,7 @@ class Measurement {
   }
 
   /// hop_ns, action_ns and host_ns of the simulator.
-  void useOverheads(plan::CostModel& costs) const {
+  void useOverheads(schedule::CostModel& costs) const {
     std::vector<int64_t> hops, gaps, host;
     for (const RecentStep& step : steps_) {
       addGaps(step, hops, gaps);
@@ -90,9 +90,9 @@ class Measurement {
 };
 
 // A backward that ran as one is divided as capture saw it.
-void useMeasured(const Measurement& measured, std::vector<plan::StageCost>& costs) {
+void useMeasured(const Measurement& measured, std::vector<schedule::StageCost>& costs) {
   for (size_t s = 0; s < costs.size(); ++s) {
-    plan::StageCost& cost = costs[s];
+    schedule::StageCost& cost = costs[s];
     if (auto time = measured.timeOf(s, exe::Direction::kForward)) cost.forward_ns = *time;
     if (auto time = measured.timeOf(s, exe::Direction::kUpdate)) cost.update_ns = *time;
     const auto backward = measured.timeOf(s, exe::Direction::kBackward);
@@ -128,12 +128,12 @@ std::string Session::costs() const {
   ir::Graph graph = this->graph();  // throws for programs that were not compiled here: those have no times
   passes::PassContext context;
   if (graph.training) passes::splitWeightGradient(graph, context);
-  std::vector<plan::StageCost> costs = plan::measuredCosts(graph);
+  std::vector<schedule::StageCost> costs = plan::measuredCosts(graph);
   const Measurement measured(compiled.executable, impl_->recent);
   useMeasured(measured, costs);
   plan::PlanOptions options = compiled.plan.options;
   plan::Chain chain = plan::chainOf(graph, options, std::move(costs));
-  chain.machine = machineOf(impl_->options);
+  chain.machine = compile::machineOf(impl_->options);
   measured.useOverheads(chain.costs);
   // Threads of a device that has several compete too, so that shares of cores are not known then.
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -141,4 +141,4 @@ std::string Session::costs() const {
   return plan::chainJson(chain);
 }
 
-}  // namespace abele::host
+}  // namespace abele::session

@@ -3,14 +3,17 @@
 
 #include <functional>
 
-namespace abele::host {
+namespace abele::compile {
+struct ProgramOptions;
+}  // namespace abele::compile
+
+namespace abele::session {
 
 struct Compiled;
-struct ProgramOptions;
 
 /// Connects the accelerators of a loaded program with those of other processes. Does nothing unless the variable asks
 /// for it and a link leaves this process's replica. All processes call it. poll: as in Session. Throws E0714, E0702,
 /// E0606, E0602.
-void connectLinks(const Compiled& compiled, const ProgramOptions& options, const std::function<bool()>& poll);
+void connectLinks(const Compiled& compiled, const compile::ProgramOptions& options, const std::function<bool()>& poll);
 
-}  // namespace abele::host
+}  // namespace abele::session

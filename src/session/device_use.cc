@@ -6,7 +6,7 @@
 #include "compile/device_list.h"
 #include "session/impl.h"
 
-namespace abele::host {
+namespace abele::session {
 
 DeviceUse deviceUse(Session& session) {
   const auto& impl = session.parts();
@@ -20,7 +20,7 @@ DeviceUse deviceUse(Session& session) {
     last = std::max<int64_t>(last, worker.device);
   }
   DeviceUse use{.first = std::min(first, last), .count = last - std::min(first, last) + 1};
-  const std::vector<c10::Device> devices = devicesBySpace(impl.options);
+  const std::vector<c10::Device> devices = compile::devicesBySpace(impl.options);
   for (int64_t d = use.first; d < use.first + use.count; ++d) {
     const auto on_it = std::ranges::find_if(compiled.executable.workers,
                                             [&](const exe::WorkerProgram& w) { return !w.isLink() && w.device == d; });
@@ -43,4 +43,4 @@ void busyTimes(Session& session, const DeviceUse& use, std::vector<int64_t>& bus
   }
 }
 
-}  // namespace abele::host
+}  // namespace abele::session

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace abele::host {
+namespace abele::session {
 
 class Session;
 
@@ -19,4 +19,4 @@ DeviceUse deviceUse(Session& session);
 /// The time that each of these devices computed in the last call.   Units: ns.
 void busyTimes(Session& session, const DeviceUse& use, std::vector<int64_t>& busy_ns);
 
-}  // namespace abele::host
+}  // namespace abele::session

@@ -9,7 +9,7 @@
 #include "ir/text.h"
 #include "session/impl.h"
 
-namespace abele::host {
+namespace abele::session {
 namespace {
 
 /// The first lines of a text, and the number of lines left out. limit <= 0: the whole text.
@@ -66,4 +66,4 @@ void showCompiled(const Compiled& compiled) {
   if (!target.empty()) exportTo(target, compiled);
 }
 
-}  // namespace abele::host
+}  // namespace abele::session

@@ -1,36 +1,37 @@
 // Session::explain: the reasons for the program's placement.
-#include "plan/explain.h"
+#include "split/explain.h"
 #include "base/error.h"
 #include "compile/placement.h"
 #include "ir/rewrite.h"
 #include "session/impl.h"
 
-namespace abele::host {
+namespace abele::session {
 
 std::string Session::explain() const {
   const ir::Graph& graph = this->graph();  // throws for programs that were not compiled here
   const Compiled& compiled = impl_->require("explain()");
-  const ProgramOptions& options = impl_->options;
-  std::string text = plan::explainStages(graph, compiled.plan, machineOf(options));
+  const compile::ProgramOptions& options = impl_->options;
+  std::string text = split::explainStages(graph, compiled.plan, compile::machineOf(options));
   if (!compiled.schedule_reason.empty())
     text += cat("schedule ", compiled.schedule, ": ", compiled.schedule_reason, "\n");
   text += compiled.placement.text();
-  if (splitsByItself(options)) {
+  if (compile::splitsByItself(options)) {
     const auto devices = static_cast<int>(compiled.plan.device_of.size());
-    const Pieces pieces = piecesOf(compiled.captured, options, compiled.optimizer,
-                                   compiled.placement.trials.empty() ? splitDevices(options) : devices);
-    const plan::SplitOptions split = splitOptions(options, devices);
+    const compile::Pieces pieces =
+        compile::piecesOf(compiled.captured, options, compiled.optimizer,
+                          compiled.placement.trials.empty() ? compile::splitDevices(options) : devices);
+    const split::SplitOptions split = compile::splitOptions(options, devices);
     return text +
-           plan::explainAlternatives(pieces.graph, pieces.chain, split, plan::autoSplit(pieces.chain, split).front());
+           split::explainAlternatives(pieces.graph, pieces.chain, split, split::autoSplit(pieces.chain, split).front());
   }
-  if (!options.training || options.strategy != Strategy::kPipelined) return text;
-  const std::vector<ScheduleChoice> choices = compareSchedules(graph, options);
+  if (!options.training || options.strategy != compile::Strategy::kPipelined) return text;
+  const std::vector<compile::ScheduleChoice> choices = compile::compareSchedules(graph, options);
   int64_t step_ns = 0;
-  for (const ScheduleChoice& choice : choices)
+  for (const compile::ScheduleChoice& choice : choices)
     if (choice.schedule == compiled.plan.options.schedule) step_ns = choice.step_ns;
-  for (const ScheduleChoice& choice : choices)
-    text += cat("  schedule ", plan::scheduleName(choice.schedule), ": ", plan::millisecondsText(choice.step_ns),
-                " ms, ", plan::differenceText(choice.step_ns, step_ns), "\n");
+  for (const compile::ScheduleChoice& choice : choices)
+    text += cat("  schedule ", schedule::scheduleName(choice.schedule), ": ", split::millisecondsText(choice.step_ns),
+                " ms, ", split::differenceText(choice.step_ns, step_ns), "\n");
   return text;
 }
 
@@ -38,11 +39,12 @@ std::string Session::pieces() const {
   const ir::Graph& graph = this->graph();
   const Compiled& compiled = impl_->require("pieces()");
   constexpr int kEveryBoundary = 1'000'000;
-  const Pieces pieces = piecesOf(compiled.captured, impl_->options, compiled.optimizer, /*devices=*/1);
-  const plan::SplitChain chain = plan::splitChain(pieces.graph, kEveryBoundary, /*measured=*/true);
+  const compile::Pieces pieces =
+      compile::piecesOf(compiled.captured, impl_->options, compiled.optimizer, /*devices=*/1);
+  const split::SplitChain chain = split::splitChain(pieces.graph, kEveryBoundary, /*measured=*/true);
   const std::vector<int32_t> position = ir::positionsById(graph);
   std::string out = "[";
-  for (const plan::Piece& piece : chain.pieces) {
+  for (const split::Piece& piece : chain.pieces) {
     const ir::Node& first = pieces.graph.nodes.at(static_cast<size_t>(piece.first_position));
     const ir::Node& placed = graph.nodes[static_cast<size_t>(position[static_cast<size_t>(first.id)])];
     out += cat(out.size() > 1 ? ",\n" : "\n", "{\"forward_ns\": ", piece.forward_ns,
@@ -53,4 +55,4 @@ std::string Session::pieces() const {
   return out + "\n]\n";
 }
 
-}  // namespace abele::host
+}  // namespace abele::session

@@ -1,4 +1,5 @@
-// The parts of a compiled Session, and the free functions it is made of. Private to session/.
+// The parts of a compiled Session, and the free functions it is made of. For session/, and for rooms that look into
+// one.
 #pragma once
 
 #include <deque>
@@ -14,12 +15,12 @@
 #include "base/turns.h"
 #include "compile/compiler.h"
 #include "compile/measured_placement.h"
-#include "runtime/device/backend.h"
+#include "device/backend.h"
 #include "session/session.h"
 #include "session/shared_weights.h"
 #include "session/weight_watch.h"
 
-namespace abele::host {
+namespace abele::session {
 
 /// How an external lies in the host's tensor; empty: as it is. See ReplicaGrouping.
 struct Slices {
@@ -29,7 +30,7 @@ struct Slices {
 
 /// A program on its devices. Built apart from the session and moved in when complete, so that a compile that throws
 /// leaves the session as it was.
-struct Compiled : MadeProgram {
+struct Compiled : compile::MadeProgram {
   Home home;
   caffe2::TypeMeta default_type = c10::get_default_dtype();  // when compiling or loading began
   std::vector<capture::ModelTensor> model;
@@ -39,21 +40,21 @@ struct Compiled : MadeProgram {
   std::vector<at::Tensor*> model_of;    // by external index: the model's tensor, null for externals of our own
   std::vector<size_t> written_buffers;  // externals that micro-batches write
   WeightWatch weight_watch;             // watches the tensors of model_of
-  MetaTensors meta;
-  MeasuredPlacement placement;  // empty: the number of devices was not measured
+  compile::MetaTensors meta;
+  compile::MeasuredPlacement placement;  // empty: the number of devices was not measured
   /// The model was made on the meta device, and processes hold its stages: each has the tensors of its own ones alone.
   bool has_own_weights_alone = false;
   bool warned_of_edits = false;
-  runtime::Watch* watch = nullptr;        // sees all that the devices compute (verify.h); outlives the session
-  std::shared_ptr<runtime::Peers> peers;  // null where there is one process
-  std::vector<int32_t> makers;            // by result of a replica: exe::processesOfOutputs
-  std::vector<int32_t> readers;           // likewise: DeviceOptions::readers
+  device::Watch* watch = nullptr;            // sees all that the devices compute (verify.h); outlives the session
+  std::shared_ptr<collective::Peers> peers;  // null where there is one process
+  std::vector<int32_t> makers;               // by result of a replica: exe::processesOfOutputs
+  std::vector<int32_t> readers;              // likewise: DeviceOptions::readers
   // Automatic loss scaling: the factor beside the optimizer's own, and what was counted since it was looked at.
   double loss_scale_factor = 1;
   int64_t updates_counted = 0;
-  runtime::GradientSizes counted;
+  device::GradientSizes counted;
   // Declared last: workers stop before the memory and the program they use go away.
-  std::unique_ptr<runtime::DeviceBackend> backend;
+  std::unique_ptr<device::DeviceBackend> backend;
   std::optional<SharedWeights> shared;  // absent: the devices have copies of all weights
   std::unique_ptr<runtime::Runtime> runtime;
 };
@@ -91,10 +92,10 @@ struct Session::Impl {
 
   ~Impl() { drop(); }
 
-  ProgramOptions options;
+  compile::ProgramOptions options;
   Caller* caller = nullptr;  // of the step or compilation that is under way
   std::unique_ptr<Compiled> compiled;
-  runtime::Watch* watch = nullptr;  // for programs compiled from now on
+  device::Watch* watch = nullptr;  // for programs compiled from now on
   runtime::StepReport last_step;
   std::vector<Handover> handovers;  // of the last call, by step
   int64_t call_begin = 0;           // of the clock of TraceFile::now()
@@ -123,7 +124,7 @@ struct Session::Impl {
 };
 
 // replicas.cc
-std::vector<Slices> slicesOf(const exe::Executable& executable, const std::vector<ReplicaGrouping>& groupings);
+std::vector<Slices> slicesOf(const exe::Executable& executable, const std::vector<compile::ReplicaGrouping>& groupings);
 /// Between the host's tensor and every replica's copy of an external.
 void uploadSlices(Compiled& compiled, size_t external, const at::Tensor& host);
 void downloadSlices(const Compiled& compiled, size_t external, const at::Tensor& host);
@@ -132,7 +133,7 @@ at::Tensor copyOf(const Compiled& compiled, size_t external);
 
 // inputs.cc
 /// Made-up contents like these inputs; zeros for integers.
-std::vector<at::Tensor> syntheticLike(const std::vector<Type>& types, SyntheticData kind);
+std::vector<at::Tensor> syntheticLike(const std::vector<Type>& types, compile::SyntheticData kind);
 
 /// Part `index` of `count` equal parts of the rows.
 std::vector<at::Tensor> partOf(const std::vector<at::Tensor>& inputs, int64_t index, int64_t count);
@@ -144,7 +145,8 @@ struct Position {
   int64_t micro_batch = 0;
 };
 /// Micro-batches whose results a call returns, in order: that of the inputs, replica fastest. (kSum: those it adds up.)
-std::vector<Position> returnedMicroBatches(const ProgramOptions& options, OutputMode mode, int64_t period);
+std::vector<Position> returnedMicroBatches(const compile::ProgramOptions& options, compile::OutputMode mode,
+                                           int64_t period);
 /// The tensors of one call's results, and where the result of each micro-batch goes. Arguments that forward writes are
 /// targets too: they reach the caller's tensors only when the step is complete.
 struct Results {
@@ -161,20 +163,20 @@ struct Results {
   std::vector<std::vector<at::Tensor>> previous;
   std::vector<std::vector<at::Tensor>> between;  // by anchor and returned micro-batch
 };
-Results allocateResults(const ProgramOptions& options, const Compiled& compiled);
+Results allocateResults(const compile::ProgramOptions& options, const Compiled& compiled);
 /// Which process makes each result, and which get it: Compiled::makers and readers.
-void setReaders(Compiled& compiled, const ProgramOptions& options);
+void setReaders(Compiled& compiled, const compile::ProgramOptions& options);
 /// After the step: sums, and anchored parameters in the micro-batches between updates.
-void finishResults(const ProgramOptions& options, const Compiled& compiled, Results& results);
+void finishResults(const compile::ProgramOptions& options, const Compiled& compiled, Results& results);
 /// What to bind for step `index` of the `count` that make up a call.
 std::vector<std::vector<at::Tensor>> partOf(const Results& results, int64_t index, int64_t count);
 void writeBack(const Compiled& compiled, const Results& results, const std::vector<at::Tensor>& inputs);
 
 // load.cc
 /// Intra-op threads of each worker.
-int threadsPerDevice(const ProgramOptions& options, int64_t num_workers);
+int threadsPerDevice(const compile::ProgramOptions& options, int64_t num_workers);
 /// Memory, weights, constants, hyper-parameters, random stream and workers of what was built.
-void load(Compiled& compiled, const ProgramOptions& options, const at::Generator& generator);
+void load(Compiled& compiled, const compile::ProgramOptions& options, const at::Generator& generator);
 /// Throws E0704 for a tensor that differs from the compiled one, and leaves the devices as they were.
 void uploadModel(Compiled& compiled);
 /// One of the model's tensors. The devices work in its memory from then on, where they may.
@@ -183,22 +185,23 @@ void uploadTensor(Compiled& compiled, size_t external);
 /// the program means. Throws E0704 where that differs from the compiled one; without requires_fit it is left alone.
 void followModel(Compiled& compiled, bool requires_fit);
 /// Does this process have memory for an external, where processes hold stages?
-bool isHere(const Compiled& compiled, size_t external, const ProgramOptions& options);
+bool isHere(const Compiled& compiled, size_t external, const compile::ProgramOptions& options);
 /// Warns, once, of a tensor of the model that was written since it was last in step with the device.
 void warnOfEdits(Compiled& compiled);
 /// The memory of `host` that external `index` stands for: host itself, or the flat extent of a tensor with gaps.
 at::Tensor memoryOf(const Compiled& compiled, size_t index, const at::Tensor& host);
-void setHypers(Compiled& compiled, const OptimizerSpec& optimizer);
+void setHypers(Compiled& compiled, const compile::OptimizerSpec& optimizer);
 
 // loss_scaling.cc
 /// What the next step's loss is multiplied by.
 double finalLossScale(const Compiled& compiled);
 /// After a completed step: automatic loss scaling looks at its gradients.
-void adaptLossScale(Compiled& compiled, const ProgramOptions& options);
+void adaptLossScale(Compiled& compiled, const compile::ProgramOptions& options);
 /// Name of the automatic factor in the optimizer's state.
 inline constexpr char kLossScaleFactor[] = "lossScaleUpdateFactor";
 /// scales: by step of the call.
-at::Tensor lossScaleAnchor(const ProgramOptions& options, const Anchor& anchor, const std::vector<double>& scales);
+at::Tensor lossScaleAnchor(const compile::ProgramOptions& options, const compile::Anchor& anchor,
+                           const std::vector<double>& scales);
 
 // initializers.cc
 /// Writes the model's tensors to a file. Throws E0712.
@@ -208,4 +211,4 @@ void saveInitializers(const std::vector<capture::ModelTensor>& model, const std:
 /// Logs the graphs of a compilation, and writes the file that POPTORCH_EXPORT_PROTO_FILE names (E0702).
 void showCompiled(const Compiled& compiled);
 
-}  // namespace abele::host
+}  // namespace abele::session

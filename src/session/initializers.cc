@@ -6,21 +6,21 @@
 
 #include "base/error.h"
 #include "compile/tensors.h"
-#include "runtime/memory/offload.h"
+#include "memory/offload.h"
 #include "session/impl.h"
 
-namespace abele::host {
+namespace abele::session {
 
 void saveInitializers(const std::vector<capture::ModelTensor>& model, const std::string& path) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   for (const capture::ModelTensor& m : model) {
     if (!m.tensor->defined() || !m.tensor->device().is_cpu() || m.tensor->layout() != at::kStrided) continue;
-    requireMemory(*m.tensor, m.name);
+    compile::requireMemory(*m.tensor, m.name);
     {
       const at::Tensor dense = m.tensor->detach().contiguous();
       file.write(static_cast<const char*>(dense.const_data_ptr()), static_cast<std::streamsize>(dense.nbytes()));
     }
-    runtime::releaseIfOffloaded(*m.tensor);
+    memory::releaseIfOffloaded(*m.tensor);
   }
   file.close();
   ABELE_REQUIRE(file, E0712,
@@ -29,4 +29,4 @@ void saveInitializers(const std::vector<capture::ModelTensor>& model, const std:
                  .remedy = "name a file in a folder that exists, or remove the setting"});
 }
 
-}  // namespace abele::host
+}  // namespace abele::session

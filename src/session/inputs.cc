@@ -12,7 +12,7 @@
 #include "compile/tensors.h"
 #include "session/impl.h"
 
-namespace abele::host {
+namespace abele::session {
 namespace {
 
 /// Returns true if several elements share memory, as in an expanded tensor.
@@ -51,7 +51,7 @@ void checkSameInputs(const std::vector<Type>& compiled, const std::vector<at::Te
                  .expected = cat(compiled.size(), " tensors"),
                  .remedy = remedy});
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const Type found = typeOf(inputs[i]);
+    const Type found = compile::typeOf(inputs[i]);
     if (found.dtype == compiled[i].dtype && found.sizes == compiled[i].sizes) {
       requireBindable(compiled[i], found, i);
       continue;
@@ -76,17 +76,17 @@ std::vector<at::Tensor> partOf(const std::vector<at::Tensor>& inputs, int64_t in
   return rows;
 }
 
-std::vector<at::Tensor> syntheticLike(const std::vector<Type>& types, SyntheticData kind) {
+std::vector<at::Tensor> syntheticLike(const std::vector<Type>& types, compile::SyntheticData kind) {
   at::Generator generator = at::detail::createCPUGenerator();
   std::vector<at::Tensor> made;
   for (const Type& type : types) {
     const auto dtype = static_cast<at::ScalarType>(type.dtype);
     at::Tensor memory = at::empty({type.extent()}, at::TensorOptions(dtype)).zero_();
-    if (at::isFloatingType(dtype) && kind == SyntheticData::kNormal) memory.normal_(0, 1, generator);
-    if (at::isFloatingType(dtype) && kind == SyntheticData::kUniform) memory.uniform_(0, 1, generator);
+    if (at::isFloatingType(dtype) && kind == compile::SyntheticData::kNormal) memory.normal_(0, 1, generator);
+    if (at::isFloatingType(dtype) && kind == compile::SyntheticData::kUniform) memory.uniform_(0, 1, generator);
     made.push_back(memory.as_strided(type.sizes, type.strides));
   }
   return made;
 }
 
-}  // namespace abele::host
+}  // namespace abele::session

@@ -10,7 +10,7 @@ namespace at {
 class Tensor;
 }
 
-namespace abele::host {
+namespace abele::session {
 
 /// The remedy for different inputs if there is a forward to compile again.
 inline constexpr const char* kCompileAgain =
@@ -21,4 +21,4 @@ inline constexpr const char* kCompileAgain =
 void checkSameInputs(const std::vector<Type>& compiled, const std::vector<at::Tensor>& inputs,
                      const std::string& remedy = kCompileAgain);
 
-}  // namespace abele::host
+}  // namespace abele::session

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace abele::host {
+namespace abele::session {
 namespace {
 
 using Moments = std::vector<std::vector<double>>;
@@ -52,4 +52,4 @@ Latency latencyOf(const PerfCounters& times, Way way) {
   return between(times, asked, complete);
 }
 
-}  // namespace abele::host
+}  // namespace abele::session

@@ -3,7 +3,7 @@
 
 #include "session/session.h"
 
-namespace abele::host {
+namespace abele::session {
 
 /// Over the micro-batches that the call returned; zeros before the first call and with synthetic data. Units: s.
 struct Latency {
@@ -17,4 +17,4 @@ enum class Way {
 };
 Latency latencyOf(const PerfCounters& counters, Way way);
 
-}  // namespace abele::host
+}  // namespace abele::session

@@ -12,10 +12,10 @@
 #include "base/log.h"
 #include "compile/device_list.h"
 #include "compile/tensors.h"
-#include "runtime/memory/offload.h"
+#include "memory/offload.h"
 #include "session/impl.h"
 
-namespace abele::host {
+namespace abele::session {
 namespace {
 
 // From so much memory of the devices on, loading returns what the C library keeps to the system first.
@@ -47,7 +47,7 @@ std::vector<at::Tensor*> matchModel(const exe::Executable& executable, const std
 
 }  // namespace
 
-int threadsPerDevice(const ProgramOptions& options, int64_t num_workers) {
+int threadsPerDevice(const compile::ProgramOptions& options, int64_t num_workers) {
   if (options.threads_per_device > 0) return options.threads_per_device;
   return std::max(
       1, at::get_num_threads() / static_cast<int>(std::max<int64_t>(1, num_workers) * options.processes.on_host));
@@ -57,7 +57,7 @@ namespace {
 
 /// Asks for the tensors of the model that are on the meta device and that this process needs: those that its devices
 /// have, and in the first process those that no device has, which are part of what it saves.
-void materializeModel(const Compiled& compiled, const ProgramOptions& options) {
+void materializeModel(const Compiled& compiled, const compile::ProgramOptions& options) {
   std::unordered_map<const at::Tensor*, bool> is_here;
   for (size_t i = 0; i < compiled.model_of.size(); ++i)
     if (compiled.model_of[i] && compiled.executable.externals[i].slot >= 0)
@@ -76,7 +76,7 @@ void materializeModel(const Compiled& compiled, const ProgramOptions& options) {
   for (const size_t i : needed)
     ABELE_REQUIRE(!compiled.model[i].tensor->is_meta(), E0708,
                   {.what = cat(compiled.model[i].name, " is on the meta device, and nothing says what it holds"),
-                   .found = cat(typeOf(*compiled.model[i].tensor).str(), " without memory"),
+                   .found = cat(compile::typeOf(*compiled.model[i].tensor).str(), " without memory"),
                    .expected = "a tensor with contents, or files that have them",
                    .remedy = inLanguage("abele::loadWeights(path, model) or abele::initWeights(model, seed) before the "
                                         "first call")});
@@ -84,7 +84,7 @@ void materializeModel(const Compiled& compiled, const ProgramOptions& options) {
 
 }  // namespace
 
-bool isHere(const Compiled& compiled, size_t external, const ProgramOptions& options) {
+bool isHere(const Compiled& compiled, size_t external, const compile::ProgramOptions& options) {
   const exe::Executable& executable = compiled.executable;
   const int64_t own = options.processes.index % options.processes.stages;
   const exe::External& what = executable.externals[external];
@@ -101,7 +101,7 @@ namespace {
 /// Is it what the program was compiled for? Of a parameter with groups of replicas `host` has a value for each.
 bool fits(const Compiled& compiled, size_t external, const at::Tensor& host) {
   const Type& type = compiled.executable.slots[compiled.executable.externals[external].slot].type;
-  Type own = typeOf(host);
+  Type own = compile::typeOf(host);
   if (const size_t count = compiled.slices[external].replica.size(); count > 0) {
     if (own.sizes.empty() || own.sizes[0] != static_cast<int64_t>(count)) return false;
     own.sizes.erase(own.sizes.begin());
@@ -114,10 +114,10 @@ bool fits(const Compiled& compiled, size_t external, const at::Tensor& host) {
 /// Throws E0704.
 void requireFits(const Compiled& compiled, size_t external, const at::Tensor& host) {
   const exe::External& what = compiled.executable.externals[external];
-  requireMemory(host, what.name);
+  compile::requireMemory(host, what.name);
   ABELE_REQUIRE(fits(compiled, external, host), E0704,
                 {.what = cat(what.name, " differs from the tensor that the model was compiled with"),
-                 .found = typeOf(host).str(),
+                 .found = compile::typeOf(host).str(),
                  .expected = compiled.executable.slots[what.slot].type.str(),
                  .remedy = "call destroy() before the next call, so that the model is compiled again"});
 }
@@ -135,7 +135,7 @@ void uploadTensor(Compiled& compiled, size_t external) {
       compiled.shared && compiled.slices[external].replica.empty() && compiled.shared->place(external, host);
   uploadSlices(compiled, external, host);
   is_shared ? compiled.weight_watch.forget(external) : compiled.weight_watch.note(external, host);
-  runtime::releaseIfOffloaded(host);
+  memory::releaseIfOffloaded(host);
 }
 
 void uploadModel(Compiled& compiled) {
@@ -196,7 +196,7 @@ void setLossScaling(Compiled& compiled, double loss_scaling) {
 
 }  // namespace
 
-void setHypers(Compiled& compiled, const OptimizerSpec& optimizer) {
+void setHypers(Compiled& compiled, const compile::OptimizerSpec& optimizer) {
   const double loss_scaling = optimizer.loss_scaling * compiled.loss_scale_factor;
   for (size_t group = 0; group < optimizer.groups.size(); ++group) {
     compiled.backend->setHyper(static_cast<int>(group), "libtorch", 0);  // an optimizer of before may have had it
@@ -223,10 +223,10 @@ std::string devicesUsed(const exe::Executable& executable, const std::vector<c10
 
 }  // namespace
 
-void load(Compiled& compiled, const ProgramOptions& options, const at::Generator& generator) {
+void load(Compiled& compiled, const compile::ProgramOptions& options, const at::Generator& generator) {
   const exe::Executable& executable = compiled.executable;
   trimForDevices(executable);
-  runtime::DeviceOptions device;
+  device::DeviceOptions device;
   device.threads_per_device = threadsPerDevice(options, executable.numComputing() / executable.stage_processes);
   device.floating_point_exceptions = options.floating_point_exceptions;
   device.stochastic_rounding = options.stochastic_rounding;
@@ -242,17 +242,17 @@ void load(Compiled& compiled, const ProgramOptions& options, const at::Generator
   device.watch = compiled.watch;
   device.device_graphs = options.device_graphs;
   device.has_own_weights_alone = compiled.has_own_weights_alone;
-  const bool is_cpu = captureDevice(options).is_cpu();
+  const bool is_cpu = compile::captureDevice(options).is_cpu();
   if (!is_cpu) {
-    const std::vector<c10::Device> by_space = devicesBySpace(options);
+    const std::vector<c10::Device> by_space = compile::devicesBySpace(options);
     for (const c10::Device& each : by_space)
       device.accelerator += cat(device.accelerator.empty() ? "" : ",", each.str());
     if (options.processes.count > 1)
       log::info("process ", options.processes.index, " runs on ",
                 devicesUsed(executable, by_space, device.stage_process));
   }
-  // A row of runtime/device/backends.def.
-  compiled.backend = runtime::makeBackend(is_cpu ? "cpu" : "accelerator", executable, device);
+  // A row of device/backends.def.
+  compiled.backend = device::makeBackend(is_cpu ? "cpu" : "accelerator", executable, device);
   compiled.model_of = matchModel(executable, compiled.model);
   compiled.slices = slicesOf(executable, compiled.groupings);
   compiled.written_buffers.clear();
@@ -269,7 +269,7 @@ void load(Compiled& compiled, const ProgramOptions& options, const at::Generator
   }
   setHypers(compiled, compiled.optimizer);
   compiled.backend->setGenerator(generator);
-  std::vector<runtime::OwnStream> own;
+  std::vector<device::OwnStream> own;
   for (const capture::OwnStream& stream : compiled.own_streams)
     own.push_back({stream.generator, stream.start, stream.restarts, stream.draws, stream.normals});
   compiled.backend->setOwnStreams(std::move(own));
@@ -277,4 +277,4 @@ void load(Compiled& compiled, const ProgramOptions& options, const at::Generator
   compiled.constants.clear();
 }
 
-}  // namespace abele::host
+}  // namespace abele::session

@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "base/log.h"
-#include "runtime/collective/peers.h"
+#include "collective/peers.h"
 #include "session/impl.h"
 
-namespace abele::host {
+namespace abele::session {
 namespace {
 
 // Backward may start in float16, where this is the largest power of two.
@@ -37,9 +37,9 @@ void noteOverflow(Compiled& compiled) {
 }
 
 /// The sizes over all processes, so that all of them adapt alike.
-runtime::GradientSizes ofAllProcesses(const runtime::GradientSizes& own, runtime::Peers& peers) {
+device::GradientSizes ofAllProcesses(const device::GradientSizes& own, collective::Peers& peers) {
   const std::array<int64_t, 3> numbers{own.large, own.all, own.overflowed ? 1 : 0};
-  runtime::GradientSizes sum;
+  device::GradientSizes sum;
   for (const std::string& text : peers.exchange({reinterpret_cast<const char*>(numbers.data()), sizeof numbers})) {
     std::array<int64_t, 3> theirs{};
     std::memcpy(theirs.data(), text.data(), sizeof theirs);
@@ -54,9 +54,9 @@ runtime::GradientSizes ofAllProcesses(const runtime::GradientSizes& own, runtime
 
 double finalLossScale(const Compiled& compiled) { return compiled.optimizer.loss_scaling * compiled.loss_scale_factor; }
 
-void adaptLossScale(Compiled& compiled, const ProgramOptions& options) {
+void adaptLossScale(Compiled& compiled, const compile::ProgramOptions& options) {
   if (!options.auto_loss_scaling || !options.training) return;
-  runtime::GradientSizes found = compiled.backend->takeGradientSizes();
+  device::GradientSizes found = compiled.backend->takeGradientSizes();
   if (compiled.peers) found = ofAllProcesses(found, *compiled.peers);
   if (found.overflowed) {
     noteOverflow(compiled);
@@ -66,7 +66,7 @@ void adaptLossScale(Compiled& compiled, const ProgramOptions& options) {
   compiled.counted.all += found.all;
   ++compiled.updates_counted;
   if (compiled.updates_counted < options.loss_scale_period) return;
-  const runtime::GradientSizes counted = std::exchange(compiled.counted, {});
+  const device::GradientSizes counted = std::exchange(compiled.counted, {});
   compiled.updates_counted = 0;
   if (counted.all == 0) return;  // no gradient is in float16
   const double share = static_cast<double>(counted.large) / static_cast<double>(counted.all);
@@ -77,15 +77,16 @@ void adaptLossScale(Compiled& compiled, const ProgramOptions& options) {
   setHypers(compiled, compiled.optimizer);
 }
 
-at::Tensor lossScaleAnchor(const ProgramOptions& options, const Anchor& anchor, const std::vector<double>& scales) {
-  const int64_t per_step = options.device_iterations * options.gradient_accumulation / stepsPerCall(options);
+at::Tensor lossScaleAnchor(const compile::ProgramOptions& options, const compile::Anchor& anchor,
+                           const std::vector<double>& scales) {
+  const int64_t per_step = options.device_iterations * options.gradient_accumulation / compile::stepsPerCall(options);
   std::vector<double> values;
   for (const Position& p : returnedMicroBatches(options, anchor.mode, anchor.period))
     values.push_back(scales.at(p.micro_batch / per_step));
-  if (anchor.mode == OutputMode::kSum)
+  if (anchor.mode == compile::OutputMode::kSum)
     values.assign(options.replicas, std::accumulate(values.begin(), values.end(), 0.0) / options.replicas);
   if (values.size() == 1) return at::full({}, values[0]);
   return at::tensor(at::ArrayRef<double>(values), at::kFloat);
 }
 
-}  // namespace abele::host
+}  // namespace abele::session

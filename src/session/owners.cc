@@ -5,10 +5,10 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
-#include "runtime/collective/announcement.h"
+#include "collective/announcement.h"
 #include "session/impl.h"
 
-namespace abele::host {
+namespace abele::session {
 
 std::map<std::string, int64_t> Session::owners() const {
   const exe::Executable& executable = impl_->require("owners()").executable;
@@ -30,8 +30,8 @@ at::Tensor Session::weight(const std::string& name, const at::Tensor& host) cons
     if (externals[i].name == name && compiled.model_of[i] && externals[i].slot >= 0) return copyOf(compiled, i);
   if (!compiled.has_own_weights_alone) return host.detach().clone();
   // The first process holds a tensor that is on no device.
-  meet("reads a weight", runtime::hashOf(name.data(), name.size()));
-  runtime::Peers& peers = *compiled.peers;
+  meet("reads a weight", collective::hashOf(name.data(), name.size()));
+  collective::Peers& peers = *compiled.peers;
   const at::Tensor value = at::empty(host.sizes(), host.options().device(at::kCPU));
   if (value.numel() == 0) return value;
   if (peers.process() != 0) {
@@ -46,10 +46,11 @@ at::Tensor Session::weight(const std::string& name, const at::Tensor& host) cons
 std::vector<uint64_t> Session::meet(const char* act, uint64_t word) const {
   const Compiled& compiled = impl_->require(act);
   if (!compiled.peers) return {word};
-  runtime::announce(*compiled.peers, {.act = act, .facts = {word}});
+  collective::announce(*compiled.peers, {.act = act, .facts = {word}});
   std::vector<uint64_t> words;
-  for (const runtime::Announcement& each : runtime::requireSameAct(*compiled.peers)) words.push_back(each.facts[0]);
+  for (const collective::Announcement& each : collective::requireSameAct(*compiled.peers))
+    words.push_back(each.facts[0]);
   return words;
 }
 
-}  // namespace abele::host
+}  // namespace abele::session

@@ -10,16 +10,16 @@
 #include "compile/lowering.h"
 #include "compile/tensors.h"
 #include "ir/text.h"
+#include "processes/processes.h"
 #include "session/device_links.h"
 #include "session/impl.h"
-#include "session/processes.h"
 
-namespace abele::host {
+namespace abele::session {
 
-CompiledProgram Session::program() const {
+compile::CompiledProgram Session::program() const {
   at::NoGradGuard no_grad;
   const Compiled& compiled = impl_->require("program()");
-  CompiledProgram program = compiled;
+  compile::CompiledProgram program = compiled;
   program.constants.assign(compiled.executable.externals.size(), at::Tensor());
   for (size_t i = 0; i < program.constants.size(); ++i) {
     const exe::External& external = compiled.executable.externals[i];
@@ -31,13 +31,13 @@ CompiledProgram Session::program() const {
 
 namespace {
 
-bool isGrouped(const CompiledProgram& program, const std::string& parameter) {
-  return std::any_of(program.groupings.begin(), program.groupings.end(), [&](const ReplicaGrouping& grouping) {
-    return grouping.parameter == parameter && grouping.type != CommGroup::kAll;
+bool isGrouped(const compile::CompiledProgram& program, const std::string& parameter) {
+  return std::any_of(program.groupings.begin(), program.groupings.end(), [&](const compile::ReplicaGrouping& grouping) {
+    return grouping.parameter == parameter && grouping.type != compile::CommGroup::kAll;
   });
 }
 
-void checkFits(const CompiledProgram& program, const ProgramOptions& options,
+void checkFits(const compile::CompiledProgram& program, const compile::ProgramOptions& options,
                const std::vector<capture::ModelTensor>& model) {
   const exe::Executable& executable = program.executable;
   const auto require = [](bool holds, std::string what, std::string found, std::string expected) {
@@ -56,7 +56,7 @@ void checkFits(const CompiledProgram& program, const ProgramOptions& options,
                                          : cat(" with ", processes / of_replica, " replicas"));
   };
   const std::string found = numbers(
-      options.training, options.device_iterations / stepsPerCall(options), options.gradient_accumulation,
+      options.training, options.device_iterations / compile::stepsPerCall(options), options.gradient_accumulation,
       options.replicas, options.replicas / options.input_group_size, options.processes.count, options.processes.stages);
   const std::string expected =
       numbers(executable.training, executable.device_iterations, executable.accumulation, executable.replicas,
@@ -71,7 +71,7 @@ void checkFits(const CompiledProgram& program, const ProgramOptions& options,
     require(it != by_name.end(), "the program was compiled for another model", cat("no tensor ", external.name),
             external.name);
     const Type& type = executable.slots[external.slot].type;
-    const Type own = typeOf(*it->second);
+    const Type own = compile::typeOf(*it->second);
     // A tensor with gaps is stored as its flat extent. A tensor with groups has a value for each group.
     std::vector<int64_t> sizes = own.sizes;
     if (!sizes.empty() && isGrouped(program, external.name)) sizes.erase(sizes.begin());
@@ -93,14 +93,14 @@ bool takesConstants(const exe::Executable& executable) {
 
 /// A file may hold anything that its reader's checks accept, such as other tensor types than the model's, or operators
 /// with arguments that they refuse.
-void loadOrRefuse(Compiled& compiled, const ProgramOptions& options) {
+void loadOrRefuse(Compiled& compiled, const compile::ProgramOptions& options) {
   const auto refuse = [](const char* found) {
     throwUser(ErrorCode::E0501, {.what = "a program that cannot be brought to its devices",
                                  .found = found,
                                  .remedy = "save the program again with this version of Abele"});
   };
   try {
-    host::load(compiled, options, makeGenerator(options));
+    load(compiled, options, compile::makeGenerator(options));
   } catch (const Error&) {
     throw;
   } catch (const c10::Error& error) {
@@ -112,22 +112,22 @@ void loadOrRefuse(Compiled& compiled, const ProgramOptions& options) {
 
 }  // namespace
 
-void Session::load(CompiledProgram program, const std::vector<capture::ModelTensor>& model, const Poll& poll,
-                   const MetaTensors& meta) {
+void Session::load(compile::CompiledProgram program, const std::vector<capture::ModelTensor>& model,
+                   const compile::Poll& poll, const compile::MetaTensors& meta) {
   const Impl::Busy busy(*impl_, "load()");
   const c10::InferenceMode not_inference(false);  // as in compile()
   checkFits(program, impl_->options, model);
-  requireMemory(program.executable, impl_->options);
+  compile::requireMemory(program.executable, impl_->options);
   ABELE_REQUIRE(!program.constants.empty() || !takesConstants(program.executable), E0712,
                 {.what = "the program has no constants: it is an entry of a cache",
                  .remedy = "save() a compiled model, and load that file"});
   auto next = std::make_unique<Compiled>();
-  static_cast<CompiledProgram&>(*next) = std::move(program);
+  static_cast<compile::CompiledProgram&>(*next) = std::move(program);
   next->model = model;
   next->meta = meta;
   next->has_own_weights_alone = meta.any && impl_->options.processes.stages > 1;
-  next->peers = joinPeers(impl_->options);
-  if (next->peers) requireSameProgram(*next->peers, keyOf(*next), impl_->options.output_rank, poll);
+  next->peers = processes::joinPeers(impl_->options);
+  if (next->peers) processes::requireSameProgram(*next->peers, keyOf(*next), impl_->options.output_rank, poll);
   {
     at::NoGradGuard no_grad;
     loadOrRefuse(*next, impl_->options);
@@ -171,9 +171,9 @@ const plan::MemoryLimits& Session::deviceMemory() const { return impl_->options.
 
 std::vector<int> Session::stageDevices() const {
   std::vector<int> devices;
-  for (const CompiledStage& stage : impl_->require("stageDevices()").stages)
+  for (const compile::CompiledStage& stage : impl_->require("stageDevices()").stages)
     if (stage.replica == 0) devices.push_back(stage.device);
   return devices;
 }
 
-}  // namespace abele::host
+}  // namespace abele::session

@@ -6,18 +6,19 @@
 #include "compile/tensors.h"
 #include "session/impl.h"
 
-namespace abele::host {
+namespace abele::session {
 
-std::vector<Slices> slicesOf(const exe::Executable& executable, const std::vector<ReplicaGrouping>& groupings) {
+std::vector<Slices> slicesOf(const exe::Executable& executable,
+                             const std::vector<compile::ReplicaGrouping>& groupings) {
   std::vector<Slices> slices(executable.externals.size());
   for (size_t i = 0; i < slices.size(); ++i) {
     const exe::External& external = executable.externals[i];
     const exe::External& parameter = external.owner >= 0 ? executable.externals[external.owner] : external;
     if (external.kind != exe::ExternalKind::kParameter && external.kind != exe::ExternalKind::kState) continue;
-    for (const ReplicaGrouping& grouping : groupings) {
-      if (grouping.parameter != parameter.name || grouping.type == CommGroup::kAll) continue;
+    for (const compile::ReplicaGrouping& grouping : groupings) {
+      if (grouping.parameter != parameter.name || grouping.type == compile::CommGroup::kAll) continue;
       const std::vector<int32_t> first_of =
-          firstOfGroups(groupsOf(grouping.type, grouping.shards, executable.replicas));
+          compile::firstOfGroups(compile::groupsOf(grouping.type, grouping.shards, executable.replicas));
       for (int32_t r = 0; r < executable.replicas; ++r)
         if (grouping.one_per_replica || first_of[r] == r) {
           slices[i].replica.push_back(r);
@@ -29,7 +30,7 @@ std::vector<Slices> slicesOf(const exe::Executable& executable, const std::vecto
 }
 
 void uploadSlices(Compiled& compiled, size_t external, const at::Tensor& host) {
-  requireMemory(host, compiled.executable.externals[external].name);
+  compile::requireMemory(host, compiled.executable.externals[external].name);
   const Slices& slices = compiled.slices[external];
   const auto index = static_cast<int32_t>(external);
   if (slices.replica.empty()) return compiled.backend->upload(index, memoryOf(compiled, external, host));
@@ -40,7 +41,7 @@ void uploadSlices(Compiled& compiled, size_t external, const at::Tensor& host) {
 }
 
 void downloadSlices(const Compiled& compiled, size_t external, const at::Tensor& host) {
-  requireMemory(host, compiled.executable.externals[external].name);
+  compile::requireMemory(host, compiled.executable.externals[external].name);
   const Slices& slices = compiled.slices[external];
   const auto index = static_cast<int32_t>(external);
   if (slices.replica.empty()) {
@@ -62,4 +63,4 @@ at::Tensor copyOf(const Compiled& compiled, size_t external) {
   return at::stack(values);
 }
 
-}  // namespace abele::host
+}  // namespace abele::session

@@ -7,7 +7,7 @@
 #include "compile/tensor_names.h"
 #include "session/impl.h"
 
-namespace abele::host {
+namespace abele::session {
 
 SessionReport Session::report() const {
   impl_->requireIdle("report()");
@@ -28,7 +28,7 @@ SessionReport Session::report() const {
   report.heap_allocations = impl_->last_step_allocations;
   report.workspace_bytes = impl_->workspace_bytes;
   report.shared_weight_bytes = compiled.shared ? compiled.shared->bytes() : 0;
-  for (const CompiledStage& stage : compiled.stages)
+  for (const compile::CompiledStage& stage : compiled.stages)
     report.stages.push_back({.name = stage.name,
                              .device = stage.device,
                              .replica = stage.replica,
@@ -59,7 +59,7 @@ SessionReport Session::report() const {
 namespace {
 
 /// Last end of the forward segments, by micro-batch, replica fastest; as StepReport counts.
-std::vector<int64_t> forwardEnds(const ProgramOptions& options, const Compiled& compiled,
+std::vector<int64_t> forwardEnds(const compile::ProgramOptions& options, const Compiled& compiled,
                                  const runtime::StepReport& step) {
   const exe::Executable& executable = compiled.executable;
   std::vector<int64_t> ends(
@@ -79,10 +79,10 @@ double seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
 PerfCounters Session::perfCounters() const {
   const Compiled& compiled = impl_->require("perfCounters()");
-  const ProgramOptions& options = impl_->options;
+  const compile::ProgramOptions& options = impl_->options;
   PerfCounters counters;
   std::vector<double> inputs, inputs_complete, outputs;
-  if (!impl_->last_step.actions.empty() && options.synthetic_data == SyntheticData::kOff) {
+  if (!impl_->last_step.actions.empty() && options.synthetic_data == compile::SyntheticData::kOff) {
     const std::vector<int64_t> ends = forwardEnds(options, compiled, impl_->last_step);
     const auto stepOf = [&](int64_t micro_batch) {
       return impl_->handovers.at(static_cast<size_t>(micro_batch / compiled.executable.micro_batches));
@@ -97,7 +97,8 @@ PerfCounters Session::perfCounters() const {
       const int64_t end = ends[compiled.executable.globalMicroBatch(p.micro_batch, static_cast<int32_t>(p.replica))];
       outputs.push_back(seconds(moved.start_ns + end - moved.before_ns));
     }
-    if (options.output_mode == OutputMode::kSum) outputs.erase(outputs.begin(), outputs.end() - options.replicas);
+    if (options.output_mode == compile::OutputMode::kSum)
+      outputs.erase(outputs.begin(), outputs.end() - options.replicas);
   }
   counters.input.assign(compiled.input_types.size(), inputs);
   counters.input_complete.assign(compiled.input_types.size(), inputs_complete);
@@ -115,11 +116,11 @@ int64_t Session::cycles() const {
 
 at::Tensor Session::anchor(const std::string& short_name) const {
   const Compiled& compiled = impl_->require("anchor()");
-  const std::vector<Anchor>& asked = impl_->options.anchors;
+  const std::vector<compile::Anchor>& asked = impl_->options.anchors;
   const bool known = std::any_of(compiled.anchors.begin(), compiled.anchors.end(),
-                                 [&](const CompiledAnchor& anchor) { return anchor.name == short_name; }) ||
-                     std::any_of(asked.begin(), asked.end(), [&](const Anchor& anchor) {
-                       return anchor.short_name == short_name && anchor.long_name == kFinalLossScale;
+                                 [&](const compile::CompiledAnchor& anchor) { return anchor.name == short_name; }) ||
+                     std::any_of(asked.begin(), asked.end(), [&](const compile::Anchor& anchor) {
+                       return anchor.short_name == short_name && anchor.long_name == compile::kFinalLossScale;
                      });
   ABELE_REQUIRE(
       known, E0708,
@@ -137,4 +138,4 @@ at::Tensor Session::anchor(const std::string& short_name) const {
   return found->second;
 }
 
-}  // namespace abele::host
+}  // namespace abele::session

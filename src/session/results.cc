@@ -6,7 +6,7 @@
 #include "exe/outputs.h"
 #include "session/impl.h"
 
-namespace abele::host {
+namespace abele::session {
 namespace {
 
 /// Shape of `count` results of one micro-batch: multiplies dim 0, and turns a scalar into a vector. One result keeps
@@ -32,7 +32,7 @@ at::Tensor rowsOf(const at::Tensor& whole, const Type& one, int64_t index, int64
 /// The destinations of one target's micro-batches, by replica and micro-batch.
 class Target {
  public:
-  Target(const ProgramOptions& options, const Compiled& compiled, Results& results, int32_t target)
+  Target(const compile::ProgramOptions& options, const Compiled& compiled, Results& results, int32_t target)
       : micro_batches_(options.device_iterations * options.gradient_accumulation),
         outputs_(compiled.executable.numOutputs()),
         results_(results),
@@ -70,15 +70,15 @@ class Target {
 
 /// Returns true if the devices add up the micro-batches of a result, so that a process sends one sum. Each step of the
 /// runtime starts new sums, so a call of several steps adds them up afterwards.
-bool addsOnDevices(const ProgramOptions& options, OutputMode mode) {
-  return mode == OutputMode::kSum && stepsPerCall(options) == 1;
+bool addsOnDevices(const compile::ProgramOptions& options, compile::OutputMode mode) {
+  return mode == compile::OutputMode::kSum && compile::stepsPerCall(options) == 1;
 }
 
 /// The tensor that a call returns of one value: the rows of the chosen micro-batches, or sums that are computed later.
-at::Tensor returnedOf(Results& results, const Type& one, OutputMode mode, int64_t replicas,
+at::Tensor returnedOf(Results& results, const Type& one, compile::OutputMode mode, int64_t replicas,
                       const std::vector<Position>& chosen, const std::vector<at::Tensor>& rows,
                       const at::Tensor& whole) {
-  if (mode != OutputMode::kSum || static_cast<int64_t>(chosen.size()) == replicas) return whole;
+  if (mode != compile::OutputMode::kSum || static_cast<int64_t>(chosen.size()) == replicas) return whole;
   at::Tensor sums = emptyOf(one, replicas);
   for (int64_t r = 0; r < replicas; ++r) {
     Results::Sum& sum = results.sums.emplace_back();
@@ -97,19 +97,19 @@ std::vector<at::Tensor> splitRows(const at::Tensor& whole, const Type& one, size
   return rows;
 }
 
-int32_t stageProcess(const ProgramOptions& options) {
+int32_t stageProcess(const compile::ProgramOptions& options) {
   return static_cast<int32_t>(options.processes.index % options.processes.stages);
 }
 
 /// Returns true if a device of this process makes the result.
-bool isMaker(const ProgramOptions& options, const Compiled& compiled, int32_t target) {
+bool isMaker(const compile::ProgramOptions& options, const Compiled& compiled, int32_t target) {
   return compiled.makers[static_cast<size_t>(target)] == stageProcess(options);
 }
 
 /// Returns true if this process gets the result.
-bool isReader(const ProgramOptions& options, const Compiled& compiled, int32_t target) {
+bool isReader(const compile::ProgramOptions& options, const Compiled& compiled, int32_t target) {
   const int32_t reader = compiled.readers[static_cast<size_t>(target)];
-  return reader == runtime::DeviceOptions::kAllProcesses || reader == stageProcess(options);
+  return reader == device::DeviceOptions::kAllProcesses || reader == stageProcess(options);
 }
 
 /// The replica that updates the external which this replica uses.
@@ -120,17 +120,17 @@ int64_t updaterOf(const exe::Executable& executable, int32_t external, int64_t r
 }
 
 /// If several replicas take the same rows, the first of them writes the rows.
-void bindWritten(const ProgramOptions& options, const Compiled& compiled, Results& results) {
+void bindWritten(const compile::ProgramOptions& options, const Compiled& compiled, Results& results) {
   const int64_t parts = compiled.executable.inputParts();
-  std::vector<Position> writers(static_cast<size_t>(inputMicroBatches(options)));
+  std::vector<Position> writers(static_cast<size_t>(compile::inputMicroBatches(options)));
   for (int32_t r = static_cast<int32_t>(options.replicas) - 1; r >= 0; --r)
-    for (int64_t k = compiled.executable.inputPart(r); k < inputMicroBatches(options); k += parts)
+    for (int64_t k = compiled.executable.inputPart(r); k < compile::inputMicroBatches(options); k += parts)
       writers[k] = {r, k / parts};
-  for (const WrittenArgument& written : compiled.written)
+  for (const compile::WrittenArgument& written : compiled.written)
     results.written.push_back(Target(options, compiled, results, written.target).bind(written.type, writers));
 }
 
-void bindAnchor(const ProgramOptions& options, const Compiled& compiled, const CompiledAnchor& anchor,
+void bindAnchor(const compile::ProgramOptions& options, const Compiled& compiled, const compile::CompiledAnchor& anchor,
                 Results& results) {
   const std::vector<Position> wanted = returnedMicroBatches(options, anchor.mode, anchor.period);
   std::vector<at::Tensor>& previous = results.previous.emplace_back();
@@ -151,7 +151,8 @@ void bindAnchor(const ProgramOptions& options, const Compiled& compiled, const C
       previous.push_back(compiled.backend->value(anchor.updated, static_cast<int32_t>(r)));
     // The value is made once per update.
     if (is_bound)
-      target.bind(anchor.type, returnedMicroBatches(options, OutputMode::kEveryN, options.gradient_accumulation));
+      target.bind(anchor.type,
+                  returnedMicroBatches(options, compile::OutputMode::kEveryN, options.gradient_accumulation));
     if (is_reader) whole = emptyOf(anchor.type, static_cast<int64_t>(wanted.size()));
   }
   if (!is_reader) {
@@ -164,8 +165,9 @@ void bindAnchor(const ProgramOptions& options, const Compiled& compiled, const C
 }
 
 /// A parameter gets a new value in the last micro-batch of each group. Before that, it has the previous group's value.
-void fillBetweenUpdates(const ProgramOptions& options, const Compiled& compiled, size_t index, Results& results) {
-  const CompiledAnchor& anchor = compiled.anchors[index];
+void fillBetweenUpdates(const compile::ProgramOptions& options, const Compiled& compiled, size_t index,
+                        Results& results) {
+  const compile::CompiledAnchor& anchor = compiled.anchors[index];
   if (!results.anchored[index].defined()) return;
   const std::vector<Position> chosen = returnedMicroBatches(options, anchor.mode, anchor.period);
   const int64_t accumulation = options.gradient_accumulation;
@@ -180,11 +182,12 @@ void fillBetweenUpdates(const ProgramOptions& options, const Compiled& compiled,
 
 }  // namespace
 
-std::vector<Position> returnedMicroBatches(const ProgramOptions& options, OutputMode mode, int64_t period) {
+std::vector<Position> returnedMicroBatches(const compile::ProgramOptions& options, compile::OutputMode mode,
+                                           int64_t period) {
   const int64_t count = options.device_iterations * options.gradient_accumulation;
   int64_t first = 0, step = 1;
-  if (mode == OutputMode::kFinal) first = count - 1;
-  if (mode == OutputMode::kEveryN) {
+  if (mode == compile::OutputMode::kFinal) first = count - 1;
+  if (mode == compile::OutputMode::kEveryN) {
     first = period - 1;
     step = period;
   }
@@ -194,35 +197,35 @@ std::vector<Position> returnedMicroBatches(const ProgramOptions& options, Output
   return chosen;
 }
 
-void setReaders(Compiled& compiled, const ProgramOptions& options) {
+void setReaders(Compiled& compiled, const compile::ProgramOptions& options) {
   const exe::Executable& executable = compiled.executable;
   compiled.makers = exe::processesOfOutputs(executable);
   compiled.makers.resize(static_cast<size_t>(executable.numOutputs()));  // the outputs of all replicas are alike
-  compiled.readers.assign(compiled.makers.size(), runtime::DeviceOptions::kAllProcesses);
-  if (options.output_rank == OutputRank::kAll) return;
+  compiled.readers.assign(compiled.makers.size(), device::DeviceOptions::kAllProcesses);
+  if (options.output_rank == compile::OutputRank::kAll) return;
   const auto readerOf = [&](int32_t target) {
     switch (options.output_rank) {
-      case OutputRank::kAll: break;
-      case OutputRank::kFirst: return 0;
-      case OutputRank::kLast: return static_cast<int32_t>(executable.stage_processes) - 1;
-      case OutputRank::kOwner: return compiled.makers[static_cast<size_t>(target)];
+      case compile::OutputRank::kAll: break;
+      case compile::OutputRank::kFirst: return 0;
+      case compile::OutputRank::kLast: return static_cast<int32_t>(executable.stage_processes) - 1;
+      case compile::OutputRank::kOwner: return compiled.makers[static_cast<size_t>(target)];
     }
-    return runtime::DeviceOptions::kAllProcesses;
+    return device::DeviceOptions::kAllProcesses;
   };
   // Only results and anchors have a reader. An argument that forward writes goes to all processes: the caller owns it,
   // and may pass it as the next batch.
-  for (const CompiledResult& result : compiled.results)
+  for (const compile::CompiledResult& result : compiled.results)
     if (result.target >= 0) compiled.readers[static_cast<size_t>(result.target)] = readerOf(result.target);
-  for (const CompiledAnchor& anchor : compiled.anchors)
+  for (const compile::CompiledAnchor& anchor : compiled.anchors)
     compiled.readers[static_cast<size_t>(anchor.target)] = readerOf(anchor.target);
 }
 
-Results allocateResults(const ProgramOptions& options, const Compiled& compiled) {
+Results allocateResults(const compile::ProgramOptions& options, const Compiled& compiled) {
   const std::vector<Position> chosen = returnedMicroBatches(options, options.output_mode, options.output_period);
   Results results;
   results.bound.resize(compiled.executable.output_slots.size());
   size_t next_host = 0;
-  for (const CompiledResult& result : compiled.results) {
+  for (const compile::CompiledResult& result : compiled.results) {
     if (result.target < 0) {
       results.returned.push_back(compiled.host_results.at(next_host++));
       continue;
@@ -245,11 +248,11 @@ Results allocateResults(const ProgramOptions& options, const Compiled& compiled)
                                           splitRows(whole, result.type, chosen.size()), whole));
   }
   bindWritten(options, compiled, results);
-  for (const CompiledAnchor& anchor : compiled.anchors) bindAnchor(options, compiled, anchor, results);
+  for (const compile::CompiledAnchor& anchor : compiled.anchors) bindAnchor(options, compiled, anchor, results);
   return results;
 }
 
-void finishResults(const ProgramOptions& options, const Compiled& compiled, Results& results) {
+void finishResults(const compile::ProgramOptions& options, const Compiled& compiled, Results& results) {
   for (size_t i = 0; i < compiled.anchors.size(); ++i)
     if (compiled.anchors[i].updated >= 0) fillBetweenUpdates(options, compiled, i, results);
   for (Results::Sum& sum : results.sums) {
@@ -275,4 +278,4 @@ void writeBack(const Compiled& compiled, const Results& results, const std::vect
   }
 }
 
-}  // namespace abele::host
+}  // namespace abele::session

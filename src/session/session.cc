@@ -14,21 +14,21 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "collective/peers.h"
 #include "compile/compiler.h"
 #include "compile/inputs.h"
 #include "compile/tensor_names.h"
 #include "compile/tensors.h"
-#include "runtime/collective/peers.h"
-#include "runtime/memory/offload.h"
-#include "runtime/memory/reused_pages.h"
+#include "memory/offload.h"
+#include "memory/reused_pages.h"
+#include "processes/links.h"
+#include "processes/processes.h"
 #include "session/device_links.h"
 #include "session/impl.h"
 #include "session/inputs.h"
-#include "session/links.h"
-#include "session/processes.h"
 #include "session/trial.h"
 
-namespace abele::host {
+namespace abele::session {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -68,9 +68,10 @@ void append(const runtime::StepReport& step, int64_t micro_batch, runtime::StepR
 }
 
 /// What a capture works in and the devices take over. Null: they are not this process's, or its memory is scarce.
-std::unique_ptr<runtime::ReusedPages> pagesFor(const ProgramOptions& options, const MetaTensors& meta) {
-  if (!captureDevice(options).is_cpu() || options.off_chip_memory_limit >= 0 || meta.any) return nullptr;
-  return std::make_unique<runtime::ReusedPages>();
+std::unique_ptr<memory::ReusedPages> pagesFor(const compile::ProgramOptions& options,
+                                              const compile::MetaTensors& meta) {
+  if (!compile::captureDevice(options).is_cpu() || options.off_chip_memory_limit >= 0 || meta.any) return nullptr;
+  return std::make_unique<memory::ReusedPages>();
 }
 
 /// Devices have a copy of each argument, and eager would see in it what forward writes.
@@ -94,8 +95,8 @@ std::string keyOf(const Compiled& compiled) {
   return cat(compiled.key, compiled.has_own_weights_alone ? " of a model on the meta device" : "");
 }
 
-Session::Session(ProgramOptions options) : impl_(std::make_unique<Impl>()) {
-  checkOptions(options);
+Session::Session(compile::ProgramOptions options) : impl_(std::make_unique<Impl>()) {
+  compile::checkOptions(options);
   impl_->options = std::move(options);
   if (!impl_->options.weights_owner) impl_->options.weights_owner = impl_.get();
 }
@@ -134,21 +135,22 @@ void Session::Impl::drop() {
   compiled.reset();
 }
 
-void Session::compile(const Program& program, const std::vector<at::Tensor>& inputs, const OptimizerSpec& optimizer) {
+void Session::compile(const compile::Program& program, const std::vector<at::Tensor>& inputs,
+                      const compile::OptimizerSpec& optimizer) {
   log::CallScope scope("Session::compile");
   // What is made here outlives the caller's inference mode, and capture looks at versions of tensors.
   const c10::InferenceMode not_inference(false);
   const Clock::time_point start = Clock::now();
   const Impl::Busy busy(*impl_, "compile()");
-  ProgramOptions options = impl_->options;
+  compile::ProgramOptions options = impl_->options;
   // Shares of the work as large models have them.
   const auto reached = [&program](int percent) {
     if (program.progress) program.progress(percent, 100);
   };
   reached(0);
-  requireMemory(inputs);
-  checkBatchSplit(options, inputs);
-  requireBuffers(options, program.model);
+  compile::requireMemory(inputs);
+  compile::checkBatchSplit(options, inputs);
+  compile::requireBuffers(options, program.model);
   auto next = std::make_unique<Compiled>();
   next->model = program.model;
   next->optimizer = optimizer;
@@ -156,13 +158,13 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
   next->watch = impl_->watch;
   next->meta = program.meta;
   next->has_own_weights_alone = program.meta.any && options.processes.stages > 1;
-  at::Generator generator = makeGenerator(options);
-  std::unique_ptr<runtime::ReusedPages> pages = pagesFor(options, program.meta);
+  at::Generator generator = compile::makeGenerator(options);
+  std::unique_ptr<memory::ReusedPages> pages = pagesFor(options, program.meta);
   const auto loadProgram = [&] {
     {
-      std::optional<runtime::IntoReusedPages> reuse;
+      std::optional<memory::IntoReusedPages> reuse;
       if (pages) reuse.emplace(*pages);
-      host::load(*next, options, generator);
+      session::load(*next, options, generator);
     }
     pages.reset();
   };
@@ -176,31 +178,33 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
       throw;
     }
   };
-  const CompileRequest request{.program = program,
-                               .inputs = inputs,
-                               .options = options,
-                               .keeps_origins = next->watch != nullptr,
-                               .load = loadFound};
-  next->peers = joinPeers(options);
+  const compile::CompileRequest request{.program = program,
+                                        .inputs = inputs,
+                                        .options = options,
+                                        .keeps_origins = next->watch != nullptr,
+                                        .load = loadFound};
+  next->peers = processes::joinPeers(options);
   if (next->peers)
     impl_->options.processes.cores = options.processes.cores =
-        leastCores(*next->peers, coresOfReplica(options), program.poll);
-  impl_->options.costs = options.costs = costsWithLinks(options, next->peers, program.poll);
+        processes::leastCores(*next->peers, compile::coresOfReplica(options), program.poll);
+  impl_->options.costs = options.costs = processes::costsWithLinks(options, next->peers, program.poll);
   const Clock::time_point capture_start = Clock::now();
   capture::Recording recording = [&] {
-    std::optional<runtime::FromReusedPages> reuse;
+    std::optional<memory::FromReusedPages> reuse;
     if (pages) reuse.emplace(*pages);
-    return captureProgram(request, generator, *next);
+    return compile::captureProgram(request, generator, *next);
   }();
   const double capture_s = secondsSince(capture_start);
-  if (measuresDevices(options)) pages.reset();  // each trial takes memory of its own
-  options = measureDevices(
+  if (compile::measuresDevices(options)) pages.reset();  // each trial takes memory of its own
+  options = compile::measureDevices(
       request, recording, *next,
-      [&](MadeProgram made, const ProgramOptions& with) { return timeTrial(program, std::move(made), with, inputs); },
+      [&](compile::MadeProgram made, const compile::ProgramOptions& with) {
+        return timeTrial(program, std::move(made), with, inputs);
+      },
       next->placement);
   if (!next->placement.trials.empty()) next->phases.end("measure devices");
-  const bool from_cache = compileRecording(request, std::move(recording), *next);
-  if (next->peers) requireSameProgram(*next->peers, keyOf(*next), options.output_rank, program.poll);
+  const bool from_cache = compile::compileRecording(request, std::move(recording), *next);
+  if (next->peers) processes::requireSameProgram(*next->peers, keyOf(*next), options.output_rank, program.poll);
   showCompiled(*next);
   reached(70);
   if (!next->runtime) {
@@ -209,7 +213,7 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
   }
   connectLinks(*next, options, program.poll);
   if (!options.initializers_path.empty()) saveInitializers(program.model, options.initializers_path);
-  for (const capture::ModelTensor& m : program.model) runtime::releaseIfOffloaded(*m.tensor);
+  for (const capture::ModelTensor& m : program.model) memory::releaseIfOffloaded(*m.tensor);
   next->phases.end("load");
   impl_->adopt(std::move(next));
   impl_->from_cache = from_cache;
@@ -219,7 +223,7 @@ void Session::compile(const Program& program, const std::vector<at::Tensor>& inp
 }
 
 void Session::Impl::adopt(std::unique_ptr<Compiled> next) {
-  if (options.synthetic_data != SyntheticData::kOff)
+  if (options.synthetic_data != compile::SyntheticData::kOff)
     synthetic = syntheticLike(next->input_types, options.synthetic_data);
   drop();
   compiled = std::move(next);
@@ -233,26 +237,26 @@ void Session::Impl::adopt(std::unique_ptr<Compiled> next) {
 bool Session::isCompiled() const { return impl_->compiled != nullptr; }
 bool Session::isOfParent() const { return impl_->compiled && !impl_->compiled->home.isHere(); }
 
-std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const Poll& poll) {
+std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const compile::Poll& poll) {
   log::CallScope scope("Session::run");
   const Clock::time_point start = Clock::now();
   at::NoGradGuard no_grad;
   Compiled& compiled = impl_->require("run()");
   const Impl::Busy busy(*impl_, "run()");
   const DefaultType default_type(compiled.default_type);
-  requireMemory(given);
+  compile::requireMemory(given);
   checkSameInputs(compiled.input_types, given);
-  const bool is_synthetic = impl_->options.synthetic_data != SyntheticData::kOff;
+  const bool is_synthetic = impl_->options.synthetic_data != compile::SyntheticData::kOff;
   for (size_t i = 0; i < given.size() && !is_synthetic; ++i)
     ABELE_REQUIRE(!given[i].is_meta(), E0708,
                   {.what = cat("input ", i, " is on the meta device, and has no contents"),
-                   .found = typeOf(given[i]).str(),
+                   .found = compile::typeOf(given[i]).str(),
                    .expected = "a tensor with contents",
                    .remedy = "compile() takes such tensors, a call does not"});
   const auto sinceBegin = [&] { return std::chrono::nanoseconds(Clock::now() - start).count(); };
   warnOfEdits(compiled);
   const std::vector<at::Tensor>& inputs = is_synthetic ? impl_->synthetic : given;
-  std::vector<at::Tensor> bound = bindable(inputs);
+  std::vector<at::Tensor> bound = compile::bindable(inputs);
   followModel(compiled, /*requires_fit=*/true);
   if (compiled.shared) {
     requireApart(compiled, bound);
@@ -262,8 +266,8 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
   }
   const int64_t sent_before = compiled.peers ? compiled.peers->sentBytes() : 0;
   Results results = allocateResults(impl_->options, compiled);
-  const runtime::Allocations before = compiled.backend->allocations();
-  const int64_t steps = stepsPerCall(impl_->options);
+  const device::Allocations before = compiled.backend->allocations();
+  const int64_t steps = compile::stepsPerCall(impl_->options);
   std::vector<double> loss_scales;
   impl_->last_step = {};
   impl_->handovers.clear();
@@ -283,7 +287,7 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
     adaptLossScale(compiled, impl_->options);
   }
   if (compiled.shared) compiled.shared->noteUpdates(compiled.model_of);
-  const runtime::Allocations after = compiled.backend->allocations();
+  const device::Allocations after = compiled.backend->allocations();
   impl_->last_step_allocations = after.count - before.count;
   impl_->workspace_bytes += after.bytes - before.bytes;
   finishResults(impl_->options, compiled, results);
@@ -291,11 +295,11 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
   if (compiled.peers) impl_->sent_bytes = compiled.peers->sentBytes() - sent_before;
   impl_->results_ns = sinceBegin();
   for (size_t i = 0; i < compiled.anchors.size(); ++i) impl_->anchored[compiled.anchors[i].name] = results.anchored[i];
-  for (const Anchor& anchor : impl_->options.anchors)
-    if (impl_->options.training && anchor.long_name == kFinalLossScale)
+  for (const compile::Anchor& anchor : impl_->options.anchors)
+    if (impl_->options.training && anchor.long_name == compile::kFinalLossScale)
       impl_->anchored[anchor.short_name] = lossScaleAnchor(impl_->options, anchor, loss_scales);
   impl_->note(std::chrono::nanoseconds(Clock::now() - start).count());
   return std::move(results.returned);
 }
 
-}  // namespace abele::host
+}  // namespace abele::session

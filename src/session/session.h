@@ -21,7 +21,7 @@ class Tensor;
 struct Generator;
 }  // namespace at
 
-namespace abele::host {
+namespace abele::session {
 
 /// Figures of a compiled session, for reports.
 struct SessionReport {
@@ -63,24 +63,24 @@ class Session {
   struct Impl;
 
  public:
-  explicit Session(ProgramOptions options);
+  explicit Session(compile::ProgramOptions options);
   ~Session();
   Session(Session&&) noexcept;
 
-  using Poll = host::Poll;
-  using Program = host::Program;
+  using Poll = compile::Poll;
+  using Program = compile::Program;
   /// inputs: the full-size tensors of one call. Uploads the weights.
   /// Throws E01xx..E06xx, and then leaves the model unchanged; compile may be called again.
-  void compile(const Program& program, const std::vector<at::Tensor>& inputs, const OptimizerSpec& optimizer);
+  void compile(const Program& program, const std::vector<at::Tensor>& inputs, const compile::OptimizerSpec& optimizer);
   bool isCompiled() const;
   /// Returns true if the parent of this forked process compiled it. The session cannot be used then.
   bool isOfParent() const;
   /// Takes over another session's program and uploads the weights. model: where its weights are now, by name. Throws
   /// E0712 if the model or the options differ from the compiled ones; compile may be called then.
-  void load(CompiledProgram program, const std::vector<capture::ModelTensor>& model, const Poll& poll = {},
-            const MetaTensors& meta = {});
+  void load(compile::CompiledProgram program, const std::vector<capture::ModelTensor>& model, const Poll& poll = {},
+            const compile::MetaTensors& meta = {});
   /// The program in the form that load() takes, constants included.
-  CompiledProgram program() const;
+  compile::CompiledProgram program() const;
 
   /// Runs one call: device_iterations updates. Returns the flattened results, shaped by the output mode
   /// (spec executor.md section 3). Throws E0704 if a shape or dtype differs from the compiled one.
@@ -98,9 +98,9 @@ class Session {
   /// All processes that hold stages call this for the same tensors in the same order. Throws E0713, E0606.
   at::Tensor weight(const std::string& name, const at::Tensor& host) const;
   /// Waits until all processes of the program have called this, and exchanges one word of each process. act: as in
-  /// runtime::Announcement. Returns: the words, by process. Throws E0713, E0606.
+  /// collective::Announcement. Returns: the words, by process. Throws E0713, E0606.
   std::vector<uint64_t> meet(const char* act, uint64_t word) const;
-  void setOptimizer(const OptimizerSpec& optimizer);  // E0706 if the rules differ from the compiled ones
+  void setOptimizer(const compile::OptimizerSpec& optimizer);  // E0706 if the rules differ from the compiled ones
 
   std::map<std::string, at::Tensor> optimizerState() const;  // "exp_avg/encoder.weight" -> copy
   void setOptimizerState(const std::map<std::string, at::Tensor>& state);
@@ -159,4 +159,4 @@ class Session {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace abele::host
+}  // namespace abele::session

@@ -7,7 +7,7 @@
 #include "compile/tensors.h"
 #include "session/impl.h"
 
-namespace abele::host {
+namespace abele::session {
 namespace {
 
 int64_t bytesOf(const at::Tensor& tensor) { return tensor.numel() * tensor.element_size(); }
@@ -109,4 +109,4 @@ int64_t SharedWeights::bytes() const {
   return bytes;
 }
 
-}  // namespace abele::host
+}  // namespace abele::session

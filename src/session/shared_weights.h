@@ -7,16 +7,16 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "runtime/device/backend.h"
-#include "runtime/memory/private_memory.h"
+#include "device/backend.h"
+#include "memory/private_memory.h"
 
-namespace abele::host {
+namespace abele::session {
 
 /// Which externals of a loaded program are in the memory of the model's own tensors. Threads: owner only.
 class SharedWeights {
  public:
   /// Shares nothing at first. owner: as in MemoryClaims. backend: outlives this.
-  SharedWeights(runtime::DeviceBackend& backend, const void* owner) : backend_(backend), claims_(owner) {}
+  SharedWeights(device::DeviceBackend& backend, const void* owner) : backend_(backend), claims_(owner) {}
 
   /// Makes the device use this memory, if possible. The memory must belong to this process and to no other owner, be
   /// dense, and be writable if the program writes it. Returns true if the device uses it. Otherwise the device has its
@@ -48,10 +48,10 @@ class SharedWeights {
   static bool isThere(const Place& place, const at::Tensor& memory);
   void drop(size_t external);
 
-  runtime::DeviceBackend& backend_;
-  runtime::MemoryClaims claims_;
+  device::DeviceBackend& backend_;
+  memory::MemoryClaims claims_;
   std::vector<Place> places_;  // by external
-  std::optional<runtime::PrivateMemory> memory_;
+  std::optional<memory::PrivateMemory> memory_;
 };
 
-}  // namespace abele::host
+}  // namespace abele::session

@@ -14,20 +14,20 @@
 #include <ATen/ops/tensor.h>
 
 #include "base/error.h"
+#include "base/trace_file.h"
 #include "compile/tensors.h"
-#include "runtime/memory/offload.h"
-#include "runtime/memory/tensors.h"
+#include "memory/offload.h"
+#include "memory/tensors.h"
 #include "session/impl.h"
 #include "session/stored_tensor.h"
-#include "session/trace_file.h"
 
-namespace abele::host {
+namespace abele::session {
 namespace {
 
 constexpr char kWeightsChannel[] = "abele.weights";  // in traces
 // Of automatic loss scaling: large elements, all elements and updates since the factor was last looked at.
 constexpr char kLossScaleCounts[] = "lossScaleCounts";
-constexpr int64_t kRoundingBytes = sizeof(runtime::RoundingPosition);
+constexpr int64_t kRoundingBytes = sizeof(device::RoundingPosition);
 
 const char* kindName(passes::OptimizerRules::Kind kind) {
   return kind == passes::OptimizerRules::Kind::kNone ? "no optimizer" : optimizerRow(kind).name;
@@ -118,7 +118,7 @@ StoredTensor heldState(const Compiled& compiled, size_t external, bool lends) {
     at::Tensor value;
     if (lends) value = compiled.backend->memory(static_cast<int32_t>(external));
     if (value.defined()) return value;
-    value = at::empty(type.sizes, runtime::scalarType(type.dtype));
+    value = at::empty(type.sizes, memory::scalarType(type.dtype));
     compiled.backend->download(static_cast<int32_t>(external), value);
     return value;
   };
@@ -129,7 +129,7 @@ StoredTensor heldState(const Compiled& compiled, size_t external, bool lends) {
 /// the plan has.
 void takeState(Compiled& compiled, int32_t external, const StoredTensor& stored) {
   const at::Tensor memory = stored.read_into ? compiled.backend->memory(external) : at::Tensor();
-  if (!memory.defined() || typeOf(memory) != stored.type)
+  if (!memory.defined() || compile::typeOf(memory) != stored.type)
     return uploadSlices(compiled, static_cast<size_t>(external), stored.read());
   stored.read_into(memory);
   compiled.backend->upload(external, memory);  // which knows of it then
@@ -137,10 +137,10 @@ void takeState(Compiled& compiled, int32_t external, const StoredTensor& stored)
 
 /// Throws E0706.
 std::vector<int64_t> countsOf(const at::Tensor& tensor) {
-  requireMemory(tensor, kLossScaleCounts);
+  compile::requireMemory(tensor, kLossScaleCounts);
   ABELE_REQUIRE(tensor.scalar_type() == at::kLong && tensor.dim() == 1 && tensor.numel() == 3, E0706,
                 {.what = cat("optimizer state ", kLossScaleCounts, " has another shape or type"),
-                 .found = typeOf(tensor).str(),
+                 .found = compile::typeOf(tensor).str(),
                  .expected = "i64[3] of counts",
                  .remedy = "load a state saved from the same model and optimizer"});
   const at::Tensor values = tensor.contiguous();
@@ -166,7 +166,7 @@ void Session::copyWeightsToHost() {
     downloadSlices(compiled, i, *compiled.model_of[i]);
     const bool is_shared = compiled.shared && compiled.shared->contains(i);
     is_shared ? compiled.weight_watch.forget(i) : compiled.weight_watch.note(i, *compiled.model_of[i]);
-    runtime::releaseIfOffloaded(*compiled.model_of[i]);
+    memory::releaseIfOffloaded(*compiled.model_of[i]);
   }
 }
 
@@ -201,7 +201,7 @@ void Session::copyBuffersToDevice(const std::vector<std::string>& names) {
   }
 }
 
-void Session::setOptimizer(const OptimizerSpec& optimizer) {
+void Session::setOptimizer(const compile::OptimizerSpec& optimizer) {
   Compiled& compiled = impl_->require("setOptimizer()");
   Message found = difference(withTypes(compiled.optimizer.rules, compiled.executable),
                              withTypes(optimizer.rules, compiled.executable));
@@ -266,7 +266,7 @@ void Session::setOptimizerState(const std::map<std::string, at::Tensor>& state) 
   impl_->require("setOptimizerState()");
   StoredTensors tensors;
   for (const auto& [name, tensor] : state) {
-    requireMemory(tensor, name);
+    compile::requireMemory(tensor, name);
     tensors.emplace(name, stored(tensor));
   }
   takeStoredState(tensors);
@@ -310,7 +310,7 @@ void Session::takeStoredState(const StoredTensors& state) {
   // A state without them is one of a version that kept none: its period begins anew.
   if (impl_->options.auto_loss_scaling && (counts || state.contains(kLossScaleFactor))) {
     compiled.counted =
-        counts ? runtime::GradientSizes{.large = (*counts)[0], .all = (*counts)[1]} : runtime::GradientSizes{};
+        counts ? device::GradientSizes{.large = (*counts)[0], .all = (*counts)[1]} : device::GradientSizes{};
     compiled.updates_counted = counts ? (*counts)[2] : 0;
   }
   setHypers(compiled, compiled.optimizer);
@@ -351,7 +351,7 @@ at::Tensor Session::rngState() const {
   const Compiled& compiled = impl_->require("rngState()");
   const at::Tensor state = compiled.backend->generator().get_state();
   if (!impl_->options.stochastic_rounding) return state;
-  const runtime::RoundingPosition rounding = compiled.backend->rounding();
+  const device::RoundingPosition rounding = compiled.backend->rounding();
   at::Tensor result = at::empty({state.numel() + kRoundingBytes}, state.options());
   auto* bytes = result.mutable_data_ptr<uint8_t>();
   std::memcpy(bytes, state.const_data_ptr<uint8_t>(), static_cast<size_t>(state.numel()));
@@ -361,17 +361,17 @@ at::Tensor Session::rngState() const {
 
 void Session::setRngState(const at::Tensor& state) {
   Compiled& compiled = impl_->require("setRngState()");
-  requireMemory(state, "the state of the random stream");
+  compile::requireMemory(state, "the state of the random stream");
   at::Generator generator = compiled.backend->newGenerator(0);
   const int64_t size = generator.get_state().numel();
   const bool has_rounding = state.numel() == size + kRoundingBytes;
   generator.set_state(has_rounding ? state.narrow(0, 0, size).clone() : state);
   compiled.backend->setGenerator(generator);
   if (!has_rounding) return;
-  runtime::RoundingPosition rounding;
+  device::RoundingPosition rounding;
   const at::Tensor rest = state.narrow(0, size, kRoundingBytes).contiguous();
   std::memcpy(&rounding, rest.const_data_ptr<uint8_t>(), sizeof rounding);
   compiled.backend->setRounding(rounding);
 }
 
-}  // namespace abele::host
+}  // namespace abele::session

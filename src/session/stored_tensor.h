@@ -12,7 +12,7 @@
 
 #include "base/type.h"
 
-namespace abele::host {
+namespace abele::session {
 
 struct StoredTensor {
   Type type;  // dtype and sizes
@@ -34,4 +34,4 @@ inline StoredTensor stored(at::Tensor tensor) {
   return {.type = std::move(type), .read = [tensor = std::move(tensor)] { return tensor; }};
 }
 
-}  // namespace abele::host
+}  // namespace abele::session

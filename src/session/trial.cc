@@ -9,7 +9,7 @@
 #include "compile/tensors.h"
 #include "session/impl.h"
 
-namespace abele::host {
+namespace abele::session {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -20,11 +20,11 @@ constexpr size_t kFewestSteps = 3;
 int64_t nsSince(Clock::time_point start) { return std::chrono::nanoseconds(Clock::now() - start).count(); }
 
 /// Makes a call of the model as Session::run does. Returns: its time.
-int64_t callNs(Compiled& compiled, const ProgramOptions& options, const std::vector<at::Tensor>& inputs,
-               const Poll& poll) {
+int64_t callNs(Compiled& compiled, const compile::ProgramOptions& options, const std::vector<at::Tensor>& inputs,
+               const compile::Poll& poll) {
   const Clock::time_point start = Clock::now();
   Results results = allocateResults(options, compiled);
-  const int64_t steps = stepsPerCall(options);
+  const int64_t steps = compile::stepsPerCall(options);
   for (int64_t step = 0; step < steps; ++step) {
     compiled.backend->bindInputs(partOf(inputs, step, steps));
     compiled.backend->bindOutputs(partOf(results, step, steps));
@@ -37,24 +37,25 @@ int64_t callNs(Compiled& compiled, const ProgramOptions& options, const std::vec
 
 }  // namespace
 
-PlacementTrial timeTrial(const Program& program, MadeProgram made, const ProgramOptions& options,
-                         const std::vector<at::Tensor>& inputs) {
+compile::PlacementTrial timeTrial(const compile::Program& program, compile::MadeProgram made,
+                                  const compile::ProgramOptions& options, const std::vector<at::Tensor>& inputs) {
   const at::NoGradGuard no_grad;
-  ProgramOptions apart = options;
+  compile::ProgramOptions apart = options;
   apart.share_weights = false;
   Compiled compiled;
-  static_cast<MadeProgram&>(compiled) = std::move(made);
+  static_cast<compile::MadeProgram&>(compiled) = std::move(made);
   // Clones the streams, so that the program's own do not advance.
   for (capture::OwnStream& stream : compiled.own_streams) stream.generator = stream.generator.clone();
   compiled.model = program.model;
   compiled.meta = program.meta;
-  load(compiled, apart, makeGenerator(apart));
+  load(compiled, apart, compile::makeGenerator(apart));
   const bool has_contents = std::ranges::none_of(inputs, [](const at::Tensor& input) { return input.is_meta(); });
-  const bool is_synthetic = options.synthetic_data != SyntheticData::kOff;
-  const std::vector<at::Tensor> bound = bindable(
-      has_contents && !is_synthetic
-          ? inputs
-          : syntheticLike(compiled.input_types, is_synthetic ? options.synthetic_data : SyntheticData::kNormal));
+  const bool is_synthetic = options.synthetic_data != compile::SyntheticData::kOff;
+  const std::vector<at::Tensor> bound =
+      compile::bindable(has_contents && !is_synthetic
+                            ? inputs
+                            : syntheticLike(compiled.input_types,
+                                            is_synthetic ? options.synthetic_data : compile::SyntheticData::kNormal));
   callNs(compiled, apart, bound, program.poll);  // not timed: kernels tune themselves in their first run
   std::vector<int64_t> times;
   const Clock::time_point start = Clock::now();
@@ -64,4 +65,4 @@ PlacementTrial timeTrial(const Program& program, MadeProgram made, const Program
   return {.threads = threadsPerDevice(apart, compiled.executable.numComputing()), .step_ns = times[times.size() / 2]};
 }
 
-}  // namespace abele::host
+}  // namespace abele::session

@@ -5,9 +5,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "runtime/memory/offload.h"
+#include "memory/offload.h"
 
-namespace abele::host {
+namespace abele::session {
 namespace {
 
 constexpr int64_t kFewWords = 4, kManyWords = 256;  // words of 8 bytes
@@ -38,7 +38,7 @@ bool canWatch(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.has_storage() &&
          tensor.numel() > 0 && tensor.is_non_overlapping_and_dense() && !tensor.is_inference() &&
          tensor.storage().nbytes() >= tensor.storage_offset() * tensor.element_size() + tensor.nbytes() &&
-         !runtime::isOffloaded(tensor);
+         !memory::isOffloaded(tensor);
 }
 
 }  // namespace
@@ -67,4 +67,4 @@ int64_t WeightWatch::firstEdited(const std::vector<at::Tensor*>& hosts) const {
   return -1;
 }
 
-}  // namespace abele::host
+}  // namespace abele::session

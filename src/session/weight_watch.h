@@ -8,7 +8,7 @@ namespace at {
 class Tensor;
 }
 
-namespace abele::host {
+namespace abele::session {
 
 /// Remembers a few bytes of each tensor from the last time that host and device agreed, so that the watch costs almost
 /// nothing. It finds every write to a whole tensor. It also finds writes to single elements that torch counts (in
@@ -31,4 +31,4 @@ class WeightWatch {
   std::vector<Mark> marks_;
 };
 
-}  // namespace abele::host
+}  // namespace abele::session

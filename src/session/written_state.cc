@@ -5,7 +5,7 @@
 
 #include "session/impl.h"
 
-namespace abele::host {
+namespace abele::session {
 
 void copyWrittenToHost(Session& session) {
   const at::NoGradGuard no_grad;
@@ -27,4 +27,4 @@ void copyWrittenToHost(Session& session) {
   }
 }
 
-}  // namespace abele::host
+}  // namespace abele::session

@@ -1,7 +1,7 @@
 // Buffers that forward writes: the state that a program without an optimizer leaves in the model's tensors.
 #pragma once
 
-namespace abele::host {
+namespace abele::session {
 
 class Session;
 
@@ -9,4 +9,4 @@ class Session;
 /// last copy, because their values are newer.   Requires: a program is compiled.
 void copyWrittenToHost(Session& session);
 
-}  // namespace abele::host
+}  // namespace abele::session

@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "base/whole_file.h"
+#include "calls/forms.h"
 #include "file_mutator.h"
-#include "model/forms.h"
 #include "sealed_program.h"
 
 namespace abele::test {
@@ -44,18 +44,18 @@ bool isRead(const std::function<void()>& read) {
 
 bool isReadProgram(const std::string& bytes) {
   return isRead([&] {
-    const host::CompiledProgram program = host::decodeProgram(bytes);
-    EXPECT_EQ(host::encode(program), bytes);
+    const compile::CompiledProgram program = compile::decodeProgram(bytes);
+    EXPECT_EQ(compile::encode(program), bytes);
   });
 }
 
 bool isReadFile(const std::string& bytes) {
   return isRead([&] {
-    const host::ProgramFile file = host::decodeProgramFile(bytes);
-    EXPECT_EQ(host::encode(file), bytes);
-    EXPECT_TRUE(host::tensorOrder(file.form, file.form)) << file.form;
-    host::tensorOrder(file.form, file.result_form);
-    EXPECT_EQ(host::encode(host::decodeProgram(file.program)), file.program);
+    const files::ProgramFile file = files::decodeProgramFile(bytes);
+    EXPECT_EQ(files::encode(file), bytes);
+    EXPECT_TRUE(calls::tensorOrder(file.form, file.form)) << file.form;
+    calls::tensorOrder(file.form, file.result_form);
+    EXPECT_EQ(compile::encode(compile::decodeProgram(file.program)), file.program);
   });
 }
 
@@ -72,13 +72,13 @@ template <auto decode>
 std::string changedBy(const std::string& file, std::mt19937_64& random) {
   auto contents = decode(file);
   FileMutator{random}(contents);
-  return host::encode(contents);
+  return encode(contents);
 }
 
-const Kind kKinds[] = {{"program_file", host::kProgramFileMagic, host::kProgramFileVersion, isReadFile, resealProgram,
-                        changedBy<host::decodeProgramFile>},
-                       {"cache_entry", host::kProgramMagic.data(), host::kProgramVersion, isReadProgram,
-                        resealExecutable, changedBy<host::decodeProgram>}};
+const Kind kKinds[] = {{"program_file", files::kProgramFileMagic, files::kProgramFileVersion, isReadFile, resealProgram,
+                        changedBy<files::decodeProgramFile>},
+                       {"cache_entry", compile::kProgramMagic.data(), compile::kProgramVersion, isReadProgram,
+                        resealExecutable, changedBy<compile::decodeProgram>}};
 
 /// Bytes changed anywhere in the fields, and everything sealed anew.
 std::string withOtherBytes(const Kind& kind, const std::string& file, std::mt19937_64& random) {

@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "compile/compiled_program.h"
-#include "model/program_file.h"
+#include "files/program_file.h"
 #include "mutator.h"
 
 namespace abele::test {
@@ -25,31 +25,31 @@ class FileMutator {
   explicit FileMutator(std::mt19937_64& random) : random_(random) {}
 
   /// Changes one thing of the program.
-  void operator()(host::CompiledProgram& program) {
+  void operator()(compile::CompiledProgram& program) {
     switch (random_() % 12) {
       case 0: return change(program.optimizer);
       case 1: return change(program.input_types, [&](Type& type) { change(type); });
       case 2:
-        return change(program.results, [&](host::CompiledResult& r) { coin() ? change(r.target) : change(r.type); });
+        return change(program.results, [&](compile::CompiledResult& r) { coin() ? change(r.target) : change(r.type); });
       case 3: return change(program.host_results, [&](at::Tensor& tensor) { change(tensor); });
       case 4:
         return change(program.written,
-                      [&](host::WrittenArgument& w) { coin() ? change(w.argument) : change(w.target); });
-      case 5: return change(program.anchors, [&](host::CompiledAnchor& anchor) { change(anchor); });
+                      [&](compile::WrittenArgument& w) { coin() ? change(w.argument) : change(w.target); });
+      case 5: return change(program.anchors, [&](compile::CompiledAnchor& anchor) { change(anchor); });
       case 6: return change(program.constants, [&](at::Tensor& tensor) { change(tensor); });
-      case 7: return change(program.stages, [&](host::CompiledStage& stage) { change(stage); });
-      case 8: return change(program.groupings, [&](host::ReplicaGrouping& grouping) { change(grouping); });
+      case 7: return change(program.stages, [&](compile::CompiledStage& stage) { change(stage); });
+      case 8: return change(program.groupings, [&](compile::ReplicaGrouping& grouping) { change(grouping); });
       case 9: return change(program.key);
       default: exe::mutate(program.executable, random_);
     }
   }
 
   /// Changes one thing of the file.
-  void operator()(host::ProgramFile& file) {
+  void operator()(files::ProgramFile& file) {
     switch (random_() % 8) {
       case 0: return changeForm(file.form);
       case 1: return changeForm(file.result_form);
-      case 2: return change(file.tensors, [&](host::SavedTensor& saved) { change(saved); });
+      case 2: return change(file.tensors, [&](files::SavedTensor& saved) { change(saved); });
       case 3: return changeState(file.optimizer_state);
       case 4: return change(file.rng_state);
       case 5: file.has_model = !file.has_model; return;
@@ -124,7 +124,7 @@ class FileMutator {
       default: change_one(list[at]);
     }
   }
-  void change(host::OptimizerSpec& optimizer) {
+  void change(compile::OptimizerSpec& optimizer) {
     using Kind = passes::OptimizerRules::Kind;
     passes::OptimizerRules& rules = optimizer.rules;
     switch (random_() % 7) {
@@ -139,7 +139,7 @@ class FileMutator {
       default: rules.group_of["no such parameter"] = 0;
     }
   }
-  void change(host::CompiledAnchor& anchor) {
+  void change(compile::CompiledAnchor& anchor) {
     switch (random_() % 4) {
       case 0: return change(anchor.target);
       case 1: return change(anchor.type);
@@ -147,31 +147,31 @@ class FileMutator {
       default: change(anchor.period);
     }
   }
-  void change(host::CompiledStage& stage) {
+  void change(compile::CompiledStage& stage) {
     switch (random_() % 3) {
       case 0: return change(stage.device);
       case 1: return change(stage.worker);
       default: change(stage.replica);
     }
   }
-  void change(host::ReplicaGrouping& grouping) {
+  void change(compile::ReplicaGrouping& grouping) {
     switch (random_() % 3) {
       case 0: return change(grouping.parameter);
-      case 1: grouping.type = static_cast<host::CommGroup>(random_() % 4); return;
+      case 1: grouping.type = static_cast<compile::CommGroup>(random_() % 4); return;
       default: change(grouping.shards);
     }
   }
   void changeProgram(std::string& bytes) {
-    host::CompiledProgram program;
+    compile::CompiledProgram program;
     try {
-      program = host::decodeProgram(bytes);
+      program = compile::decodeProgram(bytes);
     } catch (const UserError&) {
       return;  // changed before, and refused
     }
     (*this)(program);
-    bytes = host::encode(program);
+    bytes = compile::encode(program);
   }
-  void change(host::SavedTensor& saved) {
+  void change(files::SavedTensor& saved) {
     switch (random_() % 4) {
       case 0: return change(saved.name);
       case 1: saved.is_parameter = !saved.is_parameter; return;

@@ -44,12 +44,12 @@ exe::Executable compiled(uint32_t seed, std::mt19937_64& random) {
   context.stages.ordered = true;
   passes::runPipeline(graph, context);
   plan::PlanOptions options;
-  static constexpr plan::ScheduleKind kKinds[] = {plan::ScheduleKind::k1F1B, plan::ScheduleKind::kGPipe,
-                                                  plan::ScheduleKind::kZeroBubble};
+  static constexpr schedule::ScheduleKind kKinds[] = {schedule::ScheduleKind::k1F1B, schedule::ScheduleKind::kGPipe,
+                                                      schedule::ScheduleKind::kZeroBubble};
   options.schedule = kKinds[random() % 3];
   options.device_iterations = 1 + static_cast<int64_t>(random() % 2);
   options.accumulation = 1 + static_cast<int64_t>(random() % 4);
-  if (plan::splitsBackward(options.schedule))
+  if (schedule::splitsBackward(options.schedule))
     passes::runPipeline(graph, context, {.passes = {"split-weight-gradient"}});
   if (random() % 3 == 0) {  // devices that share no memory
     context.stages.spaces = {0};
@@ -62,7 +62,7 @@ exe::Executable compiled(uint32_t seed, std::mt19937_64& random) {
 /// Views, writes in place, memory off the chip.
 exe::Executable staged(uint64_t seed, std::mt19937_64& random) {
   const ir::Graph graph = RandomStagedGraph(seed, /*training=*/true).make();
-  plan::PlanOptions options{.schedule = plan::ScheduleKind::k1F1B, .device_iterations = 2, .accumulation = 3};
+  plan::PlanOptions options{.schedule = schedule::ScheduleKind::k1F1B, .device_iterations = 2, .accumulation = 3};
   options.locations.weights = options.locations.activations = {random() % 2 == 0, 4};
   return exe::build(graph, plan::makePlan(graph, options), replicasOf(1));
 }

@@ -14,7 +14,7 @@
 #include "abele/abele.h"
 #include "base/error.h"
 #include "base/whole_file.h"
-#include "model/program_file.h"
+#include "files/program_file.h"
 #include "sealed_program.h"
 
 namespace abele::test {
@@ -43,13 +43,13 @@ class Folder {
   }
   /// The compiled model, and the entry that its compilation left in the cache. Without the state of the random stream,
   /// which is large.
-  host::ProgramFile take(const std::string& name, CompiledModel& model) const {
+  files::ProgramFile take(const std::string& name, CompiledModel& model) const {
     const std::string saved = temporary_ / "saved";
     model.save(saved);
-    host::ProgramFile file = host::readProgramFile(saved);
+    files::ProgramFile file = files::readProgramFile(saved);
     const at::Tensor rng_state = std::exchange(file.rng_state, at::Tensor());
     file.options = R"({"randomSeed": 5, "threadsPerDevice": 1})";  // no folder here
-    write("program_file", name, ".poptorch", host::encode(file));
+    write("program_file", name, ".poptorch", files::encode(file));
     for (const auto& entry : fs::directory_iterator(temporary_ / "cache")) {
       write("cache_entry", name, ".abx", readWholeFile(entry.path()));
       fs::remove(entry.path());
@@ -79,7 +79,7 @@ struct WeightImpl : nn::Module {
 TORCH_MODULE(Weight);
 
 /// A weight, a buffer, the optimizer's state, random numbers; two stages.
-host::ProgramFile training(const Folder& folder) {
+files::ProgramFile training(const Folder& folder) {
   Weight net(torch::ones({2}));
   Options options = folder.options();
   options.Training().gradientAccumulation(2);
@@ -133,17 +133,17 @@ int make(const std::string& path, bool fields_only) {
   const Folder folder(path, fields_only);
   inference(folder);
   replicas(folder);
-  host::ProgramFile file = training(folder);
+  files::ProgramFile file = training(folder);
   // As Python writes them.
   file.metadata = "\x80\x05}.";
   file.objects = "\x80\x05N.";
-  folder.write("program_file", "training_random_state", ".poptorch", host::encode(file));
+  folder.write("program_file", "training_random_state", ".poptorch", files::encode(file));
   file.has_model = false;
   file.objects.clear();
   file.tensors.clear();
   file.optimizer_state.clear();
   file.rng_state = at::Tensor();
-  folder.write("program_file", "training_without_model", ".poptorch", host::encode(file));
+  folder.write("program_file", "training_without_model", ".poptorch", files::encode(file));
   return 0;
 }
 

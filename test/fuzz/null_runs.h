@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "runtime/device/null/null_backend.h"
+#include "device/null/null_backend.h"
 #include "runtime/runtime.h"
 
 namespace abele::test {
@@ -21,12 +21,12 @@ inline int64_t bytesOf(const exe::Executable& executable) {
 
 /// Two steps; the contents of results and persistent tensors. Throws E0602 when a step does not end.
 inline std::string runOnNull(const exe::Executable& executable) {
-  runtime::NullBackend backend(executable);
+  device::NullBackend backend(executable);
   backend.enableContents();
   backend.moveOffChipMemory(true);
   runtime::Runtime runtime(executable, backend);
   std::string contents;
-  const auto add = [&](const runtime::Bytes& bytes) {
+  const auto add = [&](const device::Bytes& bytes) {
     contents.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   };
   for (int step = 0; step < 2; ++step) {
@@ -35,7 +35,7 @@ inline std::string runOnNull(const exe::Executable& executable) {
       const Type& type = executable.slots[executable.input_slots[i]].type;
       for (int64_t k = 0; k < executable.micro_batches; ++k)
         backend.setInput(static_cast<int32_t>(i), static_cast<int32_t>(k),
-                         runtime::Symbol(cat("x", i)).contents(step * 1000 + k, type.extentBytes()));
+                         device::Symbol(cat("x", i)).contents(step * 1000 + k, type.extentBytes()));
     }
     int polls = 0;
     runtime.run([&] { return ++polls > 200; });  // 50 ms each

@@ -22,7 +22,7 @@ inline void resealProgram(char* fields, size_t size) {
   const auto [program, length] = nextString(fields, size, at);
   if (!program || length < kHeaderBytes + kIdentityBytes) return;
   resealExecutable(program + kHeaderBytes, length - kHeaderBytes - kIdentityBytes);
-  reseal(program, length, host::kProgramMagic.data(), host::kProgramVersion);
+  reseal(program, length, compile::kProgramMagic.data(), compile::kProgramVersion);
 }
 
 }  // namespace abele::test

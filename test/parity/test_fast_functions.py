@@ -63,7 +63,7 @@ def train(model, fusion, rows, threads=1):
     return difference, text
 
 
-# Each function is within 6 u (1 + |x|) (runtime/kernels/gelu_loops.h), u = 2^-24; sums over 24 columns and 7 or 1500
+# Each function is within 6 u (1 + |x|) (kernels/gelu_loops.h), u = 2^-24; sums over 24 columns and 7 or 1500
 # rows, three steps: far below what one rounding of a weight in bfloat16 is.
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("rows", [7, 1500])

@@ -106,7 +106,7 @@ def test_double_precision():
 @pytest.mark.parametrize("rows", [3, 151, 600])
 def test_fast_reorders_sums_within_a_bound(rows, threads, num_stages):
     """A gradient of n micro-batches over k rows differs from eager's by less than twice (n k + n) u of the sum of its
-    terms' sizes (runtime/kernels/gradient_sums.h, test/unit/runtime/device/gradient_sums_test.cc). Three steps of
+    terms' sizes (kernels/gradient_sums.h, test/unit/device/gradient_sums_test.cc). Three steps of
     AdamW(lr=0.01) turn that into much less than their own length, 0.01 a step."""
     text = train(lambda: Words(rows), "fast", threads, num_stages, bound=1e-3)
     products = [line for line in text.splitlines() if "abele::accumulate_product(" in line]

@@ -174,7 +174,7 @@ class Builder {
   void makeSegments() {
     std::set<Key> used;
     for (const auto& actions : plan_.schedule.workers)
-      for (const plan::Action& a : actions) used.insert({a.stage, static_cast<Direction>(a.direction)});
+      for (const schedule::Action& a : actions) used.insert({a.stage, static_cast<Direction>(a.direction)});
     for (const Key& key : used) {
       segment_of_[key] = static_cast<int32_t>(exe_.segments.size());
       exe_.segments.push_back({key.first, key.second, taskName(key), {}});
@@ -399,7 +399,7 @@ class Builder {
                             .actions = {},
                             .space = spaceOfWorker(w),
                             .process = processOfDevice(plan_.device_of[w])};
-      for (const plan::Action& a : plan_.schedule.workers[w])
+      for (const schedule::Action& a : plan_.schedule.workers[w])
         program.actions.push_back({segment_of_.at({a.stage, static_cast<Direction>(a.direction)}), a.micro_batch, {}});
       exe_.workers.push_back(std::move(program));
     }
@@ -427,23 +427,23 @@ class Builder {
                        .process = processOfDevice(plan_.device_of[worker])};
     WorkerProgram sender{
         .device = deviceOfSpace(from), .actions = {}, .space = from, .to = space, .process = processOfSpace(from)};
-    const auto add = [&](const plan::Action& a, bool refreshes) {
+    const auto add = [&](const schedule::Action& a, bool refreshes) {
       const auto found = transfers_.find({{a.stage, static_cast<Direction>(a.direction)}, from, refreshes});
       if (found == transfers_.end()) return;
       link.actions.push_back({found->second.brings, a.micro_batch, {}});
       if (found->second.sends >= 0) sender.actions.push_back({found->second.sends, a.micro_batch, {}});
     };
-    std::vector<plan::Action> updates;  // the updates of one group
-    for (const plan::Action& a : plan_.schedule.workers[worker]) {
+    std::vector<schedule::Action> updates;  // the updates of one group
+    for (const schedule::Action& a : plan_.schedule.workers[worker]) {
       const bool is_update = a.direction == ir::Direction::kUpdate;
       if (!updates.empty() && (!is_update || a.micro_batch != updates.front().micro_batch)) {
-        for (const plan::Action& update : updates) add(update, /*refreshes=*/true);
+        for (const schedule::Action& update : updates) add(update, /*refreshes=*/true);
         updates.clear();
       }
       add(a, /*refreshes=*/false);
       if (is_update) updates.push_back(a);
     }
-    for (const plan::Action& update : updates) add(update, /*refreshes=*/true);
+    for (const schedule::Action& update : updates) add(update, /*refreshes=*/true);
     for (WorkerProgram* made : {&link, &sender})
       if (!made->actions.empty()) exe_.workers.push_back(std::move(*made));
   }

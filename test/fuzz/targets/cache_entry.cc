@@ -8,12 +8,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace abele;
   std::string fields(reinterpret_cast<const char*>(data), size);
   test::resealExecutable(fields.data(), size);
-  const std::string bytes = exe::seal(host::kProgramMagic.data(), host::kProgramVersion, fields);
+  const std::string bytes = exe::seal(abele::compile::kProgramMagic.data(), abele::compile::kProgramVersion, fields);
   try {
-    const host::CompiledProgram program = host::decodeProgram(bytes);
+    const abele::compile::CompiledProgram program = abele::compile::decodeProgram(bytes);
     ++test::taken;
-    if (!host::callsHost(program))
-      ABELE_CHECK(host::encode(program) == bytes, "other bytes are written than were read");
+    if (!abele::compile::callsHost(program))
+      ABELE_CHECK(abele::compile::encode(program) == bytes, "other bytes are written than were read");
   } catch (const UserError&) {
   }
   return 0;

@@ -10,10 +10,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace abele;
   Options::Values values;
   try {
-    host::applyJson(values, std::string(reinterpret_cast<const char*>(data), size));
+    abele::options::applyJson(values, std::string(reinterpret_cast<const char*>(data), size));
     ++test::taken;
   } catch (const UserError&) {
   }
-  host::toText(values);
+  abele::options::toText(values);
   return 0;
 }

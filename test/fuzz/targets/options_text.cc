@@ -9,10 +9,10 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   abele::Options::Values values;
   try {
-    abele::host::applyConfigText(values, std::string(reinterpret_cast<const char*>(data), size), "fuzz.conf");
+    abele::options::applyConfigText(values, std::string(reinterpret_cast<const char*>(data), size), "fuzz.conf");
     ++abele::test::taken;
   } catch (const abele::UserError&) {
   }
-  abele::host::toJson(values);
+  abele::options::toJson(values);
   return 0;
 }

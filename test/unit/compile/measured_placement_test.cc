@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 
-namespace abele::host {
+namespace abele::compile {
 namespace {
 
 namespace fs = std::filesystem;
@@ -136,4 +136,4 @@ TEST_F(Store, WithoutAFolderTheProcessKeepsIt) {
 }
 
 }  // namespace
-}  // namespace abele::host
+}  // namespace abele::compile

@@ -25,8 +25,8 @@ def test_folder_is_the_whole_program():
 
 
 def test_nested_folders_are_programs_of_their_own():
-    programs = selection.select(["test/unit/runtime"]).programs
-    assert {"unit_runtime", "unit_runtime_device_cpu"} <= set(programs)
+    programs = selection.select(["test/unit/device"]).programs
+    assert {"unit_device", "unit_device_cpu"} <= set(programs)
 
 
 def test_golden_files_need_the_tools_that_they_run():

@@ -12,7 +12,7 @@
 namespace abele::exe {
 namespace {
 
-using plan::ScheduleKind;
+using schedule::ScheduleKind;
 
 Executable randomExecutable(uint32_t seed) {
   std::mt19937 random(seed);

@@ -10,13 +10,13 @@
 #include "base/error.h"
 #include "compile/compiled_program.h"
 #include "compile/executable_cache.h"
-#include "model/program_file.h"
+#include "files/program_file.h"
 
 namespace abele::test {
 namespace {
 
-host::ProgramOptions options() {
-  host::ProgramOptions options;
+compile::ProgramOptions options() {
+  compile::ProgramOptions options;
   options.training = true;
   options.device_iterations = 2;
   options.gradient_accumulation = 2;
@@ -27,7 +27,7 @@ host::ProgramOptions options() {
 }
 
 struct Trained {
-  explicit Trained(const std::string& name, host::ProgramOptions chosen = options())
+  explicit Trained(const std::string& name, compile::ProgramOptions chosen = options())
       : network(makeNetwork(name, 2)), view(*network), session(std::move(chosen)) {
     torch::manual_seed(17);
     data = network->sample(16);
@@ -37,7 +37,7 @@ struct Trained {
 
   std::shared_ptr<Network> network;
   ModelView view;
-  host::Session session;
+  session::Session session;
   Tensors data;
 };
 
@@ -56,8 +56,8 @@ TEST(Program, RunsInAnotherSession) {
     Trained a(name), b(name);
     a.compile();
     const std::string bytes = encode(a.session.program());
-    EXPECT_EQ(encode(host::decodeProgram(bytes)), bytes) << name;
-    b.session.load(host::decodeProgram(bytes), b.view.program.model);
+    EXPECT_EQ(encode(compile::decodeProgram(bytes)), bytes) << name;
+    b.session.load(compile::decodeProgram(bytes), b.view.program.model);
     for (int i = 0; i < 3; ++i) EXPECT_TRUE(torch::equal(a.loss(), b.loss())) << name << ", step " << i;
     EXPECT_EQ(a.session.tensorNames(), b.session.tensorNames());
     EXPECT_EQ(codeOf([&] { b.session.graph(); }), "E0705");
@@ -76,56 +76,57 @@ TEST(Program, RefusesDamagedBytes) {
       damaged.resize(random() % bytes.size());
     else
       damaged[random() % bytes.size()] ^= static_cast<char>(1 + random() % 255);
-    EXPECT_EQ(codeOf([&] { host::decodeProgram(damaged); }), "E0501");
+    EXPECT_EQ(codeOf([&] { compile::decodeProgram(damaged); }), "E0501");
   }
 }
 
 TEST(Program, RefusesFieldsThatDoNotBelongTogether) {
   Trained a("dropout");
   a.compile();
-  host::ProgramFile whole;
+  files::ProgramFile whole;
   whole.program = encode(a.session.program());
   whole.has_model = true;
   whole.tensors = {{"w", at::ones({2}), true}};
   whole.optimizer_state = {{"exp_avg/w", at::ones({2})}};
   whole.rng_state = a.session.rngState();
   const auto codeWith = [&](auto change) {
-    host::ProgramFile file = whole;
+    files::ProgramFile file = whole;
     change(file);
-    return codeOf([&] { host::decodeProgram(host::decodeProgramFile(encode(file)).program); });
+    return codeOf([&] { compile::decodeProgram(files::decodeProgramFile(encode(file)).program); });
   };
-  EXPECT_EQ(codeWith([](host::ProgramFile&) {}), "");
-  EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.has_model = false; }), "E0501");
-  EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.options = R"({"deviceIterations": 3})"; }), "");
+  EXPECT_EQ(codeWith([](files::ProgramFile&) {}), "");
+  EXPECT_EQ(codeWith([](files::ProgramFile& file) { file.has_model = false; }), "E0501");
+  EXPECT_EQ(codeWith([](files::ProgramFile& file) { file.options = R"({"deviceIterations": 3})"; }), "");
   for (const char* options : {"x", "[]", R"({"deviceIterations": 0})", R"({"none": 1})", R"({"logDir": 3})"})
-    EXPECT_EQ(codeWith([&](host::ProgramFile& file) { file.options = options; }), "E0501") << options;
-  EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.tensors[0].tensor = at::Tensor(); }), "E0501");
-  EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.optimizer_state["exp_avg/w"] = at::Tensor(); }), "E0501");
-  EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.rng_state = at::ones({5}); }), "E0501");
+    EXPECT_EQ(codeWith([&](files::ProgramFile& file) { file.options = options; }), "E0501") << options;
+  EXPECT_EQ(codeWith([](files::ProgramFile& file) { file.tensors[0].tensor = at::Tensor(); }), "E0501");
+  EXPECT_EQ(codeWith([](files::ProgramFile& file) { file.optimizer_state["exp_avg/w"] = at::Tensor(); }), "E0501");
+  EXPECT_EQ(codeWith([](files::ProgramFile& file) { file.rng_state = at::ones({5}); }), "E0501");
   const auto codeWithParts = [&](const std::string& name, auto change) {
-    return codeWith([&](host::ProgramFile& file) {
+    return codeWith([&](files::ProgramFile& file) {
       file.parts = name;
       file.tensors.clear();
       file.optimizer_state.clear();
       change(file);
     });
   };
-  EXPECT_EQ(codeWithParts("index.json", [](host::ProgramFile&) {}), "");
-  EXPECT_EQ(codeWithParts("index.json", [](host::ProgramFile& file) { file.has_model = false; }), "E0501");
-  EXPECT_EQ(codeWithParts("index.json", [&](host::ProgramFile& file) { file.tensors = whole.tensors; }), "E0501");
-  EXPECT_EQ(codeWithParts("index.json", [&](host::ProgramFile& file) { file.optimizer_state = whole.optimizer_state; }),
-            "E0501");
+  EXPECT_EQ(codeWithParts("index.json", [](files::ProgramFile&) {}), "");
+  EXPECT_EQ(codeWithParts("index.json", [](files::ProgramFile& file) { file.has_model = false; }), "E0501");
+  EXPECT_EQ(codeWithParts("index.json", [&](files::ProgramFile& file) { file.tensors = whole.tensors; }), "E0501");
+  EXPECT_EQ(
+      codeWithParts("index.json", [&](files::ProgramFile& file) { file.optimizer_state = whole.optimizer_state; }),
+      "E0501");
   for (const char* name : {"../index.json", "/index.json", ".", "..", "a/"})
-    EXPECT_EQ(codeWithParts(name, [](host::ProgramFile&) {}), "E0501") << name;
-  EXPECT_EQ(codeWith([](host::ProgramFile& file) { file.rng_state = at::zeros_like(file.rng_state); }), "E0501");
-  EXPECT_EQ(codeWith([](host::ProgramFile& file) {
+    EXPECT_EQ(codeWithParts(name, [](files::ProgramFile&) {}), "E0501") << name;
+  EXPECT_EQ(codeWith([](files::ProgramFile& file) { file.rng_state = at::zeros_like(file.rng_state); }), "E0501");
+  EXPECT_EQ(codeWith([](files::ProgramFile& file) {
               at::Tensor flags = at::ones({2}, at::kBool);
               *static_cast<uint8_t*>(flags.mutable_data_ptr()) = 2;
               file.tensors[0].tensor = flags;
             }),
             "E0501");
-  EXPECT_EQ(codeWith([&](host::ProgramFile& file) {
-              host::CompiledProgram program = a.session.program();
+  EXPECT_EQ(codeWith([&](files::ProgramFile& file) {
+              compile::CompiledProgram program = a.session.program();
               program.optimizer.groups.clear();
               file.program = encode(program);
             }),
@@ -137,9 +138,9 @@ TEST(Program, RefusesTensorsThatNoDeviceTakes) {
   Trained a("mlp"), b("mlp");
   a.compile();
   const auto codeWith = [&](auto change) {
-    host::CompiledProgram program = a.session.program();
+    compile::CompiledProgram program = a.session.program();
     for (exe::External& external : program.executable.externals) change(program.executable, external);
-    return codeOf([&] { b.session.load(host::decodeProgram(encode(program)), b.view.program.model); });
+    return codeOf([&] { b.session.load(compile::decodeProgram(encode(program)), b.view.program.model); });
   };
   EXPECT_EQ(codeWith([](exe::Executable&, exe::External& external) {
               if (external.kind == exe::ExternalKind::kState) external.initial = 1e300;  // too large for float
@@ -157,7 +158,7 @@ TEST(Program, RefusesAnotherModelAndOtherOptions) {
   a.compile();
   EXPECT_EQ(codeOf([&] { b.session.load(a.session.program(), b.view.program.model); }), "E0712");
   EXPECT_FALSE(b.session.isCompiled());
-  host::ProgramOptions other = options();
+  compile::ProgramOptions other = options();
   other.gradient_accumulation = 1;
   Trained c("mlp", other);
   EXPECT_EQ(codeOf([&] { c.session.load(a.session.program(), c.view.program.model); }), "E0712");
@@ -165,7 +166,7 @@ TEST(Program, RefusesAnotherModelAndOtherOptions) {
 
 TEST(Cache, FindsWhatItStored) {
   const Folder folder;
-  host::ProgramOptions cached = options();
+  compile::ProgramOptions cached = options();
   cached.cache_path = folder.path;
   cached.cache_lock = true;
   Trained plain("dropout"), first("dropout", cached), second("dropout", cached);
@@ -183,16 +184,16 @@ TEST(Cache, FindsWhatItStored) {
   Trained third("dropout", cached);
   third.compile();
   EXPECT_FALSE(third.session.report().from_cache);
-  EXPECT_EQ(codeOf([&] { host::ExecutableCache((folder.files()[0] / "inside").string()); }), "E0712");
+  EXPECT_EQ(codeOf([&] { compile::ExecutableCache((folder.files()[0] / "inside").string()); }), "E0712");
 }
 
 TEST(Cache, KeysDifferByWhatIsCompiled) {
   const ir::Graph graph;
-  const host::ProgramOptions plain = options();
-  const std::string key = host::cacheKey(graph, plain, {}, {});
+  const compile::ProgramOptions plain = options();
+  const std::string key = compile::cacheKey(graph, plain, {}, {});
   EXPECT_EQ(key.size(), 32u);
-  EXPECT_EQ(host::cacheKey(graph, plain, {}, {}), key);
-  host::ProgramOptions same = plain;
+  EXPECT_EQ(compile::cacheKey(graph, plain, {}, {}), key);
+  compile::ProgramOptions same = plain;
   same.seed = 99;
   same.threads_per_device = 3;
   same.processes.index = 1;
@@ -200,35 +201,35 @@ TEST(Cache, KeysDifferByWhatIsCompiled) {
   same.off_chip_folder = "/nowhere";
   same.share_weights = true;
   same.device = "cpu,cpu";
-  EXPECT_EQ(host::cacheKey(graph, same, {}, {}), key);
+  EXPECT_EQ(compile::cacheKey(graph, same, {}, {}), key);
   const auto differs = [&](auto change) {
-    host::ProgramOptions other = plain;
+    compile::ProgramOptions other = plain;
     change(other);
-    EXPECT_NE(host::cacheKey(graph, other, {}, {}), key);
+    EXPECT_NE(compile::cacheKey(graph, other, {}, {}), key);
   };
-  differs([](host::ProgramOptions& o) { o.device_iterations = 3; });
-  differs([](host::ProgramOptions& o) { o.mean_reduction = false; });
-  differs([](host::ProgramOptions& o) { o.processes.count = 2; });
-  differs([](host::ProgramOptions& o) { o.strategy = host::Strategy::kSharded; });
-  differs([](host::ProgramOptions& o) { o.stages.stages.push_back({{"a"}, 1}); });
-  differs([](host::ProgramOptions& o) { o.stages.spaces = {0}; });
-  differs([](host::ProgramOptions& o) { o.schedule = plan::ScheduleKind::kGPipe; });
-  differs([](host::ProgramOptions& o) { o.fusion = host::Fusion::kFast; });
-  differs([](host::ProgramOptions& o) { o.device_memory.of_device[1] = 7; });
-  differs([](host::ProgramOptions& o) { o.locations.activations.off_chip = true; });
-  differs([](host::ProgramOptions& o) { o.sharding.states = true; });
-  differs([](host::ProgramOptions& o) { o.groupings.push_back({"w"}); });
-  differs([](host::ProgramOptions& o) { o.device = "cuda:1"; });
-  differs([](host::ProgramOptions& o) { o.anchors.push_back({"a", "b"}); });
-  host::OptimizerSpec optimizer;
+  differs([](compile::ProgramOptions& o) { o.device_iterations = 3; });
+  differs([](compile::ProgramOptions& o) { o.mean_reduction = false; });
+  differs([](compile::ProgramOptions& o) { o.processes.count = 2; });
+  differs([](compile::ProgramOptions& o) { o.strategy = compile::Strategy::kSharded; });
+  differs([](compile::ProgramOptions& o) { o.stages.stages.push_back({{"a"}, 1}); });
+  differs([](compile::ProgramOptions& o) { o.stages.spaces = {0}; });
+  differs([](compile::ProgramOptions& o) { o.schedule = schedule::ScheduleKind::kGPipe; });
+  differs([](compile::ProgramOptions& o) { o.fusion = compile::Fusion::kFast; });
+  differs([](compile::ProgramOptions& o) { o.device_memory.of_device[1] = 7; });
+  differs([](compile::ProgramOptions& o) { o.locations.activations.off_chip = true; });
+  differs([](compile::ProgramOptions& o) { o.sharding.states = true; });
+  differs([](compile::ProgramOptions& o) { o.groupings.push_back({"w"}); });
+  differs([](compile::ProgramOptions& o) { o.device = "cuda:1"; });
+  differs([](compile::ProgramOptions& o) { o.anchors.push_back({"a", "b"}); });
+  compile::OptimizerSpec optimizer;
   optimizer.rules.kind = passes::OptimizerRules::Kind::kAdam;
-  EXPECT_NE(host::cacheKey(graph, plain, optimizer, {}), key);
-  EXPECT_NE(host::cacheKey(graph, plain, {}, {3}), key);
+  EXPECT_NE(compile::cacheKey(graph, plain, optimizer, {}), key);
+  EXPECT_NE(compile::cacheKey(graph, plain, {}, {3}), key);
 }
 
 TEST(Anchors, AreValuesOfTheLastCall) {
-  host::ProgramOptions anchored = options();
-  anchored.anchors = {{"loss", "loss", host::OutputMode::kAll}, {"nothing", "no such name"}};
+  compile::ProgramOptions anchored = options();
+  anchored.anchors = {{"loss", "loss", compile::OutputMode::kAll}, {"nothing", "no such name"}};
   Trained refused("mlp", anchored);
   EXPECT_EQ(codeOf([&] { refused.compile(); }), "E0708");
   anchored.anchors.pop_back();
@@ -246,7 +247,7 @@ TEST(Times, OfEveryMicroBatch) {
   EXPECT_TRUE(a.session.perfCounters().input.at(0).empty());
   EXPECT_EQ(a.session.cycles(), 0);
   a.loss();
-  const host::PerfCounters counters = a.session.perfCounters();
+  const session::PerfCounters counters = a.session.perfCounters();
   ASSERT_EQ(counters.input.at(0).size(), 4u);
   ASSERT_EQ(counters.output.at(0).size(), 4u);
   for (int k = 0; k < 4; ++k) EXPECT_LT(counters.input[0][k], counters.output[0][k]);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace abele::host {
+namespace abele::options {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -115,4 +115,4 @@ TEST(RunTime, OtherProcessesHaveReplicasOfTheirOwnNumbers) {
 }
 
 }  // namespace
-}  // namespace abele::host
+}  // namespace abele::options

@@ -13,7 +13,7 @@
 namespace abele::plan {
 namespace {
 
-const PlanOptions kInference{.schedule = ScheduleKind::kForward, .device_iterations = 4};
+const PlanOptions kInference{.schedule = schedule::ScheduleKind::kForward, .device_iterations = 4};
 
 std::string codeOf(const ir::Graph& graph, const PlanOptions& options, std::string* text = nullptr) {
   try {
@@ -67,7 +67,7 @@ graph @main {training} {
   output loss %3
 }
 )");
-  const Plan plan = makePlan(graph, {.schedule = ScheduleKind::k1F1B, .accumulation = 8});
+  const Plan plan = makePlan(graph, {.schedule = schedule::ScheduleKind::k1F1B, .accumulation = 8});
   EXPECT_EQ(plan.frames, (std::vector<int64_t>{3, 3, 1}));
   using ir::Direction;
   // The gradient that stage 1 reads later keeps a frame of its own, not all that stage 2 has from forward to backward.
@@ -79,7 +79,7 @@ graph @main {training} {
   EXPECT_EQ(parse(print(plan)), plan);
   EXPECT_EQ(plan.users[0],
             (std::vector<Task>{{0, Direction::kForward}, {1, Direction::kForward}, {1, Direction::kBackward}}));
-  const Plan one = makePlan(graph, {.schedule = ScheduleKind::kSharded, .accumulation = 8});
+  const Plan one = makePlan(graph, {.schedule = schedule::ScheduleKind::kSharded, .accumulation = 8});
   EXPECT_EQ(one.frames, (std::vector<int64_t>{1, 1, 1}));
 }
 
@@ -96,7 +96,7 @@ ir::Graph layers(int n) {
 TEST(MakePlan, BackwardWorksInTheMemoryOfActivationsThatDied) {
   const int n = 8;
   const ir::Graph graph = layers(n);
-  const Plan plan = makePlan(graph, {.schedule = ScheduleKind::kSharded, .accumulation = 4});
+  const Plan plan = makePlan(graph, {.schedule = schedule::ScheduleKind::kSharded, .accumulation = 4});
   // As many as forward keeps, and the first gradient: no fewer bytes are alive when that is made.
   EXPECT_EQ(plan.stash_bytes, (std::vector<int64_t>{n * 64}));
   EXPECT_EQ(plan.transient_bytes, (std::vector<int64_t>{64}));
@@ -163,7 +163,7 @@ TEST(MakePlan, RefusesABufferThatStagesShareInAPipeline) {
   std::string text;
   EXPECT_EQ(codeOf(graph, kInference, &text), "E0403");
   EXPECT_NE(text.find("mean is updated in every micro-batch"), std::string::npos) << text;
-  EXPECT_EQ(codeOf(graph, {.schedule = ScheduleKind::kSharded}), "none");
+  EXPECT_EQ(codeOf(graph, {.schedule = schedule::ScheduleKind::kSharded}), "none");
 }
 
 TEST(MakePlan, RefusesAParameterWrittenByForwardWhileMicroBatchesOverlap) {
@@ -182,9 +182,9 @@ graph @main {training} {
   output update(1) %4
 }
 )");
-  EXPECT_EQ(codeOf(graph, {.schedule = ScheduleKind::kGPipe, .accumulation = 2}), "E0403");
+  EXPECT_EQ(codeOf(graph, {.schedule = schedule::ScheduleKind::kGPipe, .accumulation = 2}), "E0403");
   for (const int64_t accumulation : {1, 2})
-    EXPECT_EQ(codeOf(graph, {.schedule = ScheduleKind::k1F1B, .accumulation = accumulation}), "none");
+    EXPECT_EQ(codeOf(graph, {.schedule = schedule::ScheduleKind::k1F1B, .accumulation = accumulation}), "none");
 }
 
 TEST(MakePlan, MakesTheOnlyGradientOfAnUpdateInTheAccumulator) {

@@ -16,7 +16,7 @@ namespace {
 
 using test::errorOf;
 
-Chain chainWith(std::vector<StageCost> costs) {
+Chain chainWith(std::vector<schedule::StageCost> costs) {
   Chain chain;
   chain.costs.stages = std::move(costs);
   return chain;
@@ -36,8 +36,8 @@ TEST(Simulate, CountsHopsBetweenDevicesOnly) {
 TEST(Simulate, FollowsMemoryOverTime) {
   Chain chain = chainWith({{10, 20, 0, 1}});
   chain.costs.memory = {{1000, 50, 7}};
-  const Prediction gpipe = predict(chain, {.schedule = ScheduleKind::kGPipe, .accumulation = 2});
-  EXPECT_EQ(gpipe.memory[0], (std::vector<MemoryPoint>{{0, 1057}, {10, 1107}, {40, 1057}, {60, 1007}}));
+  const Prediction gpipe = predict(chain, {.schedule = schedule::ScheduleKind::kGPipe, .accumulation = 2});
+  EXPECT_EQ(gpipe.memory[0], (std::vector<schedule::MemoryPoint>{{0, 1057}, {10, 1107}, {40, 1057}, {60, 1007}}));
   EXPECT_EQ(gpipe.peakBytes(), 1107);
   EXPECT_EQ(predict(chain, {.accumulation = 2}).peakBytes(), 1057);
 }
@@ -61,18 +61,19 @@ TEST(Simulate, WaitsForFreeFrames) {
   EXPECT_EQ(own.run.frames, (std::vector<int64_t>{2, 1}));
   using ir::Direction;
   chain.costs.memory[0].users = {{0, Direction::kForward}, {1, Direction::kForward}, {1, Direction::kBackward}};
-  for (ScheduleKind kind : {ScheduleKind::k1F1B, ScheduleKind::kGPipe, ScheduleKind::kZeroBubble}) {
+  for (schedule::ScheduleKind kind :
+       {schedule::ScheduleKind::k1F1B, schedule::ScheduleKind::kGPipe, schedule::ScheduleKind::kZeroBubble}) {
     const Prediction p = predict(chain, {.schedule = kind, .accumulation = 4});
     const auto& first = p.run.actions[0];
-    for (const TimedAction& forward : first) {
+    for (const schedule::TimedAction& forward : first) {
       const int64_t before = forward.action.micro_batch - p.run.frames[0];
       if (forward.action.direction != Direction::kForward || before < 0) continue;
-      for (const TimedAction& user : p.run.actions[1]) {
+      for (const schedule::TimedAction& user : p.run.actions[1]) {
         if (user.action.micro_batch != before || user.action.direction != Direction::kBackward) continue;
-        EXPECT_GE(forward.start_ns, user.end_ns) << scheduleName(kind);
+        EXPECT_GE(forward.start_ns, user.end_ns) << schedule::scheduleName(kind);
       }
     }
-    EXPECT_EQ(p.run.workers[0].peak_bytes, 100 * p.run.frames[0]) << scheduleName(kind);
+    EXPECT_EQ(p.run.workers[0].peak_bytes, 100 * p.run.frames[0]) << schedule::scheduleName(kind);
   }
 }
 
@@ -86,14 +87,15 @@ TEST(Simulate, WaitsForAsManyFramesAsItCounts) {
     for (int s = 0; s < 3; ++s) chain.costs.stages.push_back({time(), time(), time(), 0});
     const std::vector<Task> users = {{0, Direction::kForward}, {1, Direction::kForward}, {2, Direction::kWeightGrad}};
     chain.costs.memory = {{0, 10, 0, users}, {0, 0, 0, {}}, {0, 0, 0, {}}};
-    for (ScheduleKind kind : {ScheduleKind::k1F1B, ScheduleKind::kGPipe, ScheduleKind::kZeroBubble}) {
+    for (schedule::ScheduleKind kind :
+         {schedule::ScheduleKind::k1F1B, schedule::ScheduleKind::kGPipe, schedule::ScheduleKind::kZeroBubble}) {
       const Prediction p = predict(chain, {.schedule = kind, .accumulation = 8});
-      for (const TimedAction& taker : p.run.actions[0])
+      for (const schedule::TimedAction& taker : p.run.actions[0])
         for (const Task& user : users)
-          for (const TimedAction& a : p.run.actions[static_cast<size_t>(user.stage)])
+          for (const schedule::TimedAction& a : p.run.actions[static_cast<size_t>(user.stage)])
             if (taker.action.direction == Direction::kForward && a.action.direction == user.direction &&
                 a.action.micro_batch == taker.action.micro_batch - p.run.frames.at(0)) {
-              ASSERT_GE(taker.start_ns, a.end_ns) << scheduleName(kind) << ", run " << run;
+              ASSERT_GE(taker.start_ns, a.end_ns) << schedule::scheduleName(kind) << ", run " << run;
             }
     }
   }
@@ -116,9 +118,9 @@ TEST(Simulate, WaitsForFreeFramesOfFurtherRings) {
   EXPECT_EQ(two.run.step_ns, one.run.step_ns);
   EXPECT_EQ(predict(chain, {.accumulation = 1}).run.workers[1].peak_bytes, 100);
   std::vector<int64_t> ends;  // of the readers
-  for (const TimedAction& a : two.run.actions[0])
+  for (const schedule::TimedAction& a : two.run.actions[0])
     if (a.action.direction == Direction::kBackward) ends.push_back(a.end_ns);
-  for (const TimedAction& a : two.run.actions[1])
+  for (const schedule::TimedAction& a : two.run.actions[1])
     if (a.action.direction == Direction::kBackward && a.action.micro_batch >= 2) {
       EXPECT_GE(a.start_ns, ends.at(static_cast<size_t>(a.action.micro_batch - 2)));
     }
@@ -129,13 +131,13 @@ TEST(Simulate, TakesTheMemoryOfTheKindOfSchedule) {
   chain.costs.memory = {{1000, 10, 1}, {1000, 10, 1}};
   chain.split_memory = {{1000, 20, 2}, {1000, 20, 2}};
   chain.sharded_memory = {{1000, 30, 3}, {1000, 30, 3}};
-  const auto peak = [&](ScheduleKind kind) {
+  const auto peak = [&](schedule::ScheduleKind kind) {
     return predict(chain, {.schedule = kind, .accumulation = 4}).peakBytes();
   };
-  EXPECT_EQ(peak(ScheduleKind::k1F1B), 1000 + 2 * 10 + 1);
-  EXPECT_EQ(peak(ScheduleKind::kGPipe), 1000 + 4 * 10 + 1);
-  EXPECT_EQ(peak(ScheduleKind::kZeroBubble), 1000 + 2 * 20 + 2);
-  EXPECT_EQ(peak(ScheduleKind::kSharded), 1000 + 30 + 3);
+  EXPECT_EQ(peak(schedule::ScheduleKind::k1F1B), 1000 + 2 * 10 + 1);
+  EXPECT_EQ(peak(schedule::ScheduleKind::kGPipe), 1000 + 4 * 10 + 1);
+  EXPECT_EQ(peak(schedule::ScheduleKind::kZeroBubble), 1000 + 2 * 20 + 2);
+  EXPECT_EQ(peak(schedule::ScheduleKind::kSharded), 1000 + 30 + 3);
 }
 
 // Devices that share cores: the work takes as long as the cores need for it, and what is alone goes at full speed.
@@ -143,35 +145,35 @@ TEST(Simulate, SharesCores) {
   for (int devices : {2, 4, 8}) {
     Chain chain;
     for (int s = 0; s < devices; ++s) chain.costs.stages.push_back({800 / devices, 1600 / devices, 0, 0});
-    const auto step = [&](int cores, ScheduleKind kind) {
+    const auto step = [&](int cores, schedule::ScheduleKind kind) {
       chain.costs.cores = cores;
       const Prediction p = predict(chain, {.schedule = kind, .accumulation = 16});
       for (const auto& actions : p.run.actions)
         for (size_t i = 1; i < actions.size(); ++i) EXPECT_GE(actions[i].start_ns, actions[i - 1].end_ns);
       return p.run.step_ns;
     };
-    const int64_t alone = step(0, ScheduleKind::k1F1B);
-    EXPECT_EQ(step(devices, ScheduleKind::k1F1B), alone);
-    EXPECT_NEAR(static_cast<double>(step(1, ScheduleKind::k1F1B)), 16 * 2400, 20);
-    EXPECT_GE(step(2, ScheduleKind::k1F1B), alone);
-    EXPECT_NEAR(static_cast<double>(step(1, ScheduleKind::kSharded)), 16 * 2400, 20);
-    EXPECT_EQ(step(0, ScheduleKind::kSharded), 16 * 2400);
+    const int64_t alone = step(0, schedule::ScheduleKind::k1F1B);
+    EXPECT_EQ(step(devices, schedule::ScheduleKind::k1F1B), alone);
+    EXPECT_NEAR(static_cast<double>(step(1, schedule::ScheduleKind::k1F1B)), 16 * 2400, 20);
+    EXPECT_GE(step(2, schedule::ScheduleKind::k1F1B), alone);
+    EXPECT_NEAR(static_cast<double>(step(1, schedule::ScheduleKind::kSharded)), 16 * 2400, 20);
+    EXPECT_EQ(step(0, schedule::ScheduleKind::kSharded), 16 * 2400);
   }
 }
 
 TEST(Simulate, TakesAThousandDevices) {
-  Chain chain = chainWith(std::vector<StageCost>(1024, {300, 200, 100, 50}));
+  Chain chain = chainWith(std::vector<schedule::StageCost>(1024, {300, 200, 100, 50}));
   chain.costs.memory.assign(1024, {5000, 10, 1});
   const int64_t m = 1024, p = 1024;
-  const auto run = [&](ScheduleKind kind) { return predict(chain, {.schedule = kind, .accumulation = m}); };
-  for (ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B}) {
+  const auto run = [&](schedule::ScheduleKind kind) { return predict(chain, {.schedule = kind, .accumulation = m}); };
+  for (schedule::ScheduleKind kind : {schedule::ScheduleKind::kGPipe, schedule::ScheduleKind::k1F1B}) {
     const Prediction step = run(kind);
-    EXPECT_EQ(step.run.step_ns, (m + p - 1) * 600 + 50) << scheduleName(kind);
-    EXPECT_EQ(step.run.workers[0].peak_bytes, 5000 + 1 + 10 * (kind == ScheduleKind::kGPipe ? m : p));
-    EXPECT_EQ(step.run.workers[1023].peak_bytes, 5000 + 1 + 10 * (kind == ScheduleKind::kGPipe ? m : 1));
+    EXPECT_EQ(step.run.step_ns, (m + p - 1) * 600 + 50) << schedule::scheduleName(kind);
+    EXPECT_EQ(step.run.workers[0].peak_bytes, 5000 + 1 + 10 * (kind == schedule::ScheduleKind::kGPipe ? m : p));
+    EXPECT_EQ(step.run.workers[1023].peak_bytes, 5000 + 1 + 10 * (kind == schedule::ScheduleKind::kGPipe ? m : 1));
   }
-  EXPECT_EQ(run(ScheduleKind::kSharded).run.step_ns, m * p * 600 + 50);
-  const Prediction zero_bubble = run(ScheduleKind::kZeroBubble);
+  EXPECT_EQ(run(schedule::ScheduleKind::kSharded).run.step_ns, m * p * 600 + 50);
+  const Prediction zero_bubble = run(schedule::ScheduleKind::kZeroBubble);
   EXPECT_LT(zero_bubble.run.step_ns, (m + p - 1) * 600 + 50);
   EXPECT_GE(zero_bubble.run.step_ns, m * 600 + 50);
 }
@@ -185,12 +187,13 @@ TEST(Simulate, KeepsUpdatesBetweenGroups) {
 TEST(Simulate, RunsTheWholeBackwardWhereItIsNotSplit) {
   const Chain chain = chainWith({{1, 2, 4, 0}});
   EXPECT_EQ(predict(chain, {.accumulation = 3}).run.step_ns, 21);
-  EXPECT_EQ(predict(chain, {.schedule = ScheduleKind::kZeroBubble, .accumulation = 3}).run.step_ns, 21);
+  EXPECT_EQ(predict(chain, {.schedule = schedule::ScheduleKind::kZeroBubble, .accumulation = 3}).run.step_ns, 21);
 }
 
 TEST(Simulate, TimesInference) {
-  const Prediction p = predict(chainWith({{2, 9, 9, 9}, {3, 9, 9, 9}}),
-                               {.schedule = ScheduleKind::kForward, .training = false, .device_iterations = 4});
+  const Prediction p =
+      predict(chainWith({{2, 9, 9, 9}, {3, 9, 9, 9}}),
+              {.schedule = schedule::ScheduleKind::kForward, .training = false, .device_iterations = 4});
   EXPECT_EQ(p.run.step_ns, 2 + 4 * 3);
 }
 
@@ -207,19 +210,20 @@ TEST(Simulate, NeverBeatsTheWorkAndTheWayThroughThePipeline) {
       way += chain.costs.stages.back().forward_ns + chain.costs.stages.back().backward_ns;
     }
     PredictOptions options;
-    options.schedule = std::vector{ScheduleKind::kSharded, ScheduleKind::k1F1B, ScheduleKind::kGPipe,
-                                   ScheduleKind::kInterleaved, ScheduleKind::kZeroBubble}[below(5)];
+    options.schedule =
+        std::vector{schedule::ScheduleKind::kSharded, schedule::ScheduleKind::k1F1B, schedule::ScheduleKind::kGPipe,
+                    schedule::ScheduleKind::kInterleaved, schedule::ScheduleKind::kZeroBubble}[below(5)];
     options.accumulation = 1 + below(6);
     const Prediction p = predict(chain, options);
     EXPECT_GE(p.run.step_ns, way);
-    for (const WorkerTimes& w : p.run.workers) EXPECT_GE(p.run.step_ns, w.busy_ns + w.idle_ns);
+    for (const schedule::WorkerTimes& w : p.run.workers) EXPECT_GE(p.run.step_ns, w.busy_ns + w.idle_ns);
     for (const auto& actions : p.run.actions)
       for (size_t i = 1; i < actions.size(); ++i) ASSERT_GE(actions[i].start_ns, actions[i - 1].end_ns);
   }
 }
 
 // All ways to cut, for comparison.
-int64_t bestCut(const std::vector<StageCost>& costs, size_t begin, int parts) {
+int64_t bestCut(const std::vector<schedule::StageCost>& costs, size_t begin, int parts) {
   int64_t time = 0, best = INT64_MAX;
   for (size_t end = begin + 1; end + static_cast<size_t>(parts) - 1 <= costs.size(); ++end) {
     time += costs[end - 1].forward_ns;
@@ -232,18 +236,18 @@ int64_t bestCut(const std::vector<StageCost>& costs, size_t begin, int parts) {
 TEST(Partition, FindsTheFastestSlowestPart) {
   std::mt19937 random(4);
   for (int trial = 0; trial < 300; ++trial) {
-    std::vector<StageCost> costs;
+    std::vector<schedule::StageCost> costs;
     for (unsigned i = 0, n = 1 + random() % 8; i < n; ++i)
       costs.push_back({static_cast<int64_t>(random() % 10), 0, 0, 0});
     const int parts = static_cast<int>(1 + random() % costs.size());
     const Chain cut = partition(chainWith(costs), parts);
     ASSERT_EQ(cut.costs.stages.size(), static_cast<size_t>(parts));
     int64_t slowest = 0, all = 0, given = 0;
-    for (const StageCost& c : cut.costs.stages) {
+    for (const schedule::StageCost& c : cut.costs.stages) {
       slowest = std::max(slowest, c.forward_ns);
       all += c.forward_ns;
     }
-    for (const StageCost& c : costs) given += c.forward_ns;
+    for (const schedule::StageCost& c : costs) given += c.forward_ns;
     EXPECT_EQ(slowest, bestCut(costs, 0, parts)) << "trial " << trial;
     EXPECT_EQ(all, given);
   }
@@ -274,7 +278,7 @@ TEST(ChainText, IsReadBack) {
 TEST(ChainText, RepeatsStages) {
   const Chain chain = parseChain(R"({"stages": [{"forward_ns": 1.6}, {"repeat": 3, "update_ns": 1e3}]})");
   EXPECT_EQ(chain.costs.stages,
-            (std::vector<StageCost>{{2, 0, 0, 0}, {0, 0, 0, 1000}, {0, 0, 0, 1000}, {0, 0, 0, 1000}}));
+            (std::vector<schedule::StageCost>{{2, 0, 0, 0}, {0, 0, 0, 1000}, {0, 0, 0, 1000}, {0, 0, 0, 1000}}));
   EXPECT_TRUE(chain.device_of.empty());
 }
 
@@ -323,8 +327,9 @@ TEST(Predict, RefusesWhatDoesNotFit) {
   for (const std::function<void()>& fn : std::vector<std::function<void()>>{
            [] { predict({}, {}); }, [&] { predict(negative, {}); }, [&] { predict(some, {}); },
            [&] { predict(stranger, {}); }, [&] { predict(two, {.accumulation = 0}); },
-           [&] { predict(two, {.schedule = ScheduleKind::kForward}); }, [&] { predict(two, {.training = false}); },
-           [&] { predict(two, {.schedule = ScheduleKind::kForward, .training = false, .accumulation = 2}); },
+           [&] { predict(two, {.schedule = schedule::ScheduleKind::kForward}); },
+           [&] { predict(two, {.training = false}); },
+           [&] { predict(two, {.schedule = schedule::ScheduleKind::kForward, .training = false, .accumulation = 2}); },
            [&] { partition(two, 3); }, [&] { deal(two, 0, 1); }})
     EXPECT_NE(errorOf(fn).find("E0404"), std::string::npos) << errorOf(fn);
 }
@@ -350,7 +355,7 @@ graph @main {training} {
   output loss %2
 }
 )");
-  const std::vector<StageCost> costs = estimateCosts(graph);
+  const std::vector<schedule::StageCost> costs = estimateCosts(graph);
   EXPECT_GT(costs[0].forward_ns, 5 * costs[1].forward_ns);  // 2 * 256^3 operations
   EXPECT_EQ(costs[1].backward_ns, costs[0].forward_ns);
   EXPECT_EQ(costs[1].weight_grad_ns, costs[0].forward_ns);

@@ -14,9 +14,9 @@
 namespace abele::plan {
 namespace {
 
-constexpr ScheduleKind kTraining[] = {ScheduleKind::kSharded,    ScheduleKind::k1F1B,
-                                      ScheduleKind::kGPipe,      ScheduleKind::kInterleaved,
-                                      ScheduleKind::kZeroBubble, ScheduleKind::kZeroBubble2};
+constexpr schedule::ScheduleKind kTraining[] = {
+    schedule::ScheduleKind::kSharded,     schedule::ScheduleKind::k1F1B,       schedule::ScheduleKind::kGPipe,
+    schedule::ScheduleKind::kInterleaved, schedule::ScheduleKind::kZeroBubble, schedule::ScheduleKind::kZeroBubble2};
 
 struct Case {
   ir::Graph graph;
@@ -36,7 +36,7 @@ Case randomCase(uint32_t seed) {
                       .accumulation = 4 + static_cast<int64_t>(random() % 4)};
   passes::runPipeline(c.graph, context,
                       {.passes = passes::defaultPipeline(
-                           {.training = true, .splits_weight_gradients = splitsBackward(options.schedule)})});
+                           {.training = true, .splits_weight_gradients = schedule::splitsBackward(options.schedule)})});
   if (random() % 2)
     for (size_t s = 0; s < c.graph.stages.size(); ++s) c.graph.stages[s].device = static_cast<int32_t>(s % 2);
   if (random() % 2) {

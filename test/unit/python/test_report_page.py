@@ -14,7 +14,7 @@ from abele._native import core
 
 ROOT = Path(__file__).resolve().parents[3]
 TOOL = (ROOT / os.environ.get("ABELE_BUILD_DIR", "build/dev")).resolve() / "tools" / "abele-report"
-TEMPLATE = ROOT / "src/session/report_page.html"
+TEMPLATE = ROOT / "src/report/report_page.html"
 
 
 class Net(torch.nn.Module):

@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "device/null/null_backend.h"
 #include "exe/build/build.h"
 #include "ir/text.h"
 #include "move_check.h"
-#include "runtime/device/null/null_backend.h"
 #include "runtime/runtime.h"
 
 namespace abele::runtime {
@@ -57,7 +57,7 @@ graph @main {training} {
 )";
 
 plan::PlanOptions phased(bool fetch_ahead) {
-  plan::PlanOptions options{.schedule = plan::ScheduleKind::kSharded};
+  plan::PlanOptions options{.schedule = schedule::ScheduleKind::kSharded};
   plan::Locations& l = options.locations;
   for (plan::TensorLocation* location : {&l.weights, &l.optimizer_state, &l.accumulators, &l.activations})
     location->off_chip = true;
@@ -112,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(AheadAndCaller, Order, testing::Combine(testing::Bool()
 TEST_P(Order, FetchesComeBeforeTheirActionAndReleasesBehind) {
   const auto [fetch_ahead, caller_works] = GetParam();
   const Case c(phased(fetch_ahead));
-  NullBackend backend(c.executable);
+  device::NullBackend backend(c.executable);
   backend.moveOffChipMemory(true);
   backend.letCallerWork(caller_works);
   const std::vector<exe::Action>& actions = c.executable.workers[0].actions;
@@ -122,7 +122,7 @@ TEST_P(Order, FetchesComeBeforeTheirActionAndReleasesBehind) {
     for (size_t step = 0; step < kSteps; ++step) runtime.run();
   }
   // The calls in their required order. Those of the end may be missing.
-  const std::vector<NullBackend::Move> moves = backend.moves();
+  const std::vector<device::NullBackend::Move> moves = backend.moves();
   size_t at = 0;
   auto expect = [&](const std::vector<exe::FrameUse>& frames, bool is_fetch, size_t least, size_t most) {
     for (const exe::FrameUse& frame : frames) {
@@ -149,7 +149,7 @@ TEST_P(Order, FetchesComeBeforeTheirActionAndReleasesBehind) {
 TEST_P(Order, AFetchThatFailsEndsTheStepAndTheNextOneWorks) {
   const auto [fetch_ahead, caller_works] = GetParam();
   const Case c(phased(fetch_ahead));
-  NullBackend backend(c.executable);
+  device::NullBackend backend(c.executable);
   backend.moveOffChipMemory(true);
   backend.letCallerWork(caller_works);
   bool fails = true;

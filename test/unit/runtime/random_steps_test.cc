@@ -10,6 +10,7 @@
 
 #include "../../support/random_graph.h"
 #include "base/error.h"
+#include "device/null/null_backend.h"
 #include "exe/build/build.h"
 #include "ir/text.h"
 #include "ir/verify.h"
@@ -20,8 +21,8 @@
 #include "race_check.h"
 #include "random_staged_graph.h"
 #include "reference.h"
-#include "runtime/device/null/null_backend.h"
 #include "runtime/runtime.h"
+#include "schedule/schedule.h"
 #include "space_check.h"
 
 namespace abele::test {
@@ -45,7 +46,7 @@ exe::Replication replicasOf(int64_t count) {
   return replication;
 }
 
-void checkExternals(const exe::Executable& executable, runtime::NullBackend& backend, Reference& reference, int step) {
+void checkExternals(const exe::Executable& executable, device::NullBackend& backend, Reference& reference, int step) {
   for (size_t e = 0; e < executable.externals.size(); ++e)
     for (int32_t r = 0; r < executable.replicas; ++r) {
       const exe::External& external = executable.externals[e];
@@ -82,7 +83,7 @@ int64_t separate(ir::Graph& graph, std::mt19937_64& random) {
 }
 
 // Holds up actions, as devices and links of other speeds would.
-void delay(runtime::NullBackend& backend, uint64_t seed) {
+void delay(device::NullBackend& backend, uint64_t seed) {
   backend.setHook([seed](const runtime::ActionContext& action) {
     std::mt19937_64 random(seed ^ (static_cast<uint64_t>(action.worker) << 40) ^
                            (static_cast<uint64_t>(action.segment) << 20) ^ static_cast<uint64_t>(action.micro_batch));
@@ -96,9 +97,9 @@ void checkSteps(const ir::Graph& graph, const plan::PlanOptions& options, const 
                 const exe::Replication& replication = replicasOf(1)) {
   const int32_t replicas = static_cast<int32_t>(replication.replicas);
   const plan::Plan plan = plan::makePlan(graph, options);
-  ASSERT_EQ(
-      plan::verifySchedule(plan.schedule, static_cast<int>(graph.stages.size()), options.accumulation, graph.training),
-      std::vector<std::string>{});
+  ASSERT_EQ(schedule::verifySchedule(plan.schedule, static_cast<int>(graph.stages.size()), options.accumulation,
+                                     graph.training),
+            std::vector<std::string>{});
   const exe::Executable executable = exe::build(graph, plan, replication);
   if (replicas == 1) checkBytes(executable, graph, plan);
   ASSERT_EQ(exe::verify(executable), std::vector<std::string>{}) << exe::print(executable);
@@ -109,7 +110,7 @@ void checkSteps(const ir::Graph& graph, const plan::PlanOptions& options, const 
   ASSERT_EQ(exe::decode(exe::encode(executable)), executable);
   ASSERT_EQ(plan::parse(plan::print(plan)), plan);
   ASSERT_EQ(plan::verify(plan, graph), std::vector<std::string>{});
-  runtime::NullBackend backend(executable);
+  device::NullBackend backend(executable);
   backend.enableContents();
   backend.moveOffChipMemory(true);
   delay(backend, executable.slots.size());
@@ -167,12 +168,13 @@ TEST_P(RandomSteps, TrainingEqualsTheReference) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed + 7777);
     plan::PlanOptions options;
-    static constexpr plan::ScheduleKind kKinds[] = {plan::ScheduleKind::kSharded,    plan::ScheduleKind::k1F1B,
-                                                    plan::ScheduleKind::kGPipe,      plan::ScheduleKind::kInterleaved,
-                                                    plan::ScheduleKind::kZeroBubble, plan::ScheduleKind::kZeroBubble2};
+    static constexpr schedule::ScheduleKind kKinds[] = {
+        schedule::ScheduleKind::kSharded,    schedule::ScheduleKind::k1F1B,
+        schedule::ScheduleKind::kGPipe,      schedule::ScheduleKind::kInterleaved,
+        schedule::ScheduleKind::kZeroBubble, schedule::ScheduleKind::kZeroBubble2};
     options.schedule = kKinds[random() % 6];
     ir::Graph graph =
-        RandomStagedGraph(seed, /*training=*/true, options.schedule == plan::ScheduleKind::kSharded).make();
+        RandomStagedGraph(seed, /*training=*/true, options.schedule == schedule::ScheduleKind::kSharded).make();
     options.device_iterations = 1 + random() % 3;
     options.accumulation = 1 + random() % 7;
     const ir::Graph original = graph;
@@ -183,7 +185,7 @@ TEST_P(RandomSteps, TrainingEqualsTheReference) {
       // Random graphs have values that nothing makes.
       ASSERT_EQ(ir::verify(graph, ir::Form::kStaged), ir::verify(original, ir::Form::kStaged)) << ir::print(graph);
     }
-    if (plan::splitsBackward(options.schedule) || random() % 4 == 0) {
+    if (schedule::splitsBackward(options.schedule) || random() % 4 == 0) {
       passes::PassContext context;
       passes::splitWeightGradient(graph, context);
     }
@@ -206,7 +208,7 @@ TEST_P(RandomSteps, InferenceEqualsTheReference) {
     SCOPED_TRACE(seed);
     const ir::Graph graph = RandomStagedGraph(seed, /*training=*/false).make();
     checkSteps(graph,
-               {.schedule = plan::ScheduleKind::kForward, .device_iterations = 1 + static_cast<int64_t>(seed % 7)},
+               {.schedule = schedule::ScheduleKind::kForward, .device_iterations = 1 + static_cast<int64_t>(seed % 7)},
                graph);
     if (HasFatalFailure()) return;
     ir::Graph separated = graph;
@@ -214,14 +216,15 @@ TEST_P(RandomSteps, InferenceEqualsTheReference) {
     exe::Replication processes = replicasOf(1);
     processes.devices_per_process = separate(separated, random);
     checkSteps(separated,
-               {.schedule = plan::ScheduleKind::kForward, .device_iterations = 1 + static_cast<int64_t>(seed % 7)},
+               {.schedule = schedule::ScheduleKind::kForward, .device_iterations = 1 + static_cast<int64_t>(seed % 7)},
                graph, processes);
     if (HasFatalFailure()) return;
   }
 }
 
-constexpr plan::ScheduleKind kTrainingKinds[] = {plan::ScheduleKind::kSharded, plan::ScheduleKind::k1F1B,
-                                                 plan::ScheduleKind::kGPipe, plan::ScheduleKind::kZeroBubble};
+constexpr schedule::ScheduleKind kTrainingKinds[] = {schedule::ScheduleKind::kSharded, schedule::ScheduleKind::k1F1B,
+                                                     schedule::ScheduleKind::kGPipe,
+                                                     schedule::ScheduleKind::kZeroBubble};
 
 TEST_P(RandomSteps, ReplicasEqualTheReference) {
   for (uint64_t seed = 20 * GetParam(); seed < 20 * (GetParam() + 1u); ++seed) {
@@ -230,12 +233,12 @@ TEST_P(RandomSteps, ReplicasEqualTheReference) {
     plan::PlanOptions options;
     options.schedule = kTrainingKinds[random() % 4];
     const bool training = random() % 4 != 0;
-    if (!training) options.schedule = plan::ScheduleKind::kForward;
+    if (!training) options.schedule = schedule::ScheduleKind::kForward;
     options.device_iterations = 1 + random() % 3;
     options.accumulation = training ? 1 + random() % 4 : 1;
-    const bool sequential = options.schedule == plan::ScheduleKind::kSharded;
+    const bool sequential = options.schedule == schedule::ScheduleKind::kSharded;
     ir::Graph graph = RandomStagedGraph(seed + 5000, training, sequential).make();
-    if (plan::splitsBackward(options.schedule)) {
+    if (schedule::splitsBackward(options.schedule)) {
       passes::PassContext context;
       passes::splitWeightGradient(graph, context);
     }
@@ -246,7 +249,7 @@ TEST_P(RandomSteps, ReplicasEqualTheReference) {
     checkSteps(graph, options, graph, replication);
     if (HasFatalFailure()) return;
     graph = RandomStagedGraph(seed + 5000, training, sequential, /*updates_at_sums=*/true).make();
-    if (plan::splitsBackward(options.schedule)) {
+    if (schedule::splitsBackward(options.schedule)) {
       passes::PassContext context;
       passes::splitWeightGradient(graph, context);
     }
@@ -309,17 +312,17 @@ TEST_P(RandomSteps, CapturedGraphsEqualTheReference) {
     }
     const ir::Graph original = graph;
     plan::PlanOptions options;
-    static constexpr plan::ScheduleKind kKinds[] = {plan::ScheduleKind::k1F1B, plan::ScheduleKind::kGPipe,
-                                                    plan::ScheduleKind::kInterleaved, plan::ScheduleKind::kZeroBubble,
-                                                    plan::ScheduleKind::kZeroBubble2};
-    options.schedule = sharded ? plan::ScheduleKind::kSharded : kKinds[random() % 5];
+    static constexpr schedule::ScheduleKind kKinds[] = {
+        schedule::ScheduleKind::k1F1B, schedule::ScheduleKind::kGPipe, schedule::ScheduleKind::kInterleaved,
+        schedule::ScheduleKind::kZeroBubble, schedule::ScheduleKind::kZeroBubble2};
+    options.schedule = sharded ? schedule::ScheduleKind::kSharded : kKinds[random() % 5];
     options.device_iterations = 1 + random() % 2;
     options.accumulation = 1 + random() % 5;
     context.recompute = {.enabled = random() % 2 == 0, .last_stage = random() % 2 == 0};
     exe::Replication replication = replicasOf(random() % 2 ? 1 : 2 + static_cast<int64_t>(random() % 2));
     if (random() % 2) replication.sharding = someSharding(random);
     std::vector<std::string> late = {"recompute"};
-    if (plan::splitsBackward(options.schedule)) late.push_back("split-weight-gradient");
+    if (schedule::splitsBackward(options.schedule)) late.push_back("split-weight-gradient");
     passes::runPipeline(graph, context, {.passes = late});
     if (random() % 2) {
       const int64_t devices = separate(graph, random);

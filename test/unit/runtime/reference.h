@@ -6,13 +6,13 @@
 #include <map>
 #include <vector>
 
+#include "device/null/symbolic.h"
 #include "ir/graph.h"
-#include "runtime/device/null/symbolic.h"
 
 namespace abele::test {
 
-using runtime::Bytes;
-using runtime::Symbol;
+using device::Bytes;
+using device::Symbol;
 
 class Reference {
  public:
@@ -66,12 +66,12 @@ class Reference {
   static int64_t span(const Type& type) { return type.extentBytes(); }
 
   Bytes readAt(ir::ValueId base, int64_t offset, const Type& type) const {
-    return runtime::gather(values_.at(base).data() + offset * elementBytes(type.dtype), type);
+    return device::gather(values_.at(base).data() + offset * elementBytes(type.dtype), type);
   }
   Bytes read(ir::ValueId v) const { return readAt(graph_.baseOf(v), graph_.values[v].offset, graph_.values[v].type); }
 
   static void store(Bytes& memory, int64_t offset, const Type& type, const Bytes& contents) {
-    runtime::scatter(memory.data() + offset * elementBytes(type.dtype), type, contents);
+    device::scatter(memory.data() + offset * elementBytes(type.dtype), type, contents);
   }
 
   // Adds the sums of all replicas to replica 0's, where its updates read them.

@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "base/error.h"
+#include "device/null/null_backend.h"
 #include "exe/build/build.h"
 #include "ir/text.h"
-#include "runtime/device/null/null_backend.h"
 
 namespace abele::runtime {
 namespace {
@@ -26,7 +26,7 @@ exe::Executable makeExecutable(int num_stages, int64_t accumulation) {
   text += cat("  output loss %", num_stages, "\n  output result(0) %", num_stages, "\n}\n");
   const ir::Graph graph = ir::parse(text);
   return exe::build(graph,
-                    plan::makePlan(graph, {.schedule = plan::ScheduleKind::k1F1B, .accumulation = accumulation}));
+                    plan::makePlan(graph, {.schedule = schedule::ScheduleKind::k1F1B, .accumulation = accumulation}));
 }
 
 std::string errorOf(Runtime& runtime, ErrorCode code, const std::function<bool()>& poll = {}) {
@@ -50,7 +50,7 @@ INSTANTIATE_TEST_SUITE_P(Caller, Runtimes, testing::Bool(),
 
 TEST_P(Runtimes, RunsEveryActionOnceInWorkerOrder) {
   const exe::Executable executable = makeExecutable(3, 5);
-  NullBackend backend(executable);
+  device::NullBackend backend(executable);
   backend.letCallerWork(GetParam());
   Runtime runtime(executable, backend);
   for (int step = 0; step < 3; ++step) {
@@ -72,13 +72,13 @@ TEST_P(Runtimes, RunsEveryActionOnceInWorkerOrder) {
 
 TEST_P(Runtimes, KeepsForwardBeforeBackwardAcrossWorkers) {
   const exe::Executable executable = makeExecutable(4, 7);
-  NullBackend backend(executable);
+  device::NullBackend backend(executable);
   backend.letCallerWork(GetParam());
   Runtime runtime(executable, backend);
   runtime.run();
   std::map<std::pair<int, int>, int> first;  // (segment, micro-batch) -> position
   int position = 0;
-  for (const NullBackend::Event& e : backend.events()) first[{e.segment, e.micro_batch}] = position++;
+  for (const device::NullBackend::Event& e : backend.events()) first[{e.segment, e.micro_batch}] = position++;
   for (int k = 0; k < 7; ++k) {
     std::map<std::string, int> at;
     for (size_t s = 0; s < executable.segments.size(); ++s)
@@ -92,7 +92,7 @@ TEST_P(Runtimes, KeepsForwardBeforeBackwardAcrossWorkers) {
 
 TEST_P(Runtimes, RethrowsOurErrorsWithTheirPlaceAndRunsAgain) {
   const exe::Executable executable = makeExecutable(3, 4);
-  NullBackend backend(executable);
+  device::NullBackend backend(executable);
   backend.letCallerWork(GetParam());
   Runtime runtime(executable, backend);
   backend.setHook([&](const ActionContext& c) {
@@ -113,7 +113,7 @@ TEST_P(Runtimes, RethrowsOurErrorsWithTheirPlaceAndRunsAgain) {
 
 TEST_P(Runtimes, WrapsForeignExceptions) {
   const exe::Executable executable = makeExecutable(2, 2);
-  NullBackend backend(executable);
+  device::NullBackend backend(executable);
   backend.letCallerWork(GetParam());
   Runtime runtime(executable, backend);
   backend.setHook([](const ActionContext& c) {
@@ -147,7 +147,7 @@ class Blockade {
 
 TEST_P(Runtimes, PollInterruptsWhileAWorkerIsBusy) {
   const exe::Executable executable = makeExecutable(3, 3);
-  NullBackend backend(executable);
+  device::NullBackend backend(executable);
   backend.letCallerWork(GetParam());
   Runtime runtime(executable, backend);
   Blockade blockade;
@@ -166,7 +166,7 @@ TEST_P(Runtimes, PollInterruptsWhileAWorkerIsBusy) {
 
 TEST(Runtime, RethrowsWhatPollThrows) {
   const exe::Executable executable = makeExecutable(2, 1);
-  NullBackend backend(executable);
+  device::NullBackend backend(executable);
   Runtime runtime(executable, backend);
   Blockade blockade;
   backend.setHook([&](const ActionContext& c) { blockade.block(c); });
@@ -182,7 +182,7 @@ TEST(Runtime, RethrowsWhatPollThrows) {
 
 TEST(Runtime, TheCallerDoesTheWorkOfWorkerZero) {
   const exe::Executable executable = makeExecutable(2, 2);
-  NullBackend backend(executable);
+  device::NullBackend backend(executable);
   backend.letCallerWork(true);
   Runtime runtime(executable, backend);
   std::map<int, std::thread::id> thread_of;
@@ -201,7 +201,7 @@ TEST(Runtime, TheCallerDoesTheWorkOfWorkerZero) {
 
 TEST_P(Runtimes, AbortWakesSleepingWorkersAndDoesNothingBetweenSteps) {
   const exe::Executable executable = makeExecutable(3, 3);
-  NullBackend backend(executable);
+  device::NullBackend backend(executable);
   backend.letCallerWork(GetParam());
   Runtime runtime(executable, backend);
   runtime.abort();
@@ -219,7 +219,7 @@ TEST_P(Runtimes, AbortWakesSleepingWorkersAndDoesNothingBetweenSteps) {
   runtime.run();
 }
 
-class FailingAttach : public NullBackend {
+class FailingAttach : public device::NullBackend {
  public:
   using NullBackend::NullBackend;
   std::unique_ptr<Device> makeDevice(int32_t) override {
@@ -238,7 +238,7 @@ TEST(Runtime, ReportsADeviceThatCannotStart) {
 }
 
 TEST(Runtime, FinishTellsTheBackendHowItWent) {
-  struct Recorder : NullBackend {
+  struct Recorder : device::NullBackend {
     using NullBackend::NullBackend;
     void begin(int64_t step) override { calls += cat("begin ", step, "; "); }
     void finish(bool completed) override { calls += cat("finish ", completed, "; "); }
@@ -281,12 +281,12 @@ graph @main {training} {
 )");
   exe::Replication replication{.input_part = {0}};
   replication.devices_per_process = 1;
-  return exe::build(graph, plan::makePlan(graph, {.schedule = plan::ScheduleKind::k1F1B, .accumulation = 3}),
+  return exe::build(graph, plan::makePlan(graph, {.schedule = schedule::ScheduleKind::k1F1B, .accumulation = 3}),
                     replication);
 }
 
 // One of several processes that hold the stages. It agrees with the others after all work except its last updates.
-struct Agreeing : NullBackend {
+struct Agreeing : device::NullBackend {
   using NullBackend::NullBackend;
   void agree() override {
     agreed_behind = events().size();
@@ -304,7 +304,7 @@ TEST(Runtime, ProcessesAgreeBeforeTheirUpdates) {
   for (int64_t process = 0; process < 2; ++process) {
     Agreeing backend(executable);
     Runtime runtime(executable, backend, process);
-    const auto isUpdate = [&](const NullBackend::Event& e) {
+    const auto isUpdate = [&](const device::NullBackend::Event& e) {
       return executable.segments[e.segment].direction == exe::Direction::kUpdate;
     };
     for (int step = 1; step <= 2; ++step) {
@@ -338,11 +338,11 @@ graph @main {
 }
 )");
   const exe::Executable executable =
-      exe::build(graph, plan::makePlan(graph, {.schedule = plan::ScheduleKind::kForward, .device_iterations = 2}));
-  NullBackend backend(executable);
+      exe::build(graph, plan::makePlan(graph, {.schedule = schedule::ScheduleKind::kForward, .device_iterations = 2}));
+  device::NullBackend backend(executable);
   backend.enableContents();
   Runtime runtime(executable, backend);
-  const Bytes before = backend.external(0);
+  const device::Bytes before = backend.external(0);
   backend.setHook([](const ActionContext& c) {
     if (c.micro_batch == 1) throw std::runtime_error("x");
   });

@@ -45,7 +45,8 @@ graph @main {training} {
   output update(3) %8
 }
 )");
-  return exe::build(graph, plan::makePlan(graph, {.schedule = plan::ScheduleKind::k1F1B, .accumulation = accumulation}),
+  return exe::build(graph,
+                    plan::makePlan(graph, {.schedule = schedule::ScheduleKind::k1F1B, .accumulation = accumulation}),
                     {.processes = 2, .input_part = {0}});
 }
 

@@ -9,8 +9,8 @@ namespace {
 
 constexpr int64_t kBatchRows = 4;
 
-host::ProgramOptions training(int64_t accumulation = 1) {
-  host::ProgramOptions options;
+compile::ProgramOptions training(int64_t accumulation = 1) {
+  compile::ProgramOptions options;
   options.training = true;
   options.gradient_accumulation = accumulation;
   options.threads_per_device = 1;
@@ -35,7 +35,8 @@ bool has(const std::string& text, const std::string& part) { return text.find(pa
 
 /// A session of the two-stage MLP, and the check that it still trains as eager does.
 struct Trained {
-  explicit Trained(host::ProgramOptions options) : parts(options.gradient_accumulation), session(std::move(options)) {
+  explicit Trained(compile::ProgramOptions options)
+      : parts(options.gradient_accumulation), session(std::move(options)) {
     torch::manual_seed(3);
     data = network->sample(kBatchRows * parts);
   }
@@ -53,16 +54,16 @@ struct Trained {
   ModelView view{*network};
   int64_t parts;
   Tensors data;
-  host::Session session;
+  session::Session session;
 };
 
 TEST(Errors, OptionsOutOfRange) {
-  host::ProgramOptions options;
+  compile::ProgramOptions options;
   options.device_iterations = 0;
-  textOf(ErrorCode::E0702, [&] { host::Session session(options); });
+  textOf(ErrorCode::E0702, [&] { session::Session session(options); });
   options = {};
   options.gradient_accumulation = 4;  // invalid for inference
-  EXPECT_TRUE(has(textOf(ErrorCode::E0702, [&] { host::Session session(options); }), "deviceIterations(4)"));
+  EXPECT_TRUE(has(textOf(ErrorCode::E0702, [&] { session::Session session(options); }), "deviceIterations(4)"));
 }
 
 TEST(Errors, BatchesThatCannotBeSplit) {
@@ -110,7 +111,7 @@ TEST(Errors, CallsBeforeCompile) {
 
 TEST(Errors, ForwardThatThrowsPassesUnchanged) {
   Trained t(training());
-  host::Session::Program broken = t.view.program;
+  session::Session::Program broken = t.view.program;
   int calls = 0;
   broken.forward = [&](Tensors inputs) -> Tensors {
     ++calls;
@@ -134,7 +135,7 @@ TEST(Errors, ForwardThatThrowsPassesUnchanged) {
 TEST(Errors, CompileThatFailsKeepsTheCompiledProgram) {
   Trained t(training());
   t.compile();
-  host::Session::Program broken = t.view.program;
+  session::Session::Program broken = t.view.program;
   broken.forward = [](Tensors) -> Tensors { throw std::logic_error("no"); };
   EXPECT_THROW(t.session.compile(broken, t.data, {}), std::logic_error);
   EXPECT_TRUE(t.session.isCompiled());
@@ -143,7 +144,7 @@ TEST(Errors, CompileThatFailsKeepsTheCompiledProgram) {
 
 TEST(Errors, NoLoss) {
   Trained t(training());
-  host::Session::Program broken = t.view.program;
+  session::Session::Program broken = t.view.program;
   broken.forward = [](Tensors inputs) { return Tensors{inputs[0] * 2}; };
   textOf(ErrorCode::E0102, [&] { t.session.compile(broken, t.data, {}); });
   t.compile();
@@ -151,7 +152,7 @@ TEST(Errors, NoLoss) {
 }
 
 TEST(Errors, PipelineMinimum) {
-  host::ProgramOptions options = training(2);
+  compile::ProgramOptions options = training(2);
   options.enforce_pipeline_minimum = true;
   Trained t(options);
   const std::string text = textOf(ErrorCode::E0401, [&] { t.compile(); });
@@ -164,16 +165,16 @@ TEST(Errors, PipelineMinimum) {
 
   options = {};
   options.enforce_pipeline_minimum = true;
-  host::Session inference(options);
+  session::Session inference(options);
   EXPECT_TRUE(
       has(textOf(ErrorCode::E0401, [&] { inference.compile(t.view.program, t.data, {}); }), "deviceIterations(2)"));
-  options.strategy = host::Strategy::kSharded;
-  host::Session sharded(options);
+  options.strategy = compile::Strategy::kSharded;
+  session::Session sharded(options);
   sharded.compile(t.view.program, t.data, {});
 }
 
 TEST(Errors, MoreDevicesThanExist) {
-  host::ProgramOptions options = training();
+  compile::ProgramOptions options = training();
   options.num_devices = 1;
   Trained t(options);
   textOf(ErrorCode::E0402, [&] { t.compile(); });
@@ -201,10 +202,10 @@ TEST(Errors, InterruptedStepLeavesTheWeights) {
     return Tensors{h};
   };
   const at::Tensor x = torch::randn({8 * 400, 400});
-  host::ProgramOptions options;
+  compile::ProgramOptions options;
   options.device_iterations = 8;
   options.threads_per_device = 1;
-  host::Session session(options);
+  session::Session session(options);
   session.compile({.forward = heavy}, {x}, {});
   int asked = 0;
   textOf(ErrorCode::E0602, [&] { session.run({x}, [&] { return ++asked > 0; }); });
@@ -218,7 +219,7 @@ TEST(Errors, KernelThatThrowsLeavesWeightsAndBuffers) {
   // Only the kernel can find an index out of range.
   Trained t(training());
   at::Tensor table = torch::randn({4, 6});
-  host::Session::Program program = t.view.program;
+  session::Session::Program program = t.view.program;
   program.forward = [&](Tensors in) { return t.network->run({table.index_select(0, in[0]), in[1]}); };
   const at::Tensor good = torch::tensor({0, 1, 2, 3}, at::kLong);
   t.session.compile(program, {good, t.data[1]}, specFor(*t.network, optim::SGD{.lr = 0.1}));
@@ -237,11 +238,11 @@ TEST(Errors, KernelThatThrowsLeavesWeightsAndBuffers) {
 }
 
 TEST(Errors, KernelThatThrowsAfterAnUpdateLeavesTheWeightsOfTheLastStep) {
-  host::ProgramOptions options = training();
+  compile::ProgramOptions options = training();
   options.device_iterations = 2;
   Trained t(options);
   at::Tensor table = torch::randn({4, 6});
-  host::Session::Program program = t.view.program;
+  session::Session::Program program = t.view.program;
   program.forward = [&](Tensors in) { return t.network->run({table.index_select(0, in[0]), in[1]}); };
   const at::Tensor good = torch::tensor({0, 1, 2, 3, 0, 1, 2, 3}, at::kLong);
   const at::Tensor target = torch::cat({t.data[1], t.data[1]});

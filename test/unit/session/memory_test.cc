@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t kMostCandidates = 8;
 
-host::ProgramOptions trainingOptions(plan::ScheduleKind schedule) {
-  host::ProgramOptions options;
+compile::ProgramOptions trainingOptions(schedule::ScheduleKind schedule) {
+  compile::ProgramOptions options;
   options.training = true;
   options.gradient_accumulation = 4;
   options.schedule = schedule;
@@ -34,13 +34,13 @@ int64_t timeOf(const ir::Graph& graph) {
   return time_ns;
 }
 
-Outcome recomputed(const ir::Graph& lowered, const host::ProgramOptions& options,
+Outcome recomputed(const ir::Graph& lowered, const compile::ProgramOptions& options,
                    const std::vector<ir::ValueId>& kept) {
   ir::Graph graph = lowered;
   passes::PassContext context;
   context.recompute = {.enabled = true, .last_stage = true, .kept = kept};
   passes::recompute(graph, context);
-  const plan::Plan plan = plan::makePlan(graph, host::planOptions(options));
+  const plan::Plan plan = plan::makePlan(graph, compile::planOptions(options));
   return {plan::peakDeviceBytes(plan), timeOf(graph) - timeOf(lowered)};
 }
 
@@ -68,8 +68,8 @@ TEST(RecomputeToFit, FindsWhatBruteForceFinds) {
   int compared = 0, exact = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
     const ir::Graph graph = oneDevice(seed);
-    host::ProgramOptions options = trainingOptions(plan::ScheduleKind::kGPipe);
-    const plan::Plan plan = plan::makePlan(graph, host::planOptions(options));
+    compile::ProgramOptions options = trainingOptions(schedule::ScheduleKind::kGPipe);
+    const plan::Plan plan = plan::makePlan(graph, compile::planOptions(options));
     const std::vector<ir::ValueId> all = candidatesOf(graph, plan);
     if (all.empty() || all.size() > kMostCandidates) continue;
     const int64_t kept_bytes = plan::peakDeviceBytes(plan)[0];
@@ -84,7 +84,7 @@ TEST(RecomputeToFit, FindsWhatBruteForceFinds) {
     }
     for (const int64_t limit : {least, (least + kept_bytes) / 2, kept_bytes - 1, kept_bytes, least - 1}) {
       options.device_memory.every = limit;
-      const host::Recomputed found = host::recomputeToFit(graph, {.graph = graph}, options);
+      const compile::Recomputed found = compile::recomputeToFit(graph, {.graph = graph}, options);
       EXPECT_EQ(found.needed, limit < kept_bytes);
       if (!found.needed) continue;
       const Outcome outcome = recomputed(graph, options, found.kept);
@@ -105,21 +105,21 @@ TEST(RecomputeToFit, FindsWhatBruteForceFinds) {
 
 TEST(RecomputeToFit, IsDeterministic) {
   const ir::Graph graph = oneDevice(5);
-  host::ProgramOptions options = trainingOptions(plan::ScheduleKind::kGPipe);
-  options.device_memory.every = plan::peakDeviceBytes(plan::makePlan(graph, host::planOptions(options)))[0] - 64;
-  EXPECT_EQ(host::recomputeToFit(graph, {.graph = graph}, options).kept,
-            host::recomputeToFit(graph, {.graph = graph}, options).kept);
+  compile::ProgramOptions options = trainingOptions(schedule::ScheduleKind::kGPipe);
+  options.device_memory.every = plan::peakDeviceBytes(plan::makePlan(graph, compile::planOptions(options)))[0] - 64;
+  EXPECT_EQ(compile::recomputeToFit(graph, {.graph = graph}, options).kept,
+            compile::recomputeToFit(graph, {.graph = graph}, options).kept);
 }
 
-host::ProgramOptions twoStages() {
-  host::ProgramOptions options;
+compile::ProgramOptions twoStages() {
+  compile::ProgramOptions options;
   options.training = true;
   options.gradient_accumulation = 3;
   options.threads_per_device = 1;
   return options;
 }
 
-int64_t fullest(host::Session& session) {
+int64_t fullest(session::Session& session) {
   int64_t bytes = 0;
   for (const auto& stage : session.report().stages) bytes = std::max(bytes, stage.peak_bytes);
   return bytes;
@@ -130,13 +130,13 @@ TEST(DeviceMemory, RefusesAndLeavesTheSession) {
   ModelView view(*network);
   const Tensors data = network->sample(12);
   const auto spec = specFor(*network, optim::AdamW{});
-  host::Session free(twoStages());
+  session::Session free(twoStages());
   free.compile(view.program, data, spec);
   const int64_t needed = fullest(free);
 
-  host::ProgramOptions options = twoStages();
+  compile::ProgramOptions options = twoStages();
   options.device_memory.every = needed - 1;
-  host::Session refused(options);
+  session::Session refused(options);
   try {
     refused.compile(view.program, data, spec);
     FAIL() << "compiled with " << needed - 1 << " bytes";
@@ -149,7 +149,7 @@ TEST(DeviceMemory, RefusesAndLeavesTheSession) {
   EXPECT_FALSE(refused.isCompiled());
   EXPECT_THROW(refused.load(free.program(), view.program.model), UserError);
   options.device_memory.every = needed;
-  host::Session exact(options);
+  session::Session exact(options);
   exact.compile(view.program, data, spec);
   EXPECT_EQ(fullest(exact), needed);
   for (const auto& stage : exact.report().stages) EXPECT_EQ(stage.mapped_bytes, stage.peak_bytes);

@@ -2,7 +2,8 @@
 
 #include <cmath>
 
-#include "model/access.h"
+#include "modules/module.h"
+#include "optimizer/optimizer.h"
 
 namespace abele::test {
 namespace {
@@ -212,8 +213,8 @@ ModelView::ModelView(Network& network) {
   program.forward = [&network](Tensors inputs) { return network.run(inputs); };
 }
 
-host::OptimizerSpec specFor(Network& network, const optim::Optimizer& optimizer) {
-  return host::optimizerSpec(optimizer, host::tensorsOf(network));
+compile::OptimizerSpec specFor(Network& network, const optim::Optimizer& optimizer) {
+  return optimizer::optimizerSpec(optimizer, modules::tensorsOf(network));
 }
 
 EagerTrainer::EagerTrainer(std::shared_ptr<Network> network, Recipe recipe)

@@ -40,7 +40,7 @@ std::shared_ptr<Network> makeNetwork(const std::string& name, int stages);
 struct ModelView {
   explicit ModelView(Network& network);
   std::vector<std::pair<std::string, at::Tensor>> tensors;
-  host::Session::Program program;
+  session::Session::Program program;
 };
 
 struct Recipe {
@@ -51,7 +51,7 @@ struct Recipe {
 };
 
 /// The spec of one group with all trainable parameters.
-host::OptimizerSpec specFor(Network& network, const optim::Optimizer& optimizer);
+compile::OptimizerSpec specFor(Network& network, const optim::Optimizer& optimizer);
 
 /// Eager PyTorch: `(loss / A).backward()` for A micro-batches, then torch.optim's arithmetic, D times a step.
 class EagerTrainer {

@@ -7,8 +7,9 @@
 namespace abele::test {
 namespace {
 
-host::ProgramOptions inference(int64_t iterations, host::OutputMode mode = host::OutputMode::kAll, int64_t period = 1) {
-  host::ProgramOptions options;
+compile::ProgramOptions inference(int64_t iterations, compile::OutputMode mode = compile::OutputMode::kAll,
+                                  int64_t period = 1) {
+  compile::ProgramOptions options;
   options.device_iterations = iterations;
   options.output_mode = mode;
   options.output_period = period;
@@ -16,8 +17,9 @@ host::ProgramOptions inference(int64_t iterations, host::OutputMode mode = host:
   return options;
 }
 
-host::Session compiled(host::ProgramOptions options, std::function<Tensors(Tensors)> forward, const Tensors& inputs) {
-  host::Session session(std::move(options));
+session::Session compiled(compile::ProgramOptions options, std::function<Tensors(Tensors)> forward,
+                          const Tensors& inputs) {
+  session::Session session(std::move(options));
   session.compile({.forward = std::move(forward)}, inputs, {});
   return session;
 }
@@ -26,20 +28,20 @@ host::Session compiled(host::ProgramOptions options, std::function<Tensors(Tenso
 Tensors doubleAndSum(const Tensors& in) { return {in[0] * 2, in[0].sum()}; }
 
 struct ModeCase {
-  host::OutputMode mode;
+  compile::OutputMode mode;
   int64_t period;
   std::vector<int64_t> chosen;  // indices among 4 micro-batches
 };
 
 TEST(Outputs, EveryModeOfTheTable) {
   const at::Tensor x = torch::arange(24, torch::kFloat).reshape({8, 3});
-  const ModeCase cases[] = {{host::OutputMode::kAll, 1, {0, 1, 2, 3}},
-                            {host::OutputMode::kEveryN, 2, {1, 3}},
-                            {host::OutputMode::kEveryN, 3, {2}},
-                            {host::OutputMode::kEveryN, 4, {3}},
-                            {host::OutputMode::kFinal, 1, {3}}};
+  const ModeCase cases[] = {{compile::OutputMode::kAll, 1, {0, 1, 2, 3}},
+                            {compile::OutputMode::kEveryN, 2, {1, 3}},
+                            {compile::OutputMode::kEveryN, 3, {2}},
+                            {compile::OutputMode::kEveryN, 4, {3}},
+                            {compile::OutputMode::kFinal, 1, {3}}};
   for (const ModeCase& c : cases) {
-    host::Session session = compiled(inference(4, c.mode, c.period), doubleAndSum, {x});
+    session::Session session = compiled(inference(4, c.mode, c.period), doubleAndSum, {x});
     const Tensors found = session.run({x});
     Tensors rows, sums;
     for (int64_t k : c.chosen) {
@@ -54,7 +56,7 @@ TEST(Outputs, EveryModeOfTheTable) {
 
 TEST(Outputs, SumAddsTheMicroBatchesInOrder) {
   const at::Tensor x = torch::randn({8, 3});
-  host::Session session = compiled(inference(4, host::OutputMode::kSum), doubleAndSum, {x});
+  session::Session session = compiled(inference(4, compile::OutputMode::kSum), doubleAndSum, {x});
   const Tensors found = session.run({x});
   Tensors expected = doubleAndSum(microBatch({x}, 0, 4));
   for (int64_t k = 1; k < 4; ++k)
@@ -66,8 +68,8 @@ TEST(Outputs, SumAddsTheMicroBatchesInOrder) {
 
 TEST(Outputs, OneMicroBatchKeepsItsShape) {
   const at::Tensor x = torch::randn({2, 3});
-  for (host::OutputMode mode : {host::OutputMode::kAll, host::OutputMode::kFinal, host::OutputMode::kSum}) {
-    host::Session session = compiled(inference(1, mode), doubleAndSum, {x});
+  for (compile::OutputMode mode : {compile::OutputMode::kAll, compile::OutputMode::kFinal, compile::OutputMode::kSum}) {
+    session::Session session = compiled(inference(1, mode), doubleAndSum, {x});
     const Tensors found = session.run({x});
     EXPECT_TRUE(torch::equal(found[0], x * 2));
     EXPECT_EQ(found[1].dim(), 0);
@@ -77,12 +79,12 @@ TEST(Outputs, OneMicroBatchKeepsItsShape) {
 TEST(Outputs, MayBeInputsRepeatedOrOnTheHost) {
   const at::Tensor x = torch::randn({4, 3});
   const at::Tensor host = torch::full({2}, 7.0);
-  host::Session session = compiled(inference(2),
-                                   [&](Tensors in) {
-                                     const at::Tensor y = in[0] + 1;
-                                     return Tensors{y, in[0], host, y, y.t()};
-                                   },
-                                   {x});
+  session::Session session = compiled(inference(2),
+                                      [&](Tensors in) {
+                                        const at::Tensor y = in[0] + 1;
+                                        return Tensors{y, in[0], host, y, y.t()};
+                                      },
+                                      {x});
   const Tensors found = session.run({x});
   ASSERT_EQ(found.size(), 5u);
   EXPECT_TRUE(torch::equal(found[0], x + 1));
@@ -94,7 +96,7 @@ TEST(Outputs, MayBeInputsRepeatedOrOnTheHost) {
 
 TEST(Outputs, DoNotShareMemoryWithTheNextStep) {
   const at::Tensor x = torch::randn({4, 3});
-  host::Session session = compiled(inference(2), doubleAndSum, {x});
+  session::Session session = compiled(inference(2), doubleAndSum, {x});
   const Tensors first = session.run({x});
   const at::Tensor kept = first[0].clone();
   session.run({x + 1});
@@ -104,7 +106,7 @@ TEST(Outputs, DoNotShareMemoryWithTheNextStep) {
 TEST(Inputs, MayAliasEachOtherAndHaveAnyStrides) {
   const at::Tensor x = torch::randn({4, 3});
   const auto minus = [](Tensors in) { return Tensors{in[0] - in[1] * 2}; };
-  host::Session session = compiled(inference(2), minus, {x, x});
+  session::Session session = compiled(inference(2), minus, {x, x});
   EXPECT_TRUE(torch::equal(session.run({x, x})[0], x - x * 2));
   const at::Tensor other = torch::randn({3, 4}).t();
   EXPECT_TRUE(torch::equal(session.run({x, other})[0], x - other * 2));
@@ -120,7 +122,7 @@ TEST(Inputs, WrittenInPlaceReachTheCaller) {
   };
   const at::Tensor x = torch::randn({4, 3});
   const at::Tensor original = x.clone();
-  host::Session session = compiled(inference(2), forward, {x});
+  session::Session session = compiled(inference(2), forward, {x});
   EXPECT_TRUE(torch::equal(x, original)) << "compile wrote the argument";
   const Tensors found = session.run({x});
   EXPECT_TRUE(torch::equal(found[0], original * 3));
@@ -132,7 +134,7 @@ TEST(Constants, AreWhatTheyWereAtCompile) {
   at::Tensor table = torch::randn({3});
   const at::Tensor x = torch::randn({4, 3});
   const at::Tensor expected = x + table;
-  host::Session session = compiled(inference(2), [&](Tensors in) { return Tensors{in[0] + table}; }, {x});
+  session::Session session = compiled(inference(2), [&](Tensors in) { return Tensors{in[0] + table}; }, {x});
   table.add_(1);
   EXPECT_TRUE(torch::equal(session.run({x})[0], expected));
 }

@@ -67,8 +67,8 @@ class MailBackend : public c10d::Backend {
   std::shared_ptr<Mail> mail_;
 };
 
-host::ProgramOptions options(int64_t replicas) {
-  host::ProgramOptions options;
+compile::ProgramOptions options(int64_t replicas) {
+  compile::ProgramOptions options;
   options.training = true;
   options.gradient_accumulation = 2;
   options.replicas = replicas;
@@ -79,10 +79,10 @@ host::ProgramOptions options(int64_t replicas) {
 }
 
 struct TrainedInProcess {
-  TrainedInProcess(const std::string& name, host::ProgramOptions chosen)
+  TrainedInProcess(const std::string& name, compile::ProgramOptions chosen)
       : network(makeNetwork(name, 2)), view(*network), session(std::move(chosen)) {}
   void train(const Tensors& data) {
-    const host::OptimizerSpec optimizer = specFor(*network, optim::Adam{.lr = 0.01});
+    const compile::OptimizerSpec optimizer = specFor(*network, optim::Adam{.lr = 0.01});
     session.compile(view.program, data, optimizer);
     for (int i = 0; i < 3; ++i) session.run(data);
     session.copyWeightsToHost();
@@ -90,7 +90,7 @@ struct TrainedInProcess {
 
   std::shared_ptr<Network> network;
   ModelView view;
-  host::Session session;
+  session::Session session;
 };
 
 // The micro-batches of one process, from data in the order [micro-batch, process].
@@ -111,7 +111,7 @@ struct Pair {
   Pair(const std::string& group, const std::vector<std::string>& what) {
     auto mail = std::make_shared<Mail>();
     for (int rank = 0; rank < 2; ++rank) {
-      host::ProgramOptions own = options(1);
+      compile::ProgramOptions own = options(1);
       own.processes = {.index = rank, .count = 2, .group = group + std::to_string(rank)};
       auto joint = c10::make_intrusive<c10d::ProcessGroup>(c10::make_intrusive<c10d::HashStore>(), rank, 2);
       joint->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
@@ -158,7 +158,7 @@ TEST(Processes, ProgramsThatDifferAreAnErrorInAll) {
 }
 
 TEST(Processes, NeedAGroup) {
-  host::ProgramOptions lonely = options(1);
+  compile::ProgramOptions lonely = options(1);
   lonely.processes = {.index = 0, .count = 2, .group = "nobody_registered_this"};
   TrainedInProcess trained("mlp", lonely);
   EXPECT_EQ(codeOf([&] { trained.train(shareOf(sampleOf("mlp"), 0, 2)); }), "E0714");
@@ -166,14 +166,14 @@ TEST(Processes, NeedAGroup) {
 
 TEST(Processes, RefuseWhatIsOfOneProcessOnly) {
   const auto codeWith = [](auto change) {
-    host::ProgramOptions chosen = options(2);
+    compile::ProgramOptions chosen = options(2);
     chosen.processes = {.index = 0, .count = 2};
     change(chosen);
-    return codeOf([&] { host::Session session(chosen); });
+    return codeOf([&] { session::Session session(chosen); });
   };
-  EXPECT_EQ(codeWith([](host::ProgramOptions& o) { o.groupings = {{"a", host::CommGroup::kNone}}; }), "E0711");
-  EXPECT_EQ(codeWith([](host::ProgramOptions& o) { o.processes.index = 2; }), "E0702");
-  EXPECT_EQ(codeWith([](host::ProgramOptions&) {}), "");
+  EXPECT_EQ(codeWith([](compile::ProgramOptions& o) { o.groupings = {{"a", compile::CommGroup::kNone}}; }), "E0711");
+  EXPECT_EQ(codeWith([](compile::ProgramOptions& o) { o.processes.index = 2; }), "E0702");
+  EXPECT_EQ(codeWith([](compile::ProgramOptions&) {}), "");
 }
 
 }  // namespace

@@ -14,8 +14,8 @@ struct Fixture {
     data = network->sample(8);
     session.compile(view.program, data, specFor(*network, optimizer));
   }
-  static host::ProgramOptions options() {
-    host::ProgramOptions options;
+  static compile::ProgramOptions options() {
+    compile::ProgramOptions options;
     options.training = true;
     options.gradient_accumulation = 2;
     options.threads_per_device = 1;
@@ -28,7 +28,7 @@ struct Fixture {
   std::shared_ptr<Network> network;
   ModelView view;
   optim::Optimizer optimizer;
-  host::Session session;
+  session::Session session;
   Tensors data;
 };
 
@@ -101,13 +101,13 @@ TEST(State, HandsOverGradientSumsOfPrograms) {
   for (const int replicas : {1, 2}) {
     const std::shared_ptr<Network> network = makeNetwork("mlp", 2), eager = makeNetwork("mlp", 2);
     ModelView view(*network);
-    host::ProgramOptions options = Fixture::options();
+    compile::ProgramOptions options = Fixture::options();
     options.mean_reduction = false;
     options.replicas = replicas;
-    host::Session session(options);
+    session::Session session(options);
     const int parts = 2 * replicas;
     const Tensors data = network->sample(4 * parts);
-    session.compile(view.program, data, host::OptimizerSpec());
+    session.compile(view.program, data, compile::OptimizerSpec());
     for (int call = 0; call < 2; ++call) session.run(data);  // each call starts new sums
     const std::map<std::string, at::Tensor> sums = session.gradientSums();
 
@@ -132,7 +132,7 @@ TEST(State, FrozenParametersStay) {
   network->named_parameters()["layer1.weight"].set_requires_grad(false);
   const at::Tensor before = network->named_parameters()["layer1.weight"].clone();
   ModelView view(*network);
-  host::Session session(Fixture::options());
+  session::Session session(Fixture::options());
   const Tensors data = network->sample(8);
   session.compile(view.program, data, specFor(*network, optim::SGD{.lr = 0.5}));
   session.run(data);
@@ -145,12 +145,12 @@ TEST(State, FrozenParametersStay) {
 TEST(Report, AccountsForTheLastStep) {
   Fixture f("mlp");
   f.loss();
-  const host::SessionReport report = f.session.report();
+  const session::SessionReport report = f.session.report();
   ASSERT_EQ(report.stages.size(), 2u);
   EXPECT_GT(report.step_ns, 0);
   EXPECT_GE(report.bubble, 0);
   EXPECT_LT(report.bubble, 1);
-  for (const host::SessionReport::Stage& stage : report.stages) {
+  for (const session::SessionReport::Stage& stage : report.stages) {
     EXPECT_GT(stage.busy_ns, 0);
     EXPECT_EQ(stage.busy_ns + stage.waiting_ns, report.step_ns);
     EXPECT_GT(stage.peak_bytes, 0);

@@ -13,24 +13,24 @@ constexpr int kSteps = 5;
 struct Case {
   std::string network = "mlp";
   int stages = 1;
-  host::Strategy strategy = host::Strategy::kPipelined;
+  compile::Strategy strategy = compile::Strategy::kPipelined;
   int64_t device_iterations = 1;
   int64_t accumulation = 1;
   optim::Optimizer optimizer = optim::SGD{.lr = 0.1};
   bool mean = true;
-  plan::ScheduleKind schedule = plan::ScheduleKind::k1F1B;
+  schedule::ScheduleKind schedule = schedule::ScheduleKind::k1F1B;
 };
 
 std::string nameOf(const testing::TestParamInfo<Case>& info) {
   const Case& c = info.param;
   const char* optimizers[] = {"Sgd", "Adam", "AdamW"};
-  return cat(c.network, "_S", c.stages, c.strategy == host::Strategy::kPipelined ? "pipelined" : "sharded", "_D",
+  return cat(c.network, "_S", c.stages, c.strategy == compile::Strategy::kPipelined ? "pipelined" : "sharded", "_D",
              c.device_iterations, "_A", c.accumulation, "_", optimizers[c.optimizer.groups.index()],
              c.mean ? "" : "Sum", "_", info.index);
 }
 
-host::ProgramOptions optionsOf(const Case& c) {
-  host::ProgramOptions options;
+compile::ProgramOptions optionsOf(const Case& c) {
+  compile::ProgramOptions options;
   options.training = true;
   options.device_iterations = c.device_iterations;
   options.gradient_accumulation = c.accumulation;
@@ -56,7 +56,7 @@ TEST_P(Training, EqualsEager) {
   for (int i = 0; i < kSteps; ++i) data.push_back(network->sample(kRows * parts));
 
   ModelView view(*network);
-  host::Session session(optionsOf(c));
+  session::Session session(optionsOf(c));
   // Both draw dropout masks from here, because the session copies the present state of the default stream at compile.
   torch::manual_seed(13);
   session.compile(view.program, data[0], specFor(*network, c.optimizer));
@@ -80,7 +80,7 @@ TEST_P(Training, EqualsEager) {
 std::vector<Case> stagesAndStrategies() {
   std::vector<Case> cases;
   for (int stages : {1, 2, 3, 5})
-    for (host::Strategy strategy : {host::Strategy::kPipelined, host::Strategy::kSharded})
+    for (compile::Strategy strategy : {compile::Strategy::kPipelined, compile::Strategy::kSharded})
       for (int64_t accumulation : {1, 2, 5})
         for (int64_t iterations : {1, 2})
           cases.push_back(
@@ -92,7 +92,7 @@ std::vector<Case> networks() {
   std::vector<Case> cases;
   for (const char* network : {"conv", "lstm", "tied", "skip", "dropout"})
     for (int stages : {1, 2, 3, 5})
-      for (host::Strategy strategy : {host::Strategy::kPipelined, host::Strategy::kSharded})
+      for (compile::Strategy strategy : {compile::Strategy::kPipelined, compile::Strategy::kSharded})
         cases.push_back({.network = network,
                          .stages = stages,
                          .strategy = strategy,
@@ -120,8 +120,8 @@ std::vector<Case> optimizers() {
 
 std::vector<Case> schedules() {
   std::vector<Case> cases;
-  for (plan::ScheduleKind kind : {plan::ScheduleKind::kGPipe, plan::ScheduleKind::kInterleaved,
-                                  plan::ScheduleKind::kZeroBubble, plan::ScheduleKind::kZeroBubble2})
+  for (schedule::ScheduleKind kind : {schedule::ScheduleKind::kGPipe, schedule::ScheduleKind::kInterleaved,
+                                      schedule::ScheduleKind::kZeroBubble, schedule::ScheduleKind::kZeroBubble2})
     for (const char* network : {"mlp", "conv", "lstm", "tied", "dropout"})
       cases.push_back({.network = network,
                        .stages = 3,
@@ -143,12 +143,12 @@ TEST(Determinism, SameSeedSameBytes) {
   for (int i = 0; i < 2; ++i) {
     const std::shared_ptr<Network> network = makeNetwork("dropout", 3);
     // Its order depends on costs, so these must not be measurements.
-    host::ProgramOptions options =
-        optionsOf({.network = "dropout", .stages = 3, .accumulation = 4, .schedule = plan::ScheduleKind::kZeroBubble});
+    compile::ProgramOptions options = optionsOf(
+        {.network = "dropout", .stages = 3, .accumulation = 4, .schedule = schedule::ScheduleKind::kZeroBubble});
     options.has_seed = true;
     options.seed = 99;
     ModelView view(*network);
-    host::Session session(options);
+    session::Session session(options);
     torch::manual_seed(5);
     const Tensors data = network->sample(16);
     torch::manual_seed(1000 + i);  // torch's own stream has no effect

@@ -60,7 +60,7 @@ graph @main {training} {
 
 Executable buildOf(int64_t elements, const Replication& replication, int64_t micro_batches = 2) {
   const ir::Graph graph = ir::parse(graphOf(elements));
-  const plan::PlanOptions options{.schedule = plan::ScheduleKind::k1F1B, .accumulation = micro_batches};
+  const plan::PlanOptions options{.schedule = schedule::ScheduleKind::k1F1B, .accumulation = micro_batches};
   Executable executable = build(graph, plan::makePlan(graph, options), replication);
   EXPECT_EQ(verify(executable), std::vector<std::string>{});
   EXPECT_EQ(parse(print(executable)), executable);

@@ -27,7 +27,7 @@ std::string buildText(const std::string& graph, const plan::PlanOptions& options
   return print(executable);
 }
 
-const plan::PlanOptions kInference{.schedule = plan::ScheduleKind::kForward, .device_iterations = 3};
+const plan::PlanOptions kInference{.schedule = schedule::ScheduleKind::kForward, .device_iterations = 3};
 
 TEST(Build, ViewsVanishAndDyingOperandsAreUpdatedInPlace) {
   const std::string text = buildText(R"(
@@ -129,7 +129,7 @@ graph @main {
   output update(0) %4
 }
 )",
-                                     {.schedule = plan::ScheduleKind::kSharded, .device_iterations = 2});
+                                     {.schedule = schedule::ScheduleKind::kSharded, .device_iterations = 2});
   EXPECT_EQ(section(text, "  worker 0 device=0"), "fwd/0 micro_batch=0\nfwd/0 micro_batch=1 wait(fwd/1>=1)\n");
 }
 
@@ -159,7 +159,7 @@ graph @main {training} {
 
 TEST(Build, UpdatesFollowAllBackwardsAndPrecedeTheNextGroup) {
   const std::string text =
-      buildText(kTraining, {.schedule = plan::ScheduleKind::k1F1B, .device_iterations = 2, .accumulation = 1});
+      buildText(kTraining, {.schedule = schedule::ScheduleKind::k1F1B, .device_iterations = 2, .accumulation = 1});
   EXPECT_EQ(section(text, "  worker 0 device=0"),
             "fwd/0 micro_batch=0\n"
             "bwd/0 micro_batch=0 wait(bwd/1>=1)\n"
@@ -191,7 +191,7 @@ graph @main {training} {
   output update(0) %4
 }
 )",
-                                     {.schedule = plan::ScheduleKind::k1F1B, .accumulation = 3});
+                                     {.schedule = schedule::ScheduleKind::k1F1B, .accumulation = 3});
   EXPECT_NE(text.find("update/1 micro_batch=2 wait(bwd/0>=3)\n"), std::string::npos) << text;
 }
 

@@ -1,0 +1,27 @@
+// A form (calls/forms.h) as a tree.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace abele::calls {
+
+struct FormItem;
+
+struct FormValue {
+  char kind = '-';              // 't', '-', '=', '[' or '{'
+  std::string text;             // the text of a value other than a tensor
+  std::vector<FormItem> items;  // the items of a list (without keys) or of a map
+};
+
+/// Not a std::pair: clang asks what a pair can be made from before FormValue is complete.
+struct FormItem {
+  std::string key;
+  FormValue value;
+};
+
+/// Requires: the text is a form.
+std::vector<FormValue> formValues(std::string_view form);
+
+}  // namespace abele::calls

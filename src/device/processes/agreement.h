@@ -1,0 +1,49 @@
+// Checks that the processes that train one model still have the same weights and optimizer.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "collective/peers.h"
+#include "device/backend.h"
+#include "exe/executable.h"
+
+namespace abele::device {
+
+/// The value of a persistent slot of this process, in the host's memory.
+using HostValue = std::function<at::Tensor(int32_t slot)>;
+
+/// Records what the host gave this process's device since the processes last compared. Threads: the caller's between
+/// steps, one worker's in a step.
+class Agreement {
+ public:
+  /// stage_process: the index of this process in Executable::stage_processes.
+  Agreement(const exe::Executable& executable, int64_t stage_process, HostValue value)
+      : executable_(executable), stage_process_(stage_process), value_(std::move(value)) {}
+
+  void setHyper(int group, const std::string& name, double value) { hypers_[{group, name}] = value; }
+  /// Called when the host wrote weights or optimizer state.
+  void noteUpload() { has_upload_ = true; }
+  /// Sets the start of this step's stochastic rounding: all processes update, so they must round alike.
+  void setRounding(const RoundingPosition& position) { rounding_ = position; }
+
+  /// Compares with the other processes: hyper-parameters and rounding always, weights and state if one of them wrote
+  /// some. All processes call it at the same place of a step. Throws E0713 in all of them, or what Peers throws.
+  void check(collective::PeerMessages& peers);
+  /// A hash of all hyper-parameters.
+  uint64_t hyperHash() const;
+
+ private:
+  void checkWeights(collective::PeerMessages& peers) const;
+
+  const exe::Executable& executable_;
+  const int64_t stage_process_;
+  const HostValue value_;
+  std::map<std::pair<int, std::string>, double> hypers_;
+  RoundingPosition rounding_;
+  bool has_upload_ = false;
+};
+
+}  // namespace abele::device

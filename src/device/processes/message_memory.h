@@ -1,0 +1,43 @@
+// The memory of messages to other processes, and the copies between it and values.
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/TensorBase.h>
+#include <c10/core/Device.h>
+
+namespace at {
+class Tensor;
+}
+
+namespace abele::device {
+
+constexpr int64_t kMessageAlignment = 64;  // bytes; alignment of each value in a message
+/// The next multiple of kMessageAlignment.
+constexpr int64_t aligned(int64_t bytes) {
+  return (bytes + kMessageAlignment - 1) / kMessageAlignment * kMessageAlignment;
+}
+
+/// The message memory of one worker. A device may copy on streams of its own while the host continues. Threads: the
+/// worker's.
+class MessageMemory {
+ public:
+  virtual ~MessageMemory() = default;
+  /// Whether values must be copied into this memory before they are sent, and out of it after they were received. If
+  /// not, a dense value on the same device is a message itself.
+  virtual bool isApart() const = 0;
+  /// The device of the message memory.
+  virtual c10::Device device() const { return c10::Device(c10::DeviceType::CPU); }
+  virtual at::Tensor room(int64_t bytes) = 0;
+  /// Copies between a room, or a value of the host, and a value. The copy may run later; for values of one device,
+  /// copies run in the order of the calls.
+  virtual void copy(const at::Tensor& to, const at::Tensor& from) = 0;
+  /// Waits until all copies are done, if messages do not follow the order of the device. Throws what kernels of the
+  /// device threw.
+  virtual void settle() = 0;
+};
+
+/// For workers whose values are in the host's memory: copies are done when the calls return.
+MessageMemory& hostMessageMemory();
+
+}  // namespace abele::device

@@ -1,0 +1,2 @@
+#define ABELE_LOOPS avx512
+#include "kernels/gelu_loops_impl.h"

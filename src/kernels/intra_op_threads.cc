@@ -1,0 +1,34 @@
+#include "kernels/intra_op_threads.h"
+
+#include <pthread.h>
+
+#include <mutex>
+#include <thread>
+
+#include <ATen/Parallel.h>
+
+namespace abele::kernels {
+namespace {
+
+std::mutex& oneAtATime() {
+  static auto* const instance = new std::mutex;  // devices of static lifetime outlive it otherwise
+  return *instance;
+}
+
+// A fork leaves it free in parent and child, and the child does not begin with another default.
+[[maybe_unused]] const int registered =
+    ::pthread_atfork([] { oneAtATime().lock(); }, [] { oneAtATime().unlock(); }, [] { oneAtATime().unlock(); });
+
+}  // namespace
+
+void setIntraOpThreads(int num_threads) {
+  const std::lock_guard<std::mutex> lock(oneAtATime());
+  // A fresh thread starts with the process-wide default, so it shows that default without changing it.
+  int process_default = 0;
+  std::thread([&] { process_default = at::get_num_threads(); }).join();
+  at::get_num_threads();  // the first call on a thread takes over the default; later calls keep the thread's own
+  at::set_num_threads(num_threads);
+  std::thread([&] { at::set_num_threads(process_default); }).join();
+}
+
+}  // namespace abele::kernels

@@ -1,0 +1,45 @@
+// Stores the results of trials, which compare the bits of two kernels.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+namespace abele::kernels {
+
+/// Another order of additions still gives many elements the same bits. So trials with few elements might agree by
+/// chance, and are repeated.
+constexpr int64_t kFewTrialElements = 1024, kMostTrialRounds = 256;
+
+/// The number of rounds of a trial. elements: compared in one round; numbers: made and read in one round.
+inline int64_t trialRounds(int64_t elements, int64_t numbers, int64_t least) {
+  constexpr int64_t kNumbers = int64_t{1} << 21;
+  const int64_t wanted = kFewTrialElements / std::max<int64_t>(1, elements);
+  return std::clamp(std::min(wanted, kNumbers / std::max<int64_t>(1, numbers)), least, kMostTrialRounds);
+}
+
+/// The answers that trials have found, kept for the process. The object must never be destroyed, because models of
+/// static lifetime may outlive it. Threads: safe.
+template <class Key, class Answer>
+class KnownTrials {
+ public:
+  /// attempt: makes the answer if it is not known. It runs outside the lock, so other threads need not wait; two
+  /// threads that try the same find the same.
+  template <class Attempt>
+  Answer of(const Key& key, const Attempt& attempt) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (const auto found = known_.find(key); found != known_.end()) return found->second;
+    }
+    const Answer answer = attempt();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return known_[key] = answer;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<Key, Answer> known_;
+};
+
+}  // namespace abele::kernels

@@ -1,0 +1,18 @@
+// The program's hooks around compilation.
+#pragma once
+
+namespace abele::model {
+
+// hooks.cc
+void callPreCompileHooks();
+void callPostCompileHooks();
+/// Runs the hooks around a compilation. The post hooks run even if the compilation fails.
+class CompileHooks {
+ public:
+  CompileHooks() { callPreCompileHooks(); }
+  ~CompileHooks();
+  CompileHooks(const CompileHooks&) = delete;
+  CompileHooks& operator=(const CompileHooks&) = delete;
+};
+
+}  // namespace abele::model

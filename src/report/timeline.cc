@@ -1,0 +1,277 @@
+#include "report/timeline.h"
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "exe/sums.h"
+#include "plan/predict.h"
+#include "session/impl.h"
+
+namespace abele::report {
+namespace {
+
+constexpr int64_t kHostTrack = 0;          // workers follow
+constexpr int64_t kPagingTracks = 10'000;  // and by worker, where memory comes and goes
+// Process ids are below 2^22, and viewers take numbers of groups below 2^31.
+constexpr int64_t kGroupsOfProcess = 256;
+
+int64_t newGroup() {
+  static std::atomic<int64_t> count = 0;
+  return getpid() * kGroupsOfProcess + (count++ * 2) % kGroupsOfProcess;
+}
+
+std::string quoted(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void addNumber(std::string& out, int64_t value) {
+  char text[24];
+  out.append(text, std::to_chars(text, text + sizeof text, value).ptr);
+}
+
+/// As JSON has it.
+void addText(std::string& out, const std::string& text) {
+  const bool is_plain = std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
+  if (is_plain)
+    (out += '"').append(text) += '"';
+  else
+    out += quoted(text);
+}
+
+/// As the format has times.
+void addMicroseconds(std::string& out, int64_t ns) {
+  if (ns < 0) out += '-';
+  const int64_t magnitude = ns < 0 ? -ns : ns;
+  addNumber(out, magnitude / 1000);
+  const auto rest = static_cast<int>(magnitude % 1000);
+  const char digits[] = {'.', static_cast<char>('0' + rest / 100), static_cast<char>('0' + rest / 10 % 10),
+                         static_cast<char>('0' + rest % 10)};
+  out.append(digits, sizeof digits);
+}
+
+/// The name of a group, or of a track of it, and its place in the order.
+std::string named(const char* what, int64_t group, int64_t track, const std::string& name) {
+  const std::string where = cat("\"ph\": \"M\", \"pid\": ", group, ", \"tid\": ", track);
+  return cat(",\n{\"name\": \"", what, "_name\", ", where, ", \"args\": {\"name\": ", quoted(name),
+             "}},\n{\"name\": \"", what, "_sort_index\", ", where,
+             ", \"args\": {\"sort_index\": ", std::string_view(what) == "process" ? group : track, "}}");
+}
+
+/// Times: of TraceFile::now().
+struct TrackSpan {
+  int64_t group, track, begin, end;
+};
+
+const std::string kNoPart;
+
+struct Label {
+  const char* category;
+  const char* prefix;       // of the name
+  const std::string& name;  // as JSON has it
+  int64_t micro_batch = -1;
+  const std::string& part = kNoPart;  // of the user's program
+};
+
+// Thousands of them in a step: no stream, and no JSON library.
+void addSpan(std::string& out, const Label& label, const TrackSpan& span) {
+  out.append(",\n{\"cat\": \"").append(label.category).append("\", \"name\": \"").append(label.prefix);
+  out += label.name;
+  if (label.micro_batch >= 0) {
+    out += " [";
+    addNumber(out, label.micro_batch);
+    out += "]\", \"args\": {\"micro_batch\": ";
+    addNumber(out, label.micro_batch);
+    if (!label.part.empty()) addText(out += ", \"part\": ", label.part);
+    out += "}";
+  } else {
+    out += "\"";
+  }
+  out += ", \"ph\": \"X\", \"pid\": ";
+  addNumber(out, span.group);
+  out += ", \"tid\": ";
+  addNumber(out, span.track);
+  out += ", \"ts\": ";
+  addMicroseconds(out, span.begin);
+  out += ", \"dur\": ";
+  addMicroseconds(out, std::max<int64_t>(0, span.end - span.begin));
+  out += "}";
+}
+
+void addSpan(std::string& out, const char* category, const std::string& name, const TrackSpan& span) {
+  addSpan(out, {category, "", name}, span);
+}
+
+/// What of the user's program a stage runs; empty: nothing has a name.
+const std::string& programPartOf(const session::Compiled& compiled, size_t stage) {
+  if (stage >= compiled.stages.size()) return kNoPart;
+  const std::string& name = compiled.stages[stage].name;
+  return name.find_first_not_of("0123456789") == std::string::npos ? kNoPart : name;
+}
+
+/// The actions of a step by segment, in the order in which they completed.
+class Completions {
+ public:
+  Completions(size_t num_segments, const std::vector<runtime::ActionTime>& actions, size_t first, size_t end)
+      : done_(num_segments) {
+    for (size_t i = first; i < end; ++i) done_[static_cast<size_t>(actions[i].segment)].push_back(&actions[i]);
+  }
+  /// What the action waited for longest; null: for nothing that ran in this process.
+  const runtime::ActionTime* lastOf(const std::vector<exe::Wait>& waits) const {
+    const runtime::ActionTime* last = nullptr;
+    for (const exe::Wait& wait : waits) {
+      const auto& done = done_[static_cast<size_t>(wait.segment)];
+      const auto index = static_cast<size_t>(std::max<int64_t>(1, wait.completions)) - 1;
+      if (index < done.size() && (!last || done[index]->end_ns > last->end_ns)) last = done[index];
+    }
+    return last;
+  }
+
+ private:
+  std::vector<std::vector<const runtime::ActionTime*>> done_;
+};
+
+const char* directionOf(const schedule::Action& action) {
+  return exe::directionName(static_cast<exe::Direction>(action.direction));
+}
+
+std::string nameOf(const schedule::Action& action) {
+  static constexpr const char* kPrefix[] = {"fwd", "bwd", "wgrad", "update"};  // as segments are called
+  return cat(kPrefix[static_cast<size_t>(action.direction)], "/", action.stage);
+}
+
+}  // namespace
+
+Timeline::Timeline(TraceFile& file, std::string name) : file_(file), name_(std::move(name)), group_(newGroup()) {}
+
+void Timeline::nameTracks(const session::Compiled& compiled, std::string& lines) {
+  const exe::Executable& executable = compiled.executable;
+  lines += named("process", group_, kHostTrack, cat(name_, ", measured"));
+  lines += named("thread", group_, kHostTrack, "host");
+  for (size_t w = 0; w < executable.workers.size(); ++w) {
+    const exe::WorkerProgram& worker = executable.workers[w];
+    if (worker.actions.empty()) continue;
+    const std::string device =
+        cat(executable.replicas > 1 ? cat("replica ", worker.replica, ", ") : "", "device ", worker.device);
+    std::string name = device;
+    if (exe::addsUp(worker))
+      name += ", sums over processes";
+    else if (worker.isLink())
+      name += worker.from >= 0 ? cat(", from space ", worker.from) : cat(", to space ", worker.to);
+    const char* separator = ": ";
+    const size_t num_stages = compiled.stages.size() / static_cast<size_t>(executable.replicas);
+    for (size_t s = 0; s < compiled.stages.size(); ++s) {
+      const compile::CompiledStage& stage = compiled.stages[s];
+      if (static_cast<size_t>(stage.worker) != w) continue;
+      const std::string number = cat(s % num_stages);
+      name += cat(std::exchange(separator, ", "), "stage ", number);
+      if (stage.name != number) name += cat(" (", stage.name, ")");
+    }
+    const auto track = static_cast<int64_t>(w) + 1;
+    lines += named("thread", group_, track, name);
+    if (std::ranges::any_of(worker.actions, [](const exe::Action& action) { return !action.fetches.empty(); }))
+      lines += named("thread", group_, kPagingTracks + track, cat(device, ", memory"));
+  }
+  for (const exe::Segment& segment : executable.segments) {
+    const std::string text = quoted(segment.name);
+    names_.push_back(text.substr(1, text.size() - 2));
+  }
+}
+
+// Times of actions go on from step to step of a call; `step` says where its own begin.
+void Timeline::addStep(const session::Compiled& compiled, const std::vector<runtime::ActionTime>& actions, size_t first,
+                       size_t end, const session::Handover& step, std::string& lines) const {
+  const exe::Executable& executable = compiled.executable;
+  const int64_t zero = step.begin - step.before_ns;
+  const Completions completions(executable.segments.size(), actions, first, end);
+  size_t index = 0;  // within the worker's program
+  for (size_t i = first; i < end; ++i, ++index) {
+    const runtime::ActionTime& action = actions[i];
+    const bool is_first = i == first || actions[i - 1].worker != action.worker;
+    if (is_first) index = 0;
+    const exe::Action& planned = executable.workers[static_cast<size_t>(action.worker)].actions[index];
+    const int64_t track = action.worker + 1;
+    int64_t free_ns = is_first ? step.before_ns : actions[i - 1].end_ns;  // from then on it could have gone on
+    const runtime::ActionTime* awaited = completions.lastOf(planned.waits);
+    if (awaited && awaited->end_ns > free_ns) {
+      const int64_t over_ns = std::min(awaited->end_ns, action.begin_ns);
+      const Label label{"wait", "wait for ", names_[static_cast<size_t>(awaited->segment)], awaited->micro_batch};
+      addSpan(lines, label, {group_, track, zero + free_ns, zero + over_ns});
+      free_ns = over_ns;
+    }
+    if (!planned.fetches.empty() && action.begin_ns > free_ns)
+      addSpan(lines, "wait", "wait for memory", {group_, track, zero + free_ns, zero + action.begin_ns});
+    const auto segment = static_cast<size_t>(action.segment);
+    const char* category = exe::directionName(executable.segments[segment].direction);
+    const auto stage = static_cast<size_t>(executable.segments[segment].stage);
+    addSpan(lines, {category, "", names_[segment], action.micro_batch, programPartOf(compiled, stage)},
+            {group_, track, zero + action.begin_ns, zero + action.end_ns});
+  }
+}
+
+void Timeline::note(session::Session& session) {
+  const auto& parts = session.parts();
+  const session::Compiled& compiled = *parts.compiled;
+  std::string lines;
+  if (calls_++ == 0) nameTracks(compiled, lines);
+  const std::vector<runtime::ActionTime>& actions = parts.last_step.actions;
+  const size_t steps = parts.handovers.size();
+  const int64_t call = parts.call_begin;
+  addSpan(lines, "host", cat("call ", calls_), {group_, kHostTrack, call, call + parts.recent.back().call_ns});
+  for (size_t s = 0; s < steps; ++s) {
+    const session::Handover& step = parts.handovers[s];
+    const int64_t next_ns = s + 1 < steps ? parts.handovers[s + 1].before_ns : parts.last_step.wall_ns;
+    addSpan(lines, "host", "inputs", {group_, kHostTrack, call + step.asked_ns, call + step.bound_ns});
+    const int64_t over = step.begin + next_ns - step.before_ns;
+    addSpan(lines, "host", "step", {group_, kHostTrack, step.begin, over});
+    if (s + 1 == steps) addSpan(lines, "host", "results", {group_, kHostTrack, over, call + parts.results_ns});
+    addStep(compiled, actions, actions.size() * s / steps, actions.size() * (s + 1) / steps, step, lines);
+  }
+  // Those of a step are not told from those of the one before: what is released behind a step ends later.
+  const int64_t zero = parts.handovers.empty() ? call : parts.handovers.front().begin;
+  for (const runtime::PagingTime& paging : parts.last_step.paging)
+    addSpan(lines, "memory", paging.is_fetch ? "fetch" : "release",
+            {group_, kPagingTracks + paging.worker + 1, zero + paging.begin_ns, zero + paging.end_ns});
+  file_.addLines(lines);
+}
+
+void Timeline::predict(session::Session& session) {
+  const auto& parts = session.parts();
+  if (!parts.compiled || parts.handovers.empty()) return;
+  std::optional<plan::Prediction> prediction;
+  try {
+    const plan::PlanOptions& options = session.plan().options;
+    const exe::Executable& executable = parts.compiled->executable;
+    plan::PredictOptions asked{.schedule = options.schedule,
+                               .training = executable.training,
+                               .device_iterations = executable.device_iterations,
+                               .accumulation = executable.accumulation,
+                               .most_held = options.most_held};
+    plan::Chain chain = plan::parseChain(session.costs());
+    chain.costs.host_ns = 0;  // before and behind the step
+    prediction = plan::predict(chain, asked);
+  } catch (const UserError&) {
+    return;  // E0705: nobody has its plan; E0404: the simulator has no such schedule
+  }
+  const int64_t group = group_ + 1, begin = parts.handovers.front().begin;
+  std::string lines = named("process", group, 0, cat(name_, ", predicted"));
+  for (size_t w = 0; w < prediction->device_of.size(); ++w) {
+    const auto track = static_cast<int64_t>(w) + 1;
+    lines += named("thread", group, track, cat("device ", prediction->device_of[w]));
+    for (const schedule::TimedAction& timed : prediction->run.actions[w])
+      addSpan(lines,
+              {directionOf(timed.action), "", nameOf(timed.action), timed.action.micro_batch,
+               programPartOf(*parts.compiled, static_cast<size_t>(timed.action.stage))},
+              {group, track, begin + timed.start_ns, begin + timed.end_ns});
+  }
+  file_.addLines(lines);
+}
+
+}  // namespace abele::report

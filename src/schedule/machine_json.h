@@ -1,0 +1,15 @@
+// For schedule/ and plan/: reads and writes a machine that is part of other JSON.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "schedule/json_reader.h"
+#include "schedule/links.h"
+
+namespace abele::schedule {
+
+/// Throws what the reader throws.
+Machine readMachine(const JsonReader& reader, const Json& value);
+nlohmann::ordered_json machineJson(const Machine& machine);
+
+}  // namespace abele::schedule

@@ -1,0 +1,128 @@
+// Memory of a capture that becomes memory of devices.
+#include <algorithm>
+#include <cstring>
+
+#include <sys/mman.h>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include "harness.h"
+#include "memory/reused_pages.h"
+#include "memory/steering_allocator.h"
+
+namespace abele::device::testing {
+namespace {
+
+constexpr int64_t kPage = memory::ReusedPages::kPage;
+
+/// Fresh zeros at a multiple of kPage.
+class Zeros {
+ public:
+  explicit Zeros(int64_t bytes) : bytes_(bytes + kPage) {
+    mapped_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const auto address = reinterpret_cast<uintptr_t>(mapped_);
+    begin = reinterpret_cast<char*>((address + kPage - 1) / kPage * kPage);
+    end = begin + bytes;
+  }
+  ~Zeros() { ::munmap(mapped_, bytes_); }
+  Zeros(const Zeros&) = delete;
+  Zeros& operator=(const Zeros&) = delete;
+
+  char *begin, *end;
+
+ private:
+  size_t bytes_;
+  void* mapped_;
+};
+
+bool isAll(const char* begin, const char* end, char value) {
+  return std::all_of(begin, end, [&](char c) { return c == value; });
+}
+
+at::Tensor bytesOf(memory::ReusedPages& pages, int64_t bytes, char value) {
+  const memory::FromReusedPages scope(pages);
+  return at::full({bytes}, value, at::kChar);
+}
+
+TEST(ReusedPages, WhatLiesBesideAnExpectedWriteStaysZero) {
+  memory::ReusedPages pages;
+  bytesOf(pages, 8 * kPage, 7).reset();
+  const Zeros memory(6 * kPage);
+  char* const first = memory.begin + 1000;
+  char* const second = memory.begin + 3 * kPage - 100;
+  pages.expectWrite(first, second, memory.begin, memory.end);
+  EXPECT_TRUE(isAll(second - kPage, second, 7));  // a page that was the tensor's
+  EXPECT_TRUE(isAll(memory.begin, first, 0) && isAll(second, memory.end, 0));
+  std::memset(first, 1, static_cast<size_t>(second - first));
+  // The next one begins in the page where that one ends.
+  char* const third = memory.begin + 4 * kPage + 5;
+  pages.expectWrite(second, third, memory.begin, memory.end);
+  EXPECT_TRUE(isAll(first, second, 1));
+  EXPECT_TRUE(isAll(memory.begin, first, 0) && isAll(third, memory.end, 0));
+}
+
+TEST(ReusedPages, PagesThatEndBehindTheMemoryStay) {
+  memory::ReusedPages pages;
+  bytesOf(pages, 8 * kPage, 7).reset();
+  const Zeros memory(3 * kPage);
+  char* const last = memory.begin + kPage + 64;
+  pages.expectWrite(memory.begin, last, memory.begin, last);
+  EXPECT_TRUE(isAll(memory.begin, memory.begin + kPage, 7));
+  EXPECT_TRUE(isAll(memory.begin + kPage, memory.end, 0));
+}
+
+TEST(ReusedPages, TensorsThatLiveKeepTheirContents) {
+  at::Tensor outlives;
+  const Zeros memory(16 * kPage);
+  {
+    memory::ReusedPages pages;
+    at::Tensor before = bytesOf(pages, kPage + 1, 3), between = bytesOf(pages, 3 * kPage, 4);
+    outlives = bytesOf(pages, kPage / 2, 5);
+    before.reset();
+    between.reset();
+    pages.expectWrite(memory.begin, memory.end, memory.begin, memory.end);
+    std::memset(memory.begin, 9, static_cast<size_t>(memory.end - memory.begin));
+    EXPECT_TRUE(outlives.eq(5).all().item<bool>());
+    before = bytesOf(pages, 2 * kPage, 6);  // takes the remaining pages and more
+    EXPECT_TRUE(before.eq(6).all().item<bool>());
+  }
+  EXPECT_TRUE(outlives.eq(5).all().item<bool>());
+  EXPECT_TRUE(isAll(memory.begin, memory.end, 9));
+  void* const address = outlives.mutable_data_ptr();
+  outlives.reset();
+  EXPECT_FALSE(memory::freeReused(address));
+}
+
+TEST(ReusedPages, SmallTensorsAndThoseOfOtherTimesAreTorchs) {
+  memory::ReusedPages pages;
+  EXPECT_FALSE(memory::freeReused(bytesOf(pages, 64, 1).mutable_data_ptr()));
+  EXPECT_FALSE(memory::freeReused(at::empty({kPage}, at::kChar).mutable_data_ptr()));
+}
+
+TEST(ReusedPages, UploadsAreRightAndTheRestOfTheMemoryIsZero) {
+  Program p;
+  const int64_t elements = kPage * 3 / 8;
+  p.external(f32({elements}), exe::ExternalKind::kParameter);
+  p.external(f32({elements}), exe::ExternalKind::kAccumulator);
+  p.external(f32({elements}), exe::ExternalKind::kState, 0.5);
+  p.external(f32({elements}), exe::ExternalKind::kParameter);
+  memory::ReusedPages pages;
+  bytesOf(pages, 16 * kPage, 7).reset();
+  const memory::IntoReusedPages scope(pages);
+  const auto backend = CpuBackend::create(p.executable, {});
+  const at::Tensor weights = at::full({elements}, 2.5);
+  backend->upload(3, weights);
+  EXPECT_TRUE(sameBits(backend->value(0), at::zeros({elements})));
+  EXPECT_TRUE(sameBits(backend->value(1), at::zeros({elements})));
+  EXPECT_TRUE(sameBits(backend->value(2), at::full({elements}, 0.5)));
+  EXPECT_TRUE(sameBits(backend->value(3), weights));
+  backend->upload(0, weights);
+  EXPECT_TRUE(sameBits(backend->value(0), weights));
+  EXPECT_TRUE(sameBits(backend->value(1), at::zeros({elements})));
+  EXPECT_TRUE(sameBits(backend->value(3), weights));
+}
+
+}  // namespace
+}  // namespace abele::device::testing
