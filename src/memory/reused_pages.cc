@@ -73,6 +73,9 @@ struct Chunk {
 }  // namespace
 
 struct ReusedPool {
+  explicit ReusedPool(bool keeps_pages) : keeps(keeps_pages) {}
+
+  const bool keeps;
   std::mutex mutex;
   bool is_closed = false;
   std::list<Chunk> chunks;
@@ -126,11 +129,16 @@ bool freeReused(void* begin) {
   }
   char* first = static_cast<char*>(begin);
   const std::lock_guard lock(block.pool->mutex);
-  block.pool->is_closed ? unmap(first, first + block.bytes) : block.chunk->give(first, first + block.bytes);
+  if (block.pool->is_closed) {
+    unmap(first, first + block.bytes);
+  } else {
+    if (!block.pool->keeps) ::madvise(first, static_cast<std::size_t>(block.bytes), MADV_DONTNEED);
+    block.chunk->give(first, first + block.bytes);
+  }
   return true;
 }
 
-ReusedPages::ReusedPages() : pool_(std::make_shared<ReusedPool>()) {}
+ReusedPages::ReusedPages(bool keeps) : pool_(std::make_shared<ReusedPool>(keeps)) {}
 
 ReusedPages::~ReusedPages() {
   const std::lock_guard lock(pool_->mutex);

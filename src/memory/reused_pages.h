@@ -22,7 +22,8 @@ class ReusedPages {
   static constexpr std::size_t kSmallest = std::size_t{256} << 10;
   static constexpr int64_t kPage = int64_t{2} << 20;
 
-  ReusedPages();
+  /// keeps: pages of dead tensors stay for the devices. Otherwise they return to the system when the tensor dies.
+  explicit ReusedPages(bool keeps);
   /// Memory that no tensor uses returns to the system, now and whenever another tensor dies.
   ~ReusedPages();
   ReusedPages(const ReusedPages&) = delete;

@@ -67,11 +67,13 @@ void append(const runtime::StepReport& step, int64_t micro_batch, runtime::StepR
   report.wall_ns += step.wall_ns;
 }
 
-/// What a capture works in and the devices take over. Null: they are not this process's, or its memory is scarce.
+/// The pages that a capture works in and the devices take over. Null: the capture works in a device's memory. Models on
+/// the meta device, and limits of memory, are for programs whose memory is scarce: pages return to the system at once,
+/// which malloc's heap does not promise.
 std::unique_ptr<memory::ReusedPages> pagesFor(const compile::ProgramOptions& options,
                                               const compile::MetaTensors& meta) {
-  if (!compile::captureDevice(options).is_cpu() || options.off_chip_memory_limit >= 0 || meta.any) return nullptr;
-  return std::make_unique<memory::ReusedPages>();
+  if (!compile::captureDevice(options).is_cpu()) return nullptr;
+  return std::make_unique<memory::ReusedPages>(!meta.any && options.off_chip_memory_limit < 0);
 }
 
 /// Devices have a copy of each argument, and eager would see in it what forward writes.

@@ -41,13 +41,19 @@ bool isAll(const char* begin, const char* end, char value) {
   return std::all_of(begin, end, [&](char c) { return c == value; });
 }
 
+bool isResident(const void* page) {
+  unsigned char resident = 0;
+  EXPECT_EQ(::mincore(const_cast<void*>(page), 1, &resident), 0);
+  return resident & 1;
+}
+
 at::Tensor bytesOf(memory::ReusedPages& pages, int64_t bytes, char value) {
   const memory::FromReusedPages scope(pages);
   return at::full({bytes}, value, at::kChar);
 }
 
 TEST(ReusedPages, WhatLiesBesideAnExpectedWriteStaysZero) {
-  memory::ReusedPages pages;
+  memory::ReusedPages pages(true);
   bytesOf(pages, 8 * kPage, 7).reset();
   const Zeros memory(6 * kPage);
   char* const first = memory.begin + 1000;
@@ -64,7 +70,7 @@ TEST(ReusedPages, WhatLiesBesideAnExpectedWriteStaysZero) {
 }
 
 TEST(ReusedPages, PagesThatEndBehindTheMemoryStay) {
-  memory::ReusedPages pages;
+  memory::ReusedPages pages(true);
   bytesOf(pages, 8 * kPage, 7).reset();
   const Zeros memory(3 * kPage);
   char* const last = memory.begin + kPage + 64;
@@ -77,7 +83,7 @@ TEST(ReusedPages, TensorsThatLiveKeepTheirContents) {
   at::Tensor outlives;
   const Zeros memory(16 * kPage);
   {
-    memory::ReusedPages pages;
+    memory::ReusedPages pages(true);
     at::Tensor before = bytesOf(pages, kPage + 1, 3), between = bytesOf(pages, 3 * kPage, 4);
     outlives = bytesOf(pages, kPage / 2, 5);
     before.reset();
@@ -95,8 +101,19 @@ TEST(ReusedPages, TensorsThatLiveKeepTheirContents) {
   EXPECT_FALSE(memory::freeReused(address));
 }
 
+TEST(ReusedPages, WhereNoneAreKeptTheyReturnToTheSystemAtOnce) {
+  memory::ReusedPages pages(false);
+  at::Tensor dies = bytesOf(pages, 2 * kPage, 3);
+  const at::Tensor stays = bytesOf(pages, 2 * kPage, 4);
+  const void* const page = dies.const_data_ptr();
+  EXPECT_TRUE(isResident(page));
+  dies.reset();
+  EXPECT_FALSE(isResident(page));
+  EXPECT_TRUE(isResident(stays.const_data_ptr()) && stays.eq(4).all().item<bool>());
+}
+
 TEST(ReusedPages, SmallTensorsAndThoseOfOtherTimesAreTorchs) {
-  memory::ReusedPages pages;
+  memory::ReusedPages pages(true);
   EXPECT_FALSE(memory::freeReused(bytesOf(pages, 64, 1).mutable_data_ptr()));
   EXPECT_FALSE(memory::freeReused(at::empty({kPage}, at::kChar).mutable_data_ptr()));
 }
@@ -108,7 +125,7 @@ TEST(ReusedPages, UploadsAreRightAndTheRestOfTheMemoryIsZero) {
   p.external(f32({elements}), exe::ExternalKind::kAccumulator);
   p.external(f32({elements}), exe::ExternalKind::kState, 0.5);
   p.external(f32({elements}), exe::ExternalKind::kParameter);
-  memory::ReusedPages pages;
+  memory::ReusedPages pages(true);
   bytesOf(pages, 16 * kPage, 7).reset();
   const memory::IntoReusedPages scope(pages);
   const auto backend = CpuBackend::create(p.executable, {});
