@@ -23,10 +23,11 @@ std::mutex& oneAtATime() {
 
 void setIntraOpThreads(int num_threads) {
   const std::lock_guard<std::mutex> lock(oneAtATime());
+  // The first call on a thread takes over the default, which threads must not do at the same time.
+  if (at::get_num_threads() == num_threads) return;
   // A fresh thread starts with the process-wide default, so it shows that default without changing it.
   int process_default = 0;
   std::thread([&] { process_default = at::get_num_threads(); }).join();
-  at::get_num_threads();  // the first call on a thread takes over the default; later calls keep the thread's own
   at::set_num_threads(num_threads);
   std::thread([&] { at::set_num_threads(process_default); }).join();
 }

@@ -169,7 +169,10 @@ void addArena(const void* begin, std::size_t bytes) {
 void removeArena(const void* begin) {
   const std::lock_guard<std::mutex> lock(arenas_mutex);
   std::erase_if(arenas, [&](const ArenaRange& arena) { return arena.begin == begin; });
-  // An executable ends, so the sizes that its kernels asked for may never be asked for again.
+  dropCache();
+}
+
+void dropCache() {
   if (state.cache != nullptr) drop(*state.cache);
 }
 

@@ -32,6 +32,9 @@ struct Allocation {
   std::size_t bytes = 0;
 };
 
+/// Frees the blocks that this thread's cache keeps.
+void dropCache();
+
 /// While alive, tensors that this thread makes come from its cache; other threads are served as before. The first use
 /// puts our allocator in place of torch's own, once per process.
 class CacheScope {

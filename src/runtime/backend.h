@@ -18,12 +18,14 @@ struct ActionContext {
   int64_t step = 0;         // steps completed before this one
 };
 
-/// One worker's part of the device. Only the worker's thread uses it.
+/// One worker's part of the device. One thread uses it at a time.
 class Device {
  public:
   virtual ~Device() = default;
-  /// Called once on the worker's thread before anything runs.
+  /// Called on each thread before it works here, and again if it has worked elsewhere since.
   virtual void attach() = 0;
+  /// Called on threads that worked here last, when the program ends.
+  virtual void detach() {}
   /// Runs all instructions of a segment. Passes on what a kernel throws.
   virtual void run(const ActionContext& context) = 0;
 };

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
-#include <thread>
+#include <system_error>
 #include <typeinfo>
 
 #include "base/error.h"
@@ -16,6 +16,7 @@
 #include "base/turns.h"
 #include "exe/sums.h"
 #include "runtime/pager.h"
+#include "runtime/worker_threads.h"
 
 namespace abele::runtime {
 namespace {
@@ -28,6 +29,11 @@ constexpr auto kPollPeriod = std::chrono::milliseconds(50);
 constexpr int64_t kPollPeriodNs = std::chrono::nanoseconds(kPollPeriod).count();
 // Number of looks at a counter before sleeping. They take about a microsecond, less than going to sleep and waking up.
 constexpr int kSpins = 200;
+
+int64_t newProgram() {
+  static std::atomic<int64_t> count = 0;
+  return count++;
+}
 
 std::string typeName(const std::type_info& type) {
   int status = 0;
@@ -64,57 +70,59 @@ struct Runtime::Impl {
                            ? std::make_unique<Pager>(backend, exe.workers[w], exe.fetch_ahead)
                            : nullptr);
     }
-    busy = numMine();
-    for (size_t w = 0; w < exe.workers.size(); ++w)
-      if (isMine(w)) threads.emplace_back([this, w] { workerMain(static_cast<int32_t>(w)); });
-    std::unique_lock lock(mutex);
-    all_parked.wait(lock, [&] { return busy == 0; });
-    if (!error) return;
-    lock.unlock();
-    stop();
-    std::rethrow_exception(std::exchange(error, nullptr));
+    borrowThreads(false);
+    waitForWorkers({});
+    if (error) std::rethrow_exception(std::exchange(error, nullptr));
   }
 
-  ~Impl() { stop(); }
+  ~Impl() {
+    addBusy(threads->leave(program, [this](int32_t worker) { devices[worker]->detach(); }, [this] { addBusy(-1); }));
+    waitForWorkers({});
+  }
 
   bool isMine(size_t worker) const { return process == kAllProcesses || exe.workers[worker].process == process; }
-  size_t numMine() const {
-    size_t count = 0;
-    for (size_t w = 0; w < exe.workers.size(); ++w) count += isMine(w);
-    return count;
-  }
-
   static bool hasFetches(const exe::WorkerProgram& worker) {
     return std::any_of(worker.actions.begin(), worker.actions.end(),
                        [](const exe::Action& action) { return !action.fetches.empty(); });
   }
 
-  void stop() {
-    {
-      std::lock_guard lock(mutex);
-      stopping = true;
+  // --- worker threads ------------------------------------------------------------------------------------------------
+  //
+  // Borrows a thread for each worker here but one: the caller's thread works for worker 0 where it can. runs_step:
+  // false only prepares the threads.
+  void borrowThreads(bool runs_step) {
+    for (size_t w = caller_works ? 1 : 0; w < exe.workers.size(); ++w) {
+      if (!isMine(w)) continue;
+      const auto worker = static_cast<int32_t>(w);
+      addBusy(1);
+      try {
+        threads->run({worker, program, [=, this](bool moves_in) { work(worker, moves_in, runs_step); },
+                      [this] { addBusy(-1); }});
+      } catch (const std::system_error& error) {
+        fail(std::make_exception_ptr(UserError(
+            ErrorCode::E0601, {.what = cat("a thread for worker ", worker, " cannot start"), .found = error.what()})));
+        abandon();
+        addBusy(-1);
+      }
     }
-    work.notify_all();
-    threads.clear();  // joins the threads
   }
 
-  // --- worker threads ------------------------------------------------------------------------------------------------
-  void workerMain(int32_t worker) {
+  void work(int32_t worker, bool moves_in, bool runs_step) {
     try {
-      devices[worker]->attach();
+      if (moves_in) devices[worker]->attach();
     } catch (...) {
       fail(std::current_exception());
+      return abandon();
     }
-    for (int64_t seen = 0;;) {
-      std::unique_lock lock(mutex);
-      if (--busy == 0) all_parked.notify_all();
-      work.wait(lock, [&] { return stopping || (generation != seen && !isLent(worker)); });
-      if (stopping) return;
-      seen = generation;
-      const WorksFor caller_of_step(caller);
-      lock.unlock();
-      if (!runActions(worker, {})) abandon();
-    }
+    if (!runs_step) return;
+    const WorksFor caller_of_step(caller);
+    if (!runActions(worker, {})) abandon();
+  }
+
+  void addBusy(int64_t change) {
+    const std::lock_guard lock(mutex);
+    busy += change;
+    if (busy == 0) all_parked.notify_all();
   }
 
   // State of a worker that sleeps until its wait is over.
@@ -122,9 +130,6 @@ struct Runtime::Impl {
     std::condition_variable over;
     const exe::Wait* wait = nullptr;  // guarded by mutex; null: awake
   };
-
-  // True if the caller's thread does the work of this worker in the current step.
-  bool isLent(int32_t worker) const { return worker == 0 && caller_works; }
 
   // Returns false if the worker left actions undone. poll: only on the caller's thread, which checks for interruptions
   // itself.
@@ -287,7 +292,7 @@ struct Runtime::Impl {
 
   void interrupt() {
     std::lock_guard lock(mutex);
-    if (busy > 0) failLocked(interruption());
+    if (is_running) failLocked(interruption());
   }
 
   // --- the caller's thread -------------------------------------------------------------------------------------------
@@ -307,17 +312,16 @@ struct Runtime::Impl {
       begin = Clock::now();
       caller = currentCaller();
       caller_works = !exe.workers.empty() && isMine(0) && backend.canWorkOnThisThread(0);
-      busy = numMine();
       last_poll_ns = 0;
-      ++generation;
+      is_running = true;
     }
-    work.notify_all();
-    if (caller_works) {
-      if (!runActions(0, poll)) abandon();
-      const std::lock_guard lock(mutex);
-      --busy;
-    }
+    borrowThreads(true);
+    if (caller_works && !runActions(0, poll)) abandon();
     waitForWorkers(poll);
+    {
+      const std::lock_guard lock(mutex);
+      is_running = false;
+    }
     // For a process without last updates of its own.
     if (needsAgreement() && !abandoned.load() && !asked.exchange(true) && !agree()) abandon();
     report.wall_ns = now();
@@ -380,11 +384,10 @@ struct Runtime::Impl {
   std::atomic<int> sleepers = 0;
 
   std::mutex mutex;
-  std::condition_variable work, all_parked;
+  std::condition_variable all_parked;
   std::vector<Sleep> sleeps;  // by worker
-  size_t busy = 0;            // workers that are not parked; guarded by mutex, as are all members below
-  int64_t generation = 0;
-  bool stopping = false;
+  int64_t busy = 0;           // borrowed threads; guarded by mutex, as are all members below
+  bool is_running = false;
   bool caller_works = false;  // in this step the caller's thread does worker 0's work
   Caller* caller = nullptr;   // caller of this step
   std::exception_ptr error;
@@ -395,7 +398,8 @@ struct Runtime::Impl {
   Clock::time_point begin = Clock::now();
   StepReport report;
   const Home home;
-  std::vector<std::jthread> threads;  // last member: joined before the members above are destroyed
+  const std::shared_ptr<WorkerThreads> threads = WorkerThreads::ofProcess();
+  const int64_t program = newProgram();  // its number there
 };
 
 Runtime::Runtime(const exe::Executable& executable, Backend& backend, int64_t process)

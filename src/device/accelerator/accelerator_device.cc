@@ -245,6 +245,9 @@ std::unique_ptr<Call> AcceleratorDevice::makeProcessCall(const exe::Instruction&
 void AcceleratorDevice::attach() {
   if (host_threads_ > 0) kernels::setIntraOpThreads(host_threads_);
 }
+void AcceleratorDevice::detach() {
+  if (host_threads_ > 0) memory::dropCache();
+}
 
 // A link that fills the host's memory waits on the other device's stream. A worker that adds up sums of several devices
 // has a stream on each, so the host waits.

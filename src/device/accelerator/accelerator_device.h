@@ -106,6 +106,7 @@ class AcceleratorDevice final : public runtime::Device {
                     std::vector<kernels::Hyper>& hypers, GradientCount& gradients, StepEvents& events, Staging& staging,
                     const OtherProcesses& others, const DeviceOptions& options, const StepProfile& profile);
   void attach() override;
+  void detach() override;
   void run(const runtime::ActionContext& context) override;
 
  private:

@@ -70,6 +70,7 @@ std::unique_ptr<Call> CpuDevice::makeCall(const exe::Instruction& instruction, e
 
 // A link copies while other workers compute, so one thread is enough.
 void CpuDevice::attach() { kernels::setIntraOpThreads(is_link_ ? 1 : options_.threads_per_device); }
+void CpuDevice::detach() { memory::dropCache(); }
 
 void CpuDevice::run(const runtime::ActionContext& context) {
   // The thread may be the caller's, inside autocast or another mode.

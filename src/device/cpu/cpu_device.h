@@ -28,6 +28,7 @@ class CpuDevice final : public runtime::Device {
             GradientCount& gradients, const RoundingPosition& rounding, Agreement& agreement, const StageShares& shared,
             ReplicaExchange& exchange, const StepProfile& profile, std::vector<WorkerCalls::OwnSource> own);
   void attach() override;
+  void detach() override;
   void run(const runtime::ActionContext& context) override;
 
  private:

@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <future>
+#include <list>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "base/error.h"
@@ -235,6 +239,92 @@ TEST(Runtime, ReportsADeviceThatCannotStart) {
   const exe::Executable executable = makeExecutable(2, 1);
   FailingAttach backend(executable);
   EXPECT_THROW(Runtime(executable, backend), DeviceError);
+}
+
+TEST(Runtime, ProgramsShareTheThreadsOfTheProcess) {
+  const exe::Executable executable = makeExecutable(3, 2);
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  std::list<device::NullBackend> backends;
+  std::list<Runtime> runtimes;
+  for (int i = 0; i < 20; ++i) {
+    backends.emplace_back(executable).setHook([&](const ActionContext&) {
+      const std::lock_guard lock(mutex);
+      threads.insert(std::this_thread::get_id());
+    });
+    runtimes.emplace_back(executable, backends.back());
+  }
+  for (Runtime& runtime : runtimes) runtime.run();
+  EXPECT_EQ(threads.size(), 3u);
+}
+
+TEST(Runtime, StepsAtTheSameTimeDoNotWaitForEachOther) {
+  const exe::Executable executable = makeExecutable(2, 1);
+  device::NullBackend blocked(executable), free(executable);
+  Blockade blockade;
+  blocked.setHook([&](const ActionContext& c) {
+    if (executable.segments[c.segment].name == "fwd/1") blockade.block(c);
+  });
+  Runtime first(executable, blocked), second(executable, free);
+  std::future<void> step = std::async(std::launch::async, [&] { first.run(); });
+  blockade.waitUntilReached();
+  second.run();
+  blockade.release();
+  step.get();
+}
+
+// Counts by worker how often threads were prepared for it, and how often it was left.
+struct Moves : device::NullBackend {
+  using NullBackend::NullBackend;
+  std::unique_ptr<Device> makeDevice(int32_t worker) override {
+    struct Counting : Device {
+      Counting(Moves& all, int32_t number, std::unique_ptr<Device> device)
+          : moves(all), worker(number), inner(std::move(device)) {}
+      void attach() override { ++moves.in[worker]; }
+      void detach() override { ++moves.out[worker]; }
+      void run(const ActionContext& context) override { inner->run(context); }
+      Moves& moves;
+      int32_t worker;
+      std::unique_ptr<Device> inner;
+    };
+    return std::make_unique<Counting>(*this, worker, NullBackend::makeDevice(worker));
+  }
+  std::array<std::atomic<int>, 2> in = {}, out = {};
+};
+
+TEST(Runtime, PreparesAThreadThatComesFromAnotherProgram) {
+  const exe::Executable executable = makeExecutable(2, 1);
+  Moves one(executable), two(executable);
+  {
+    Runtime first(executable, one);
+    first.run();
+    first.run();
+    EXPECT_EQ(one.in[1], 1);
+    Runtime second(executable, two);
+    second.run();
+    EXPECT_EQ(two.in[1], 1);
+    first.run();
+    EXPECT_EQ(one.in[1], 2);
+  }
+  EXPECT_EQ(one.out[1], 1);
+  EXPECT_EQ(two.out[1], 0);
+}
+
+TEST(Runtime, TheThreadsEndWithTheLastProgram) {
+  static std::atomic<int> ended = 0;
+  struct Ends {
+    ~Ends() { ++ended; }
+  };
+  const exe::Executable executable = makeExecutable(2, 1);
+  device::NullBackend backend(executable);
+  backend.setHook([](const ActionContext&) { thread_local const Ends ends; });
+  {
+    Runtime first(executable, backend);
+    first.run();
+    Runtime(executable, backend).run();
+    EXPECT_EQ(ended, 0);
+  }
+  EXPECT_EQ(ended, 2);
 }
 
 TEST(Runtime, FinishTellsTheBackendHowItWent) {
