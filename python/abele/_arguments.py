@@ -5,6 +5,7 @@ Source: spec executor.md, section 2.
 
 import collections
 import copy
+import functools
 import inspect
 
 import torch
@@ -98,7 +99,8 @@ _PARSER_REMEDY = (
 
 
 def typeText(tensor):
-    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+    """Type and shape."""
+    return _typeText(tensor.dtype, tensor.shape, None)
 
 
 def _namesOf(*kinds):
@@ -256,15 +258,28 @@ def _contiguousStrides(shape):
     return tuple(reversed(strides))
 
 
+@functools.lru_cache(maxsize=1024)
+def _typeText(dtype, shape, strides):
+    text = f"{str(dtype).removeprefix('torch.')}{list(shape)}"
+    return text if strides in (None, _contiguousStrides(shape)) else f"{text} with strides {list(strides)}"
+
+
+def _stridesOf(tensor):
+    return tensor.stride() if tensor.layout == torch.strided and not tensor.is_nested else None
+
+
+def _typeOf(tensor):
+    """What TensorType says of it."""
+    return _typeText(tensor.dtype, tensor.shape, _stridesOf(tensor))
+
+
 class TensorType:
     """Shape, dtype and strides of a tensor argument, in place of the tensor."""
 
     __slots__ = ("shape", "dtype", "strides")
 
     def __init__(self, tensor):
-        self.shape = tensor.shape
-        self.dtype = tensor.dtype
-        self.strides = tensor.stride() if tensor.layout == torch.strided and not tensor.is_nested else None
+        self.shape, self.dtype, self.strides = tensor.shape, tensor.dtype, _stridesOf(tensor)
 
     @classmethod
     def of(cls, dtype, sizes):
@@ -274,9 +289,7 @@ class TensorType:
         return result
 
     def __repr__(self):
-        if self.strides in (None, _contiguousStrides(self.shape)):
-            return typeText(self)
-        return f"{typeText(self)} with strides {list(self.strides)}"
+        return _typeText(self.dtype, self.shape, self.strides)
 
 
 class SetItems:
@@ -346,7 +359,7 @@ def formOf(structure):
 
     It does not use str() of the program's classes and of numpy, which may leave out values that forward reads.
     """
-    return _form(structure, lambda tensor: repr(TensorType(tensor)))
+    return _form(structure, _typeOf)
 
 
 @structures.typedNesting
@@ -355,25 +368,34 @@ def formOfKinds(structure):
     return _form(structure, lambda tensor: "t")
 
 
+_BARE = {list: "", SequenceType: "", dict: "", tuple: "tuple"}  # containers without attributes
+
+
 def _form(structure, ofTensor):
     if isinstance(structure, torch.Tensor):
         return ofTensor(structure)
     kind = type(structure)
-    if structures.parserFor(structure) is not None:
-        tensors = map(ofTensor, structures.flattenTensorStructure(structure))
-        return _parsedForm(kind, tensors, _objects.plainText(structure))
-    if isinstance(structure, list | tuple):
-        name = "" if kind in (list, SequenceType) else "tuple" if kind is tuple else _objects.kindText(kind)
-        items = ", ".join(_form(item, ofTensor) for item in structure)
-        return f"{name}{_attributesText(structure)}[{items}]"
+    parts = structures.partsOf(structure)
+    if parts is None:
+        return _formOfLeaf(kind, structure, ofTensor)
+    name = _BARE.get(kind)
+    if name is None:
+        name = f"{_objects.kindText(kind)}{_attributesText(structure)}"
+    items = [_form(part, ofTensor) for part in parts]
     if isinstance(structure, dict):
-        items = ", ".join(f"{_objects.textOf(key)}: {_form(value, ofTensor)}" for key, value in structure.items())
-        return f"{'' if kind is dict else _objects.kindText(kind)}{_attributesText(structure)}{{{items}}}"
-    if isinstance(structure, (TensorType, ParsedType, ConstantForm, _objects.SlotOf)):
-        return repr(structure)
-    if isinstance(structure, SetItems):
-        return _objects.textOfItems(structure.kind, structure.items)
-    return _objects.textOf(structure)
+        items = [f"{_objects.textOf(key)}: {item}" for key, item in zip(structure, items, strict=True)]
+        return f"{name}{{{', '.join(items)}}}"
+    return f"{name}[{', '.join(items)}]"
+
+
+def _formOfLeaf(kind, leaf, ofTensor):
+    if kind in (TensorType, ParsedType, ConstantForm, _objects.SlotOf):
+        return repr(leaf)
+    if kind is SetItems:
+        return _objects.textOfItems(leaf.kind, leaf.items)
+    if structures.parserFor(leaf) is None:
+        return _objects.textOf(leaf)
+    return _parsedForm(kind, map(ofTensor, structures.flattenTensorStructure(leaf)), _objects.plainText(leaf))
 
 
 def _parsedForm(kind, tensors, values):
@@ -382,29 +404,23 @@ def _parsedForm(kind, tensors, values):
 
 def _attributesText(container):
     """The plain attributes of a container of the program's class, apart from its items."""
-    held = getattr(container, "__dict__", None)
-    if not held or held is container:  # its attributes are its items
-        return ""
-    items = set(map(id, container.values() if isinstance(container, dict) else container))
-    return _objects.plainText({name: value for name, value in held.items() if id(value) not in items})
+    held = structures.ownAttributes(container)
+    return _objects.plainText(held) if held else ""
 
 
 @structures.typedNesting
 def orderOf(structure):
     """Lists the keys of the dictionaries in it, in their order. Forward may depend on the order."""
-    if isinstance(structure, torch.Tensor) or structures.parserFor(structure) is not None:
+    parts = structures.partsOf(structure)
+    if not parts:
         return ""
     if isinstance(structure, dict):
         return "".join(f"{_objects.textOf(key)}({orderOf(value)})" for key, value in structure.items())
-    if isinstance(structure, (list, tuple)):
-        parts = list(map(orderOf, structure))
-        return f"[{', '.join(parts)}]" if any(parts) else ""
-    return ""
+    orders = list(map(orderOf, parts))
+    return f"[{', '.join(orders)}]" if any(orders) else ""
 
 
 @structures.typedNesting
 def hasDict(structure):
     """True if a dict is somewhere in the structure."""
-    if isinstance(structure, dict):
-        return True
-    return isinstance(structure, (list, tuple)) and any(hasDict(item) for item in structure)
+    return any(isinstance(container, dict) for container in structures.containersIn(structure))

@@ -136,7 +136,7 @@ class Files:
         with self._channel.tracepoint("loadExecutable"), withHooks():
             self._native.load(
                 program=file.program,
-                form=self._formOf(program.signature, program),
+                form=program.form + self._replaced.form() if self._policy.many_programs else program.order,
                 structure=program,
                 constants=constants,
                 numbers_vary=not file.metadata,  # C++ fixes no number of an optimizer; the core checks the rest

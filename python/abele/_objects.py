@@ -27,9 +27,10 @@ _MAX_ENTRIES = 10_000
 
 # Modules whose values have complete texts. The texts of other classes may leave out values that forward reads.
 _SAY_ALL = frozenset({"builtins", "array", "datetime", "decimal", "fractions", "pathlib", "torch"})
+_SIMPLE = frozenset({bool, int, float, str, type(None)})
 _ITEMS = (list, tuple, set, frozenset, collections.deque)
 _kinds = weakref.WeakKeyDictionary()  # class: its slots; None: its objects are not opened
-_LEFT = frozenset({torch.Tensor, torch.nn.Parameter, bool, int, float, str, type(None), torch.dtype, torch.device})
+_LEFT = _SIMPLE | {torch.Tensor, torch.nn.Parameter, torch.dtype, torch.device}
 
 
 def _slotsOf(kind):
@@ -127,6 +128,8 @@ def textOfItems(kind, items):
 def textOf(value):
     """A text that identifies a constant of a program while the values live."""
     kind = type(value)
+    if kind in _SIMPLE:
+        return repr(value)
     if isArray(value):
         return textOfArray(value)
     if isinstance(value, types.MethodType):

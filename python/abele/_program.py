@@ -3,7 +3,7 @@
 import torch
 
 from . import _forms, _objects, structures
-from ._arguments import HeldObjects, requireSame, signatureOf
+from ._arguments import HeldObjects, formOf, orderOf, requireSame, signatureOf
 from ._results import markReturned
 
 
@@ -15,6 +15,8 @@ class Program:
         self.signature = signature  # the same with types, for later calls
         self.result = result  # structure of the result, with empty tensors
         self.keys_are_sorted = keys_are_sorted  # those of dictionaries, as in C++; else their order is the call's
+        self.form = formOf(signature)
+        self.order = "" if keys_are_sorted else orderOf(signature)
         self.objects = None  # Opened: what forward returned or changed of objects; None: nothing
         self.replaced = []  # buffers that forward replaces
         self.buffers = frozenset()  # names of all
@@ -50,12 +52,19 @@ class Program:
         """Arguments and result as C++ reads them."""
         return _forms.formOfCall(*self.arguments), _forms.formOfResult(self.result)
 
-    def requireSame(self, given):
-        """Raises E0704 unless the call fits this program."""
-        requireSame("positional arguments", self.signature[0], given[0])
-        requireSame("named arguments", self.signature[1], given[1])
+    def orderOf(self, given):
+        """The order of the keys in a call's arguments, which another program may have.
+
+        Raises E0704 unless the call fits this program. A call of the same form does; others may, such as one with
+        tensors of other strides.
+        """
+        is_same = formOf(given) == self.form
+        if not is_same:
+            requireSame("positional arguments", self.signature[0], given[0])
+            requireSame("named arguments", self.signature[1], given[1])
         if self.held is not None:
             self.held.requireSame(given)
+        return self.order if is_same or self.keys_are_sorted else orderOf(given)
 
     def resultOf(self, outputs, opened=None):
         """The outputs of a step in the structure that forward returned.

@@ -3,6 +3,8 @@
 Source: spec executor.md, section 9.
 """
 
+from torch.utils._pytree import tree_map_only
+
 from . import enums, wrapping
 from ._errors import createPoptorchError, refused, userError
 from ._support import commGroup
@@ -52,12 +54,6 @@ def groupWrapped(executor, tensor, comm_group_type, shards, variable_retrieval_m
     raise createPoptorchError("replicaGrouping is for parameters that are attributes of the wrapped module itself")
 
 
-def _given(value):
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_given, value))
-    return object.__getattribute__(value, "_parameter") if type(value) is ParameterProxy else value
-
-
 class ParameterProxy:
     """A parameter of an executor's model, as an attribute of the executor. It behaves like the parameter and adds
     replicaGrouping."""
@@ -88,7 +84,8 @@ class ParameterProxy:
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
-        return function(*_given(args), **{name: _given(value) for name, value in (kwargs or {}).items()})
+        args, kwargs = _given((args, kwargs or {}))
+        return function(*args, **kwargs)
 
     def __getattr__(self, name):
         return getattr(object.__getattribute__(self, "_parameter"), name)
@@ -98,6 +95,11 @@ class ParameterProxy:
 
     def __repr__(self):
         return repr(object.__getattribute__(self, "_parameter"))
+
+
+def _given(arguments):
+    """The arguments with parameters in the place of their proxies."""
+    return tree_map_only(ParameterProxy, lambda proxy: object.__getattribute__(proxy, "_parameter"), arguments)
 
 
 def _forward(name):

@@ -16,7 +16,7 @@ from ._errors import createPoptorchError
 from ._logging import logger
 from ._native import core
 from ._objects import closedIn, tensorsIn
-from .structures import otherLeaves, ownAttributes
+from .structures import containersIn, otherLeaves, ownAttributes
 
 _returned = WeakIdKeyDictionary()
 
@@ -94,7 +94,7 @@ def warnOfHeldTensors(arguments, *, are_opened):
     """Warns about objects among the arguments of forward whose tensors are constants of the program."""
     leaves = closedIn(arguments) if are_opened else otherLeaves(arguments)
     holders = [leaf for leaf in leaves if _heldTensors(leaf)]
-    holders += [one for one, value in ownAttributes(arguments) if _heldTensors([value])]
+    holders += [one for one in containersIn(arguments) if _heldTensors(list(ownAttributes(one).values()))]
     for holder in holders:
         logger.warning(
             "an argument of forward is a %s with tensors inside, which are constants of the program: register a "

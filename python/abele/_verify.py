@@ -197,7 +197,7 @@ def _verified(executor, batches):
             captured,
             eager,
             modelTensors(model),
-            [tensors for _, _, tensors, _ in calls],
+            [tensors for _, _, tensors, *_ in calls],
             executor._native.optimizerSpec(),
             _updateMaker(executor),
             CaptureMode(),

@@ -9,6 +9,7 @@ Source: spec environment.md, section 11.
 import functools
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ._function_rules import getterOf
 
@@ -53,26 +54,17 @@ def _isNarrow(value):
 
 
 def _each(value, change):
-    """The value with change(tensor) in the place of each tensor in it; the value itself where nothing changes."""
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, (list, tuple)):
-        items = [_each(item, change) for item in value]
-        if all(new is old for new, old in zip(items, value, strict=True)):
-            return value
-        is_plain = type(value) in (list, tuple)
-        return type(value)(items) if is_plain or hasattr(value, "n_fields") else type(value)(*items)
-    return value
+    """The value with change(tensor) in the place of each tensor in it."""
+    return tree_map_only(torch.Tensor, change, value)
 
 
 def _tensors(*values):
-    found = []
-    _each(list(values), found.append)
-    return found
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 def _withOperands(original, change, args, kwargs):
-    return original(*_each(args, change), **{key: _each(value, change) for key, value in kwargs.items()})
+    args, kwargs = _each((args, kwargs), change)
+    return original(*args, **kwargs)
 
 
 def _castToActivation(activations, original):

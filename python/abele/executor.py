@@ -182,9 +182,9 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         if Executor._calls_watch is not None:
             Executor._calls_watch.called(self, args, kwargs)
         self._native.requireDevice()
-        given, originals, tensors, opened = self._prepare(args, kwargs)
+        given, originals, tensors, opened, form = self._prepare(args, kwargs)
         self._followBuffers()
-        form = self._formOf(given, self._program)
+        form += self._replaced.form()
         if not self._native.isReady(tensors, form):
             self._native.choose(tensors, form, given)
             self._native.refresh()
@@ -204,32 +204,30 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
     @oneAtATime
     def compile(self, *args, **kwargs):
         """Captures and compiles for these arguments, and uploads the weights, without running."""
-        given, _, tensors, _ = self._prepare(args, kwargs)
+        given, _, tensors, _, form = self._prepare(args, kwargs)
         if self.isCompiled() and not self._policy.many_programs:
             logger.warning("compile() has no effect: the model is compiled already")
             return
         self._followBuffers()
-        self._native.choose(tensors, self._formOf(given, self._program), given)
+        self._native.choose(tensors, form + self._replaced.form(), given)
 
     def _prepare(self, args, kwargs):
-        """The call's (positional, named) arguments, its tensors, these as the device takes them, and its objects."""
-        given, opened = self._args_parser.bind(args, kwargs), None
-        program = None if self._policy.many_programs else self._program
-        if program is not None:
-            program.requireSame(given)
+        """The call's (positional, named) arguments, its tensors, these as the device takes them, its objects, and what
+        tells it from calls of other programs."""
+        given, opened, like = self._args_parser.bind(args, kwargs), None, None
+        program = self._program
         if self._policy.many_programs:
             given, opened = _objects.openCall(given)
-        like = program.arguments if program is not None and program.keys_are_sorted else None
+            form = formOf(given)
+        elif program is None:
+            form = orderOf(given)
+        else:
+            form = program.orderOf(given)
+            like = program.arguments if program.keys_are_sorted else None
         tensors = structures.flattenTensorStructure(given, like)
-        return given, tensors, self._native.deviceInputs(tensors), opened
+        return given, tensors, self._native.deviceInputs(tensors), opened, form
 
     # Compilation -----------------------------------------------------------------------------------------------------
-    def _formOf(self, given, program):
-        """What tells arguments of one program from those of another. program: the current one, or None."""
-        if self._policy.many_programs:
-            return formOf(given) + self._replaced.form()
-        return "" if program is not None and program.keys_are_sorted else orderOf(given)
-
     def _followBuffers(self):
         written = self._replaced.follow()
         session = self._native.session() if written else None

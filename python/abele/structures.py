@@ -139,31 +139,40 @@ def flattenTensorStructure(tensors, canonical_structure=None):
     return found
 
 
+def partsOf(structure):
+    """What a container holds, in its order. None for a leaf: a tensor, a value with a parser, any other object."""
+    if isinstance(structure, torch.Tensor) or parserFor(structure) is not None:
+        return None
+    if isinstance(structure, dict):
+        return structure.values()
+    return structure if isinstance(structure, (list, tuple)) else None
+
+
+def containersIn(structure):
+    """The containers of a structure, each before those that it holds."""
+    parts = partsOf(structure)
+    if parts is not None:
+        yield structure
+        for part in parts:
+            yield from containersIn(part)
+
+
 @typedNesting
 def otherLeaves(structure):
-    """The leaves of a structure that are not tensors, depth first."""
-    if isinstance(structure, torch.Tensor) or parserFor(structure) is not None:
-        return []
-    if isinstance(structure, dict):
-        return [leaf for value in structure.values() for leaf in otherLeaves(value)]
-    if isinstance(structure, (list, tuple)):
-        return [leaf for value in structure for leaf in otherLeaves(value)]
-    return [structure]
+    """The leaves of a structure that are neither tensors nor values with a parser, depth first."""
+    parts = partsOf(structure)
+    if parts is not None:
+        return [leaf for part in parts for leaf in otherLeaves(part)]
+    return [] if isinstance(structure, torch.Tensor) or parserFor(structure) is not None else [structure]
 
 
-def ownAttributes(structure):
-    """(container, value) of the attributes of containers of the program's classes. Leaves out attributes that are
-    items."""
-    if isinstance(structure, torch.Tensor) or parserFor(structure) is not None:
-        return
-    if isinstance(structure, (dict, list, tuple)):
-        items = structure.values() if isinstance(structure, dict) else structure
-        known = set(map(id, items))
-        for value in getattr(structure, "__dict__", {}).values():
-            if id(value) not in known:
-                yield structure, value
-        for item in items:
-            yield from ownAttributes(item)
+def ownAttributes(container):
+    """Attributes of a container of the program's class, name -> value. Leaves out attributes that are items."""
+    held = getattr(container, "__dict__", None)
+    if not held or held is container:  # its attributes are its items
+        return {}
+    items = set(map(id, container.values() if isinstance(container, dict) else container))
+    return {name: value for name, value in held.items() if id(value) not in items}
 
 
 def _emptyLike(structure):
