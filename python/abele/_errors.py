@@ -1,138 +1,47 @@
-"""Exceptions of the public API, and the one place that makes them.
+"""Errors with a code, and their texts: the five parts of docs/errors.md."""
 
-Source: spec executor.md, section 10.
-"""
+from __future__ import annotations
 
-import os
-import re
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-_MAX_LINES = 80
-_LOG_FILE = "poptorch_error.log"
-_CODE = re.compile(r"E\d{4} ")
+from ._exceptions import (  # noqa: F401  (all errors are here for the other modules)
+    AND,
+    AT_COMPILE,
+    OF_OPTIONS,
+    ConfigFileError,
+    Error,
+    RecoverableError,
+    UnrecoverableError,
+    createPoptorchError,
+    field,
+    makeError,
+    refused,
+)
+from ._native import core
 
-
-class Error(Exception):
-    """The program or its options are wrong, or Abele is (then the text asks for a report).
-
-    Attributes:
-        message: what happened, without context.
-        type: "poptorch_py_error" if Python code raised it, otherwise the kind of native error.
-        location: context of the failing call; may be empty.
-        code: "E0703" for errors that docs/errors.md lists, otherwise empty.
-    """
-
-    type = "poptorch_py_error"
-    message = ""
-    location = ""
-    code = ""
-
-
-class RecoverableError(Error):
-    """A device failed; `recovery_action` (IPU_RESET, PARTITION_RESET, FULL_RESET) makes it usable again."""
-
-    recovery_action = ""
+globals().update((each.__name__, each) for each in AND.values())  # pickles look for the classes here
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-class UnrecoverableError(Error):
-    """A device failed and cannot be used again."""
+def formatMessage(code, what, at="", found="", expected="", remedy=""):
+    """The five-part text of docs/errors.md."""
+    lines = [f"{code} {core().error_names[code]}: {what}"]
+    for label, part in (("at", at), ("found", found), ("expected", expected), ("try", remedy)):
+        lines += field(label, part)
+    return "\n".join(lines)
 
 
-class ConfigFileError(Exception):
-    """A file for Options.loadFromFile that does not parse."""
-
-
-# Errors that are also one of Python's own, because callers of PopTorch expect that one.
-_BOTH = {
-    AssertionError: "_AssertionFailed",
-    ValueError: "_WrongValue",
-    RuntimeError: "_WrongState",
-    TypeError: "_WrongType",
-    AttributeError: "_WrongAttribute",
-    NameError: "_UnknownName",
-    IndexError: "_WrongIndex",
-    KeyError: "_UnknownKey",
-    ZeroDivisionError: "_DividedByZero",
-}
-_MEMBERS = {"__module__": __name__, "__str__": Exception.__str__}  # KeyError shows its text as a literal
-_AND = {builtin: type(name, (Error, builtin), dict(_MEMBERS)) for builtin, name in _BOTH.items()}
-globals().update((each.__name__, each) for each in _AND.values())  # pickles look for the classes here
-# The errors of options, by the Python exception that refuses the value.
-OF_OPTIONS = {**{builtin.__name__: each for builtin, each in _AND.items()}, "ConfigFileError": ConfigFileError}
-
-
-# Native error class -> (Python class, the type that PopTorch programs compare with).
-_NATIVE = {
-    "user": (Error, "poptorch_cpp_error"),
-    "internal": (Error, "popart_internal_exception"),
-    "recoverable": (RecoverableError, "poplar_recoverable_runtime_error"),
-    "unrecoverable": (UnrecoverableError, "poplar_unrecoverable_runtime_error"),
-}
-
-
-# Codes of errors that PopTorch asserts when it compiles -> Python's exception class that callers expect.
-AT_COMPILE = dict.fromkeys(("E0304", "E0305", "E0703", "E0712"), AssertionError)
-
-
-def _shorten(text):
-    """Text of at most 80 lines; longer text goes to a file in the working directory."""
-    if text.count("\n") < _MAX_LINES:
-        return text
-    path = os.path.abspath(_LOG_FILE)
-    try:
-        with open(path, "w", encoding="utf-8") as log:
-            log.write(text)
-    except OSError:
-        return text
-    return f"{text.splitlines()[0]}\n  the whole message is in {path}"
-
-
-def _field(label, text):
-    """The lines of one part of a message; no line for an empty part."""
-    first, *others = text.splitlines() or [""]
-    return [f"  {label:<10}{first}", *(" " * 12 + line for line in others)] if text else []
-
-
-def makeError(cls, text, kind, location="", code="", recovery_action=""):
-    """An exception whose text has the message, the context, the type and the recovery action, if they are given.
-
-    Args:
-        kind: the type that programs compare with.
-        location: context of the failing call.
-        recovery_action: for RecoverableError.
-    """
-    text, location = _shorten(text), ", ".join(location.splitlines())
-    parts = [text, *_field("in", location), f"  type      {kind}"]
-    if recovery_action:
-        parts.append(f"recovery action: {recovery_action}")
-    error = cls("\n".join(parts))
-    error.message = text
-    error.type = kind
-    error.location = location
-    error.code = code
-    if cls is RecoverableError:
-        error.recovery_action = recovery_action
-    return error
-
-
-def createPoptorchError(msg):
-    """An Error of the Python layer with this message. The caller raises it."""
-    return makeError(Error, msg, Error.type)
-
-
-def refused(builtin, text):
-    """An Error that is also one of Python's own errors, for callers that expect that one. The caller raises it.
-
-    Args:
-        builtin: AssertionError, ValueError, RuntimeError, TypeError or AttributeError.
-        text: the message. If it begins with a code, the code becomes the error's.
-    """
-    code = text[:5] if _CODE.match(text) else ""
-    return makeError(_AND[builtin], text, Error.type, code=code)
+def userError(code, what, at="", found="", expected="", remedy=""):
+    """An Error with a code, raised by Python code."""
+    return makeError(Error, formatMessage(code, what, at, found, expected, remedy), Error.type, code=code)
 
 
 def located(error, place):
     """The error of a program's text, with the place in it. Stays an error of the same class."""
-    builtin = next((each for each in _AND if type(error) is each), None)
+    builtin = next((each for each in AND if type(error) is each), None)
     if builtin is not None:
         code = "E0701" if builtin in (AttributeError, NameError) else "E0702"
         error = refused(builtin, formatMessage(code, f"{builtin.__name__}: {error}"))
@@ -158,39 +67,27 @@ def requireType(function, argument, value, kinds, expected):
         raise wrongType(function, argument, value, expected)
 
 
-# Codes of errors that PopTorch raises in Python, and Abele in C++.
-_OF_PYTHON_LAYER = {"E0705"}
+def typedArguments(function: _Function) -> _Function:
+    """Refuses arguments that a native function of `function` does not take with E0708, which is also a TypeError."""
 
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            frame = error.__traceback__.tb_next  # the frame of `function`; a function below may raise its own TypeError
+            if frame is None or frame.tb_next is not None or "incompatible function arguments" not in str(error):
+                raise
+        signature = inspect.signature(function)
+        given = signature.bind(*args, **kwargs).arguments
+        raise refused(
+            TypeError,
+            formatMessage(
+                "E0708",
+                f"{function.__name__}: arguments of a wrong type",
+                found=", ".join(f"{name}: {type(value).__name__}" for name, value in given.items()),
+                expected=", ".join(str(parameter) for parameter in signature.parameters.values()),
+            ),
+        )
 
-def createNativeError(kind, code, text, context, recovery_action):
-    """An exception for a native error. The native module's exception translator calls this factory.
-
-    Args:
-        kind: a key of _NATIVE, or "option" and the name of a Python exception.
-        code: "E0214".
-        text: the whole message without context.
-        context: lines that say where in the step it happened; may be empty.
-        recovery_action: for kind "recoverable".
-    """
-    layer, _, builtin = kind.partition(" ")
-    if layer == "option":  # also a Python exception, if a name is given
-        cls, type_name = OF_OPTIONS.get(builtin, Error), Error.type
-    else:
-        cls, type_name = _NATIVE[kind]
-        type_name = Error.type if code in _OF_PYTHON_LAYER else type_name
-    return makeError(cls, text, type_name, context, code, recovery_action)
-
-
-def formatMessage(code, what, at="", found="", expected="", remedy=""):
-    """The five-part text of docs/errors.md."""
-    from ._native import core  # which imports this module
-
-    lines = [f"{code} {core().error_names[code]}: {what}"]
-    for label, part in (("at", at), ("found", found), ("expected", expected), ("try", remedy)):
-        lines += _field(label, part)
-    return "\n".join(lines)
-
-
-def userError(code, what, at="", found="", expected="", remedy=""):
-    """An Error with a code, raised by Python code."""
-    return makeError(Error, formatMessage(code, what, at, found, expected, remedy), Error.type, code=code)
+    return call  # type: ignore[return-value]

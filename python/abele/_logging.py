@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import sys
 
-from ._errors import refused
+from ._exceptions import refused
 
 # name -> (level of earlier versions, Python level).
 _LEVELS = {

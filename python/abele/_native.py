@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
-import inspect
 import os
 import sys
-from collections.abc import Callable
-from typing import Any, TypeVar
 
 from . import _logging
-from ._errors import createNativeError, formatMessage, refused
+from ._exceptions import createNativeError, refused
 
 _NAME = "abele._abele"
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def core():
@@ -51,32 +46,6 @@ def _lendDeviceGraphs(module, torch):
 def _release(version):
     """Major and minor number, because torch's C++ interfaces change with them."""
     return version.split("+")[0].split(".")[:2]
-
-
-def typedArguments(function: _Function) -> _Function:
-    """Refuses arguments that a native function of `function` does not take with E0708, which is also a TypeError."""
-
-    @functools.wraps(function)
-    def call(*args, **kwargs):
-        try:
-            return function(*args, **kwargs)
-        except TypeError as error:
-            frame = error.__traceback__.tb_next  # the frame of `function`; a function below may raise its own TypeError
-            if frame is None or frame.tb_next is not None or "incompatible function arguments" not in str(error):
-                raise
-        signature = inspect.signature(function)
-        given = signature.bind(*args, **kwargs).arguments
-        raise refused(
-            TypeError,
-            formatMessage(
-                "E0708",
-                f"{function.__name__}: arguments of a wrong type",
-                found=", ".join(f"{name}: {type(value).__name__}" for name, value in given.items()),
-                expected=", ".join(str(parameter) for parameter in signature.parameters.values()),
-            ),
-        )
-
-    return call  # type: ignore[return-value]
 
 
 def isCapturing() -> bool:

@@ -16,7 +16,8 @@ import types
 import torch
 
 from . import enums, strategies
-from ._errors import ConfigFileError, formatMessage, located, makeError, refused, userError
+from ._errors import ConfigFileError, formatMessage, located, refused, userError
+from ._exceptions import makeError
 from ._native import core
 from ._option_setters import PopartSetters
 from ._options_dict import OptionsDict
@@ -41,16 +42,20 @@ _PRIVATE = ("_Popart", "_popart")  # that may be named
 _READ, _WRITE = "<read>", "<write>"  # names that no line can have
 
 
+CLASSES = {}  # of options, which a line may name: options.py has them
+
+
 @functools.cache
 def _names():
     """What a line may name, beside `options`."""
-    from .options import Options, TensorLocationSettings  # it imports this module
-
     members = {name: getattr(enums, name) for name in enums.__all__}
     made = {name: getattr(strategies, name) for name in strategies.__all__}
-    made |= {**members, "TensorLocationSettings": TensorLocationSettings}
+    made |= {**members, "TensorLocationSettings": CLASSES["TensorLocationSettings"]}
     home = types.SimpleNamespace(
-        **made, Options=Options, enums=types.SimpleNamespace(**members), options=types.SimpleNamespace(**made)
+        **made,
+        Options=CLASSES["Options"],
+        enums=types.SimpleNamespace(**members),
+        options=types.SimpleNamespace(**made),
     )
     dtypes = {name: value for name, value in vars(torch).items() if isinstance(value, torch.dtype)}
     functions = {name: getattr(builtins, name) for name in _FUNCTIONS}

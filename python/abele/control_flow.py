@@ -13,15 +13,10 @@ from typing import Any
 
 import torch
 
-from ._errors import refused, userError, wrongType
+from ._errors import refused, typedArguments, userError, wrongType
 from ._host_random import allowedDraws
-from ._native import core, typedArguments
-
-
-def _mode():
-    from ._tracing import CaptureMode
-
-    return CaptureMode()
+from ._native import core
+from ._tracing import CaptureMode
 
 
 def _requireList(function, values, argument):
@@ -65,7 +60,7 @@ def for_loop(count: int, body: Callable[..., Any], inputs: list[torch.Tensor]) -
         ValueError: inputs is not a list of tensors.
     """
     _requireList("for_loop", inputs, "inputs")
-    return core().forLoop(count, _listing("for_loop", body), inputs, _mode())
+    return core().forLoop(count, _listing("for_loop", body), inputs, CaptureMode())
 
 
 @typedArguments
@@ -94,7 +89,7 @@ def cond(
         then_inps,
         _listing("cond", else_body, "else_body"),
         else_inps,
-        _mode(),
+        CaptureMode(),
     )
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from ._errors import refused, requireType, userError
-from ._native import core, isCapturing, typedArguments
+from ._errors import refused, requireType, typedArguments, userError
+from ._native import core, isCapturing
 from ._overlap import set_overlap_for_input, set_overlap_for_output
 from .annotations import (  # noqa: F401  (poptorch.ops holds all that a forward uses)
     ATTR_PREFIX,

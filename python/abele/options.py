@@ -17,7 +17,7 @@ from ._errors import ConfigFileError, refused
 from ._logging import logger
 from ._native import core
 from ._options_dict import OptionsDict
-from ._options_text import applyFile, applyJson
+from ._options_text import CLASSES, applyFile, applyJson
 from ._progress import ProgressBar
 from .enums import *  # noqa: F403  (as in PopTorch)
 from .enums import OutputMode
@@ -262,3 +262,6 @@ for _name, (_attribute, _, _text) in _GROUPS.items():
 
 
 __all__ = ["ConfigFileError", "Options", "TensorLocationSettings", *strategies.__all__]
+
+
+CLASSES.update({each.__name__: each for each in (Options, TensorLocationSettings)})

@@ -3,7 +3,8 @@
 import enum
 
 from abele import _native
-from abele._errors import _NATIVE, Error, RecoverableError, UnrecoverableError, makeError, userError
+from abele._errors import userError
+from abele._exceptions import NATIVE, Error, RecoverableError, UnrecoverableError, makeError
 from abele._files import importPoptorchMetadataFromFile
 
 isCompilingWithDispatcher = _native.isCapturing
@@ -51,9 +52,9 @@ _TEST_ERRORS = {
     TestErrorType.Popart: (Error, "popart_exception"),
     TestErrorType.PopartInternal: (Error, "popart_internal_exception"),
     TestErrorType.Poplibs: (Error, "poplibs_exception"),
-    TestErrorType.PoplarUnrecoverable: _NATIVE["unrecoverable"],
+    TestErrorType.PoplarUnrecoverable: NATIVE["unrecoverable"],
     TestErrorType.PoplarUnknown: (Error, "poplar_unknown_runtime_error"),
-    TestErrorType.PoplarRecoverableFullReset: _NATIVE["recoverable"],
+    TestErrorType.PoplarRecoverableFullReset: NATIVE["recoverable"],
     TestErrorType.PoplarLinkError: (Error, "poplar_link_error"),
 }
 

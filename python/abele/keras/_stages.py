@@ -19,6 +19,7 @@ _current = contextvars.ContextVar("abele_keras_stage", default=None)
 _ATTRIBUTE = "_abele_pipeline_stage"  # key in the __dict__ of nodes and of operations
 _originals = {}
 _depth = 0
+open_scopes = []  # their strategies
 
 
 class PipelineStage:
@@ -56,9 +57,7 @@ class PipelineStage:
 
 
 def _warnOutsideOfStrategies():
-    from .ipu_strategy import has_strategy
-
-    if not has_strategy():
+    if not open_scopes:
         warnings.warn(
             "PipelineStage outside of a strategy's scope: a model that is made outside of one is no pipeline, and runs "
             "as Keras runs it. Make it inside of `with IPUStrategy().scope():`",

@@ -12,10 +12,9 @@ from keras.src.models.model import Model
 from keras.src.models.sequential import Sequential
 
 from . import _model, config
+from ._stages import open_scopes
 
 _Result = TypeVar("_Result")
-
-_scopes: list[IPUStrategy] = []  # the strategies of the open scopes
 
 
 class IPUStrategy:
@@ -32,14 +31,14 @@ class IPUStrategy:
     @contextlib.contextmanager
     def scope(self) -> Iterator[Self]:
         """Models that are made or loaded inside get the methods of this package, and keep them."""
-        _scopes.append(self)
-        if len(_scopes) == 1:
+        open_scopes.append(self)
+        if len(open_scopes) == 1:
             _enter()
         try:
             yield self
         finally:
-            _scopes.pop()
-            if not _scopes:
+            open_scopes.pop()
+            if not open_scopes:
                 _leave()
 
     def run(
@@ -65,12 +64,12 @@ IPUStrategyV1 = IPUStrategy
 
 def has_strategy() -> bool:
     """Whether a scope is open."""
-    return bool(_scopes)
+    return bool(open_scopes)
 
 
 def get_strategy() -> IPUStrategy | None:
     """The strategy of the innermost open scope, or None."""
-    return _scopes[-1] if _scopes else None
+    return open_scopes[-1] if open_scopes else None
 
 
 # Keras' own functions while a scope is open: (class, name) -> the function to restore.

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def check(tmp_path, path, text):
     file = tmp_path / path
-    file.parent.mkdir(parents=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     return subprocess.run(
         [sys.executable, ROOT / "scripts" / "check_layers.py", tmp_path], text=True, capture_output=True
@@ -99,6 +99,26 @@ def test_wrong_import(tmp_path, path, line, finding):
 def test_right_import(tmp_path, path, line):
     result = check(tmp_path, path, line + "\n")
     assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "is_circle"),
+    [
+        ("from . import _files", True),
+        ("from ._files import read", True),
+        ("def read():\n    from abele._files import read", True),
+        ("if TYPE_CHECKING:\n    from ._files import read", False),
+        ("from . import enums", False),
+    ],
+)
+def test_circle_of_imports(tmp_path, line, is_circle):
+    folder = tmp_path / "python" / "abele"
+    folder.mkdir(parents=True)
+    (folder / "_files.py").write_text("from . import _native\n")
+    (folder / "enums.py").write_text("")
+    result = check(tmp_path, "python/abele/_native.py", line + "\n")
+    assert result.returncode == is_circle
+    assert ("a circle of imports: abele._files -> abele._native -> abele._files" in result.stdout) == is_circle
 
 
 def test_long_file_is_a_warning(tmp_path):
