@@ -60,7 +60,7 @@ class Timed:
         return min(self.ns)
 
 
-def ofAten():
+def of_aten():
     """Nanoseconds of the same addition, called by torch's interpreter into memory that is there."""
 
     @torch.jit.script
@@ -95,7 +95,7 @@ def main():
         "machine": describe(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "instruction_ns": instruction,
-        "aten_add_ns": ofAten(),
+        "aten_add_ns": of_aten(),
         "micro_batch_ns": micro_batch,
         "call_ns": few.least() - FEW * micro_batch,
     }

@@ -59,12 +59,12 @@ class Requests:
         with torch.no_grad():
             self.expected = [net(text) for text in self.texts]
 
-    def isWrong(self, number):
+    def is_wrong(self, number):
         return number % 100 == 99
 
     def text(self, number):
         text = self.texts[number % POOL]
-        if not self.isWrong(number):
+        if not self.is_wrong(number):
             return text
         kinds = ("words", "shapes") if self.wrong == "both" else (self.wrong,)
         if kinds[number // 100 % len(kinds)] == "shapes":
@@ -73,8 +73,8 @@ class Requests:
         text[-1, 5] = WORDS
         return text
 
-    def isRight(self, number, found):
-        if self.isWrong(number):
+    def is_right(self, number, found):
+        if self.is_wrong(number):
             return isinstance(found, Exception)
         if isinstance(found, Exception):
             return False
@@ -138,7 +138,7 @@ SYSTEMS = {
 
 def warm(system, requests):
     for number in range(99):
-        assert requests.isRight(number, system(requests.text(number))), "an answer before the measurement is wrong"
+        assert requests.is_right(number, system(requests.text(number))), "an answer before the measurement is wrong"
     for number in (99, 199):
         try:
             system(requests.text(number))
@@ -147,7 +147,7 @@ def warm(system, requests):
         raise AssertionError("a wrong request was answered")
 
 
-def serveOnce(name, threads, count, wrong):
+def serve_once(name, threads, count, wrong):
     """One run, in this process."""
     torch.manual_seed(0)
     net = Reader().eval()
@@ -172,7 +172,7 @@ def serveOnce(name, threads, count, wrong):
             except Exception as error:
                 found = error
             mine.append(time.perf_counter() - begin)
-            if not requests.isRight(number, found):
+            if not requests.is_right(number, found):
                 mistakes.append(number)
         latencies.extend(mine)
 
@@ -221,7 +221,7 @@ def main():
     args = parse()
     if args.alone:
         try:
-            print(json.dumps(serveOnce(args.alone, args.threads, args.requests, args.wrong)))
+            print(json.dumps(serve_once(args.alone, args.threads, args.requests, args.wrong)))
         except Exception as error:
             traceback.print_exc()
             print(f"{type(error).__name__}: {error}".splitlines()[0])

@@ -79,12 +79,12 @@ def measure(pipeline, seconds):
         predicted = abele.simulate(calibration.model.costs(), schedule, micro_batches)
         # Orders by time were chosen from the costs before the turns, and with them the rings.
         predicted["peak_bytes"] = abele.simulate(costs, schedule, micro_batches)["peak_bytes"]
-        rows.append(rowOf(trained, predicted, others, stages))
+        rows.append(row_of(trained, predicted, others, stages))
         show(rows[-1])
     return {"costs": {stages: trained.model.costs() for stages, trained in measured.items()}, "rows": rows}
 
 
-def rowOf(trained, predicted, others, stages):
+def row_of(trained, predicted, others, stages):
     report = trained.model.report()
     row = {
         "schedule": predicted["schedule"],

@@ -19,11 +19,11 @@ _NO_CODE = (tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT, tokenize.INDENT, to
 _WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def linesOf(node):
+def lines_of(node):
     return set(range(node.lineno, node.end_lineno + 1))
 
 
-def docstringLines(tree):
+def docstring_lines(tree):
     """Numbers of the lines that docstrings take."""
     first = [node.body[0] for node in ast.walk(tree) if isinstance(node, _WITH_DOCSTRING) and node.body]
     strings = (
@@ -31,10 +31,10 @@ def docstringLines(tree):
         for one in first
         if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) and isinstance(one.value.value, str)
     )
-    return set().union(*map(linesOf, strings))
+    return set().union(*map(lines_of, strings))
 
 
-def countText(text, name):
+def count_text(text, name):
     """Kind -> number of lines of one file."""
     counts = dict.fromkeys(KINDS, 0)
     lines = text.splitlines()
@@ -44,7 +44,7 @@ def countText(text, name):
     if name.endswith(".pyi"):
         counts["stub"] = len(lines)
         return counts
-    docstrings = docstringLines(ast.parse(text))
+    docstrings = docstring_lines(ast.parse(text))
     code, comments = set(), set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
@@ -58,7 +58,7 @@ def countText(text, name):
     return counts
 
 
-def filesOf(commit):
+def files_of(commit):
     """Path below python/ -> text, of the working tree or of a commit."""
     if not commit:
         folder = ROOT / "python"
@@ -73,7 +73,7 @@ def filesOf(commit):
     return {name.removeprefix("python/"): git("show", f"{commit}:{name}") for name in names}
 
 
-def packageOf(name):
+def package_of(name):
     """Its package; abele.keras is one."""
     first, *others = name.split("/")
     return "abele.keras" if first == "abele" and others[0] == "keras" else first
@@ -94,8 +94,8 @@ def main():
     parser.add_argument("--at", metavar="COMMIT", help="of a commit; default: of the working tree")
     arguments = parser.parse_args()
     packages = {}
-    for name, text in sorted(filesOf(arguments.at).items()):
-        packages.setdefault(packageOf(name), {})[name] = countText(text, name)
+    for name, text in sorted(files_of(arguments.at).items()):
+        packages.setdefault(package_of(name), {})[name] = count_text(text, name)
     print(f"{'':<40}{'all':>8}" + "".join(f"{kind:>11}" for kind in KINDS))
     for package, files in packages.items():
         if arguments.files:

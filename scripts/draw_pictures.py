@@ -55,7 +55,7 @@ PICTURES = {
 }
 
 
-def spansOf(simulation):
+def spans_of(simulation):
     """(device, begin, length, name, kind) of each action, in us."""
     events = json.loads(simulation.traceText())["traceEvents"]
     return [(each["tid"], each["ts"], each["dur"], each["name"], each["cat"]) for each in events if each["ph"] == "X"]
@@ -67,7 +67,7 @@ def draw(timelines):
     scale = (WIDTH - LEFT - 10) / (max(step["step_ns"] for _, step in steps) / 1e3)
     parts, kinds, y = [], set(), 0
     for title, step in steps:
-        spans = spansOf(step)
+        spans = spans_of(step)
         devices = sorted({span[0] for span in spans})
         waiting = f"{step['step_ns'] / 1e6:.0f} ms, devices wait {100 * step['bubble']:.0f} %"
         parts.append(text(0, y + 16, f"{title}: {waiting}", "bold"))
@@ -103,7 +103,7 @@ def text(x, y, said, kind=""):
     return f'<text x="{x}" y="{y}"{f" class={chr(34)}{kind}{chr(34)}" if kind else ""}>{escape(said)}</text>'
 
 
-def writeReport(path):
+def write_report(path):
     """The report page of a small transformer's step on two devices."""
     import torch
 
@@ -130,12 +130,12 @@ def writeReport(path):
     step.destroy()
 
 
-def drawReport():
+def draw_report():
     from browser import Browser
 
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "report.html"
-        writeReport(page)
+        write_report(page)
         browser = Browser()
         for width, height in ((1280, 1000), (400, 800)):
             for scheme in ("light", "dark"):
@@ -165,7 +165,7 @@ def main():
             if not args.check:
                 path.write_text(drawn, encoding="utf-8")
     if args.report:
-        drawReport()
+        draw_report()
     if args.check and stale:
         sys.exit(f"{', '.join(stale)}: stale; run scripts/draw_pictures.py")
     print(f"{len(PICTURES)} pictures, {len(stale)} {'stale' if args.check else 'written'}")

@@ -160,7 +160,7 @@ def _code(path):
     return "\n".join(re.sub(r"//.*", "", line) for line in path.read_text().splitlines())
 
 
-def cppDeclaration(name):
+def cpp_declaration(name):
     """Where the name is declared for C++ programs: "options.h: deviceIterations", or None."""
     if name in PYTHON_ONLY:
         return None
@@ -182,9 +182,9 @@ def cppDeclaration(name):
     return None
 
 
-def cppState(name):
+def cpp_state(name):
     """The column for C++."""
-    found = cppDeclaration(name)
+    found = cpp_declaration(name)
     if found is not None:
         return f"`{found}`"
     if name in PYTHON_ONLY:
@@ -231,20 +231,20 @@ def _exists(name):
     return any(hasattr(place, last.split(".")[0]) for place in found)
 
 
-def _optionOnDevice(name):
+def _option_on_device(name):
     """What src/options/options.json says of the option on the device, or None where the name is no option."""
     group, _, method = name.partition(".")
     rows = json.loads((ROOT / "src/options/options.json").read_text())["options"]
     return next((row["device"] for row in rows if (row["group"], row["method"]) == (group, method)), None)
 
 
-def pythonState(name, spec):
+def python_state(name, spec):
     """The column for Python."""
     kind, text = spec["notes"].get(name, ("", ""))
     if kind == "refused":
         return f"refused: {text}"
     if spec["names"].get(name, {}).get("covered"):
-        hint, _, reason = (_optionOnDevice(name) or "").partition(": ")
+        hint, _, reason = (_option_on_device(name) or "").partition(": ")
         if kind == "no_effect" or hint == "hint":
             reason = text or reason
             return f"accepted without effect{': ' if reason else ''}{reason}"
@@ -258,8 +258,8 @@ def _escaped(text):
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def nameLines(spec):
-    rows = [(priority, name, pythonState(name, spec), cppState(name)) for priority, name in names()]
+def name_lines(spec):
+    rows = [(priority, name, python_state(name, spec), cpp_state(name)) for priority, name in names()]
     states = ("works", "accepted without effect", "refused")
     works, accepted, refused = (sum(row[2].startswith(state) for row in rows) for state in states)
     lines = [
@@ -276,7 +276,7 @@ def nameLines(spec):
     return lines
 
 
-def walkLines(walk):
+def walk_lines(walk):
     sys.path.insert(0, str(ROOT / "test" / "parity" / "walk"))
     import walk_known
 
@@ -342,10 +342,10 @@ def page(spec, walk):
         BY_HAND.search(PAGE.read_text())[0],
         "",
     ]
-    return "\n".join([*head, *nameLines(spec), *walkLines(walk), ""])
+    return "\n".join([*head, *name_lines(spec), *walk_lines(walk), ""])
 
 
-def runTests():
+def run_tests():
     """Results of the specification's tests and of the walk."""
     with tempfile.TemporaryDirectory() as folder:
         spec, walk = Path(folder, "spec.json"), Path(folder, "walk.json")
@@ -365,18 +365,18 @@ def check():
     if listed != sorted(name for _, name in names()):
         problems.append("the page does not list each name of docs/spec/index.md once")
     for name, _, _, cpp in rows:
-        if cpp.startswith("`") and cppState(name) != cpp:
+        if cpp.startswith("`") and cpp_state(name) != cpp:
             problems.append(f"{name}: {cpp} is not declared in include/abele")
     return problems
 
 
-def renewCpp():
+def renew_cpp():
     """The page with C++ states from the headers as they are now; the others stay."""
     declared = 0
 
     def row(found):
         nonlocal declared
-        cpp = cppState(found[1])
+        cpp = cpp_state(found[1])
         declared += "`" in cpp
         return f"| `{found[1]}` | {found[2]} | {found[3]} | {cpp} |"
 
@@ -392,7 +392,7 @@ def main():
     parser.add_argument("--cpp", action="store_true")
     arguments = parser.parse_args()
     if arguments.cpp:
-        renewCpp()
+        renew_cpp()
         return 0
     if arguments.check:
         problems = check()
@@ -402,7 +402,7 @@ def main():
     if arguments.spec and arguments.walk:
         spec, walk = json.loads(arguments.spec.read_text()), json.loads(arguments.walk.read_text())
     else:
-        spec, walk = runTests()
+        spec, walk = run_tests()
     PAGE.write_text(page(spec, walk))
     print(f"wrote {PAGE.relative_to(ROOT)}")
     return 0

@@ -87,7 +87,7 @@ def enums(table):
 
 
 # Header --------------------------------------------------------------------------------------------------------------
-def defaultText(parameter):
+def default_text(parameter):
     """The default of a parameter in a declaration, with "= "."""
     if "default" not in parameter:
         return ""
@@ -99,16 +99,16 @@ def defaultText(parameter):
     return f" = {enumerator(value) if isinstance(value, str) else value}"
 
 
-def parameterType(table, kind):
+def parameter_type(table, kind):
     if kind.endswith("?"):
-        inner = parameterType(table, kind[:-1]).removeprefix("const ").removesuffix("&")
+        inner = parameter_type(table, kind[:-1]).removeprefix("const ").removesuffix("&")
         return f"std::optional<{inner}>"
     return PARAMETER_TYPES.get(kind, kind)
 
 
 def signature(table, row, defaults):
     return ", ".join(
-        f"{parameterType(table, each['type'])} {each['name']}{defaultText(each) if defaults else ''}"
+        f"{parameter_type(table, each['type'])} {each['name']}{default_text(each) if defaults else ''}"
         for each in parameters(row)
     )
 
@@ -250,7 +250,7 @@ def literal(value):
     return f"OptionValue({json.dumps(value)})"
 
 
-def rangeText(each):
+def range_text(each):
     values = ", ".join(map(str, each.get("values", [])))
     least = each["min"] if "min" in each else "kNoLeast"
     most = each["max"] if "max" in each else "kNoMost"
@@ -283,7 +283,7 @@ def rows(table):
     lines.append("  static const std::vector<OptionRow> all = {")
     for group in GROUP_CLASSES:
         for row in table["options"]:
-            lines += rowText(row) if row["group"] == group else []
+            lines += row_text(row) if row["group"] == group else []
     lines += ["  };", "  return all;", "}", "", "const std::vector<OptionDefault>& optionDefaults() {"]
     lines.append("  static const std::vector<OptionDefault> all = {")
     for group, key, value in defaults(table):
@@ -296,7 +296,7 @@ def rows(table):
     lines.append("  static const std::map<std::string, ExpertSetting> all = {")
     for kind, names in table["popart"].items():
         lines += [
-            f'      {{"{name}", {{"{kind}", {table["popart_values"].get(name, 0)}, {effectText(table, name)}}}}},'
+            f'      {{"{name}", {{"{kind}", {table["popart_values"].get(name, 0)}, {effect_text(table, name)}}}}},'
             for name in names
         ]
     lines += [
@@ -325,7 +325,7 @@ KINDS = {
 REFUSED = {None: "{}", "AssertionError": "Refused::kCondition", "ValueError": "Refused::kValue"}
 
 
-def rowText(row):
+def row_text(row):
     """One row as the initializer of an OptionRow."""
     each = []
     for one in parameters(row):
@@ -334,7 +334,7 @@ def rowText(row):
         )
         each.append(
             f'{{"{one["name"]}", "{one["type"]}", {"true" if "default" in one else "false"}, '
-            f"{literal(one.get('default'))}, {'true' if one.get('spread') else 'false'}, {rangeText(one)}, "
+            f"{literal(one.get('default'))}, {'true' if one.get('spread') else 'false'}, {range_text(one)}, "
             f'{{{stored}}}, "{one.get("stored_as", "")}", "{one.get("key", "")}"}}'
         )
     implies = ", ".join(f'{{"{key}", {literal(value)}}}' for key, value in row.get("implies", {}).items())
@@ -378,7 +378,7 @@ def keys(table):
     return [each for each in found.values() if each[0] != "TensorLocationSettings"]
 
 
-def effectText(table, name):
+def effect_text(table, name):
     """The effect of an expert setting, as the last members of ExpertSetting."""
     effects = table["popart_effects"]
     homes = [kind for kind in ("honoured", "only", "like", "hint") if name in effects[kind]]
@@ -398,14 +398,14 @@ def defaults(table):
         if plain and row["default"] is not None and row["group"] != "TensorLocationSettings":
             value = row["default"]
             if row.get("check", "").startswith("enum:") and isinstance(value, int):
-                value = f"{row['check'].removeprefix('enum:')}.{memberOf(table, row['check'][5:], value)}"
+                value = f"{row['check'].removeprefix('enum:')}.{member_of(table, row['check'][5:], value)}"
             if row["key"] == "output_mode":
-                value = f"OutputMode.{memberOf(table, 'OutputMode', value)}"
+                value = f"OutputMode.{member_of(table, 'OutputMode', value)}"
             found.setdefault(row["key"], (row["group"], row["key"], value))
     return [entry for group in GROUP_CLASSES for entry in found.values() if entry[0] == group]
 
 
-def memberOf(table, name, value):
+def member_of(table, name, value):
     """The member of an enumeration that has this value."""
     return next(member for member, number in table["enums"][name]["members"].items() if number == value)
 

@@ -11,7 +11,7 @@ import inspect
 import torch
 
 from . import _objects, structures
-from ._errors import refused, userError
+from ._errors import refused, user_error
 from ._logging import logger
 from ._native import core
 
@@ -50,25 +50,25 @@ class Binding:
                 named.update(left)
                 left = {}
             elif parameter.kind == kinds.KEYWORD_ONLY or after_var:
-                named[parameter.name] = self._valueOf(parameter, left)
+                named[parameter.name] = self._value_of(parameter, left)
             elif taken < len(args):
                 if parameter.name in left:
                     raise refused(AssertionError, f"argument {parameter.name!r} is given twice")
                 positional.append(args[taken])
                 taken += 1
             else:
-                positional.append(self._valueOf(parameter, left))
+                positional.append(self._value_of(parameter, left))
         if taken != len(args):
             raise refused(
                 AssertionError, f"forward takes {len(positional)} positional arguments, {len(args)} were given"
             )
         return positional, named
 
-    def _valueOf(self, parameter, left):
+    def _value_of(self, parameter, left):
         if parameter.name in left:
             return left.pop(parameter.name)
         if parameter.default is inspect.Parameter.empty:
-            raise userError(
+            raise user_error(
                 "E0708",
                 f"argument {parameter.name!r} of forward is missing",
                 expected=f"forward({', '.join(str(p) for p in self._parameters)})",
@@ -77,7 +77,7 @@ class Binding:
 
 
 def _changed(path, found, expected, remedy):
-    return userError(
+    return user_error(
         "E0704",
         "the inputs differ from those the model was compiled for",
         at=path,
@@ -98,44 +98,44 @@ _PARSER_REMEDY = (
 )
 
 
-def typeText(tensor):
+def type_text(tensor):
     """Type and shape."""
-    return _typeText(tensor.dtype, tensor.shape, None)
+    return _type_text(tensor.dtype, tensor.shape, None)
 
 
-def _namesOf(*kinds):
+def _names_of(*kinds):
     """Names of the kinds, in a form that tells classes of the same name apart."""
     names = [kind.__name__ for kind in kinds]
-    return names if names[0] != names[1] else [_objects.kindText(kind) for kind in kinds]
+    return names if names[0] != names[1] else [_objects.kind_text(kind) for kind in kinds]
 
 
-@structures.typedNesting
-def requireSame(path, compiled, given):
+@structures.typed_nesting
+def require_same(path, compiled, given):
     """Raises E0704 if a later call's argument does not fit the compiled one. `compiled` holds _TensorType leaves."""
     if isinstance(compiled, TensorType):
         if not isinstance(given, torch.Tensor):
             raise _changed(path, type(given).__name__, f"a tensor {compiled}", _REMEDY)
         if given.dtype not in (compiled.dtype, NARROW.get(compiled.dtype)) or given.shape != compiled.shape:
-            raise _changed(path, typeText(given), str(compiled), _REMEDY)
+            raise _changed(path, type_text(given), str(compiled), _REMEDY)
         return
     if isinstance(compiled, ParsedType):
         if type(given) is not compiled.kind:
-            raise _changed(path, *_namesOf(type(given), compiled.kind), _REMEDY)
-        requireSame(path, compiled.tensors, structures.flattenTensorStructure(given))
-        compiled.warnOfOthers(given)
+            raise _changed(path, *_names_of(type(given), compiled.kind), _REMEDY)
+        require_same(path, compiled.tensors, structures.flattenTensorStructure(given))
+        compiled.warn_of_others(given)
         return
     if isinstance(compiled, SequenceType):
         given = _sequence(path, given)
         while len(given) > len(compiled) and given[-1] is None:
             given = given[:-1]  # C++ treats arguments that are left out like empty ones
     elif isinstance(compiled, ConstantForm):
-        if constantForm(given) != compiled.form:
+        if constant_form(given) != compiled.form:
             raise _changed(path, repr(given), str(compiled), _REMEDY)
         return
     elif type(given) is not (kind := compiled.kind if isinstance(compiled, SetItems) else type(compiled)):
-        raise _changed(path, *_namesOf(type(given), kind), _REMEDY)
-    if isinstance(compiled, (dict, list, tuple)) and _attributesText(compiled) != _attributesText(given):
-        raise _changed(path, *map(_attributesText, (given, compiled)), _REMEDY)
+        raise _changed(path, *_names_of(type(given), kind), _REMEDY)
+    if isinstance(compiled, (dict, list, tuple)) and _attributes_text(compiled) != _attributes_text(given):
+        raise _changed(path, *map(_attributes_text, (given, compiled)), _REMEDY)
     if isinstance(compiled, dict):
         extra, missing = given.keys() - compiled.keys(), compiled.keys() - given.keys()
         if extra or missing:
@@ -146,20 +146,20 @@ def requireSame(path, compiled, given):
                 _REMEDY,
             )
         for key, value in compiled.items():
-            requireSame(f"{path}[{key!r}]", value, given[key])
+            require_same(f"{path}[{key!r}]", value, given[key])
     elif isinstance(compiled, (list, tuple)):
         if len(compiled) != len(given):
             raise _changed(path, f"{len(given)} elements", f"{len(compiled)} elements", _REMEDY)
         for index, (ours, theirs) in enumerate(zip(compiled, given, strict=True)):
-            requireSame(f"{path}[{index}]", ours, theirs)
+            require_same(f"{path}[{index}]", ours, theirs)
     elif isinstance(compiled, SetItems):
         if not _equal(compiled.items, list(given)):
             raise _changed(path, repr(given), repr(compiled), _REMEDY)
     elif compiled is not given and not _equal(compiled, given):
-        raise _changed(path, repr(given), repr(compiled), _PARSER_REMEDY if _objects.tensorsIn(given) else _REMEDY)
+        raise _changed(path, repr(given), repr(compiled), _PARSER_REMEDY if _objects.tensors_in(given) else _REMEDY)
 
 
-def _warnOfChange(kinds):
+def _warn_of_change(kinds):
     logger.warning(
         "the %s among the arguments of forward has changed: the program goes on with the values that it was "
         "compiled with; destroy() the executor and compile again, or pass the values themselves",
@@ -171,27 +171,27 @@ class HeldObjects:
     """Objects that a program takes as they are. Their tensors are constants of the program."""
 
     def __init__(self, given):
-        self._texts, self._versions, self._kept = _objects.marksOf(given)
+        self._texts, self._versions, self._kept = _objects.marks_of(given)
 
-    def noteForward(self, given):
+    def note_forward(self, given):
         """Called after forward: notes the plain values that forward changed."""
         if self._texts:
-            self._texts = _objects.marksOf(given)[0]
+            self._texts = _objects.marks_of(given)[0]
 
-    def requireSame(self, given):
+    def require_same(self, given):
         """Raises E0704 if an object has other tensors than before; warns once about other changes."""
         if not self._texts:
             return
-        texts, versions, _ = _objects.marksOf(given)
+        texts, versions, _ = _objects.marks_of(given)
         if versions == self._versions and texts == self._texts:
             return
-        objects = [leaf for leaf in structures.otherLeaves(given) if _objects.isObject(leaf)]
+        objects = [leaf for leaf in structures.other_leaves(given) if _objects.is_object(leaf)]
         if versions == self._versions:
             kinds = (type(one).__name__ for one, a, b in zip(objects, texts, self._texts, strict=True) if a != b)
-            _warnOfChange(", ".join(kinds))
+            _warn_of_change(", ".join(kinds))
             self._texts = texts
             return
-        kinds = ", ".join(type(leaf).__name__ for leaf in objects if _objects.tensorsIn(leaf))
+        kinds = ", ".join(type(leaf).__name__ for leaf in objects if _objects.tensors_in(leaf))
         raise _changed(
             "objects among the arguments",
             f"other tensors in the {kinds}",
@@ -211,8 +211,8 @@ def _equal(a, b):
         return len(a) == len(b) and all(map(_equal, a, b))
     if isinstance(a, dict):
         return _equal(list(a.items()), list(b.items()))
-    if _objects.saysAll(a) or (_objects.isArray(a) and not a.dtype.hasobject):
-        return _objects.textOf(a) == _objects.textOf(b)
+    if _objects.says_all(a) or (_objects.is_array(a) and not a.dtype.hasobject):
+        return _objects.text_of(a) == _objects.text_of(b)
     try:
         same = a == b
         if not hasattr(same, "shape"):
@@ -228,7 +228,7 @@ def _sequence(path, given):
     return list(given)
 
 
-def constantForm(value):
+def constant_form(value):
     """The text of a value other than a tensor, in C++'s forms; for other objects the name of their class."""
     is_plain = type(value) in (bool, float, str) or (type(value) is int and -(2**63) <= value < 2**63)
     return core().constantForm(value if is_plain else type(value).__qualname__)
@@ -250,7 +250,7 @@ class ConstantForm:
         return self.form.partition(":")[2]
 
 
-def _contiguousStrides(shape):
+def _contiguous_strides(shape):
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
@@ -259,18 +259,18 @@ def _contiguousStrides(shape):
 
 
 @functools.lru_cache(maxsize=1024)
-def _typeText(dtype, shape, strides):
+def _type_text(dtype, shape, strides):
     text = f"{str(dtype).removeprefix('torch.')}{list(shape)}"
-    return text if strides in (None, _contiguousStrides(shape)) else f"{text} with strides {list(strides)}"
+    return text if strides in (None, _contiguous_strides(shape)) else f"{text} with strides {list(strides)}"
 
 
-def _stridesOf(tensor):
+def _strides_of(tensor):
     return tensor.stride() if tensor.layout == torch.strided and not tensor.is_nested else None
 
 
-def _typeOf(tensor):
-    """What TensorType says of it."""
-    return _typeText(tensor.dtype, tensor.shape, _stridesOf(tensor))
+def _type_of(tensor):
+    """The text of the tensor's TensorType."""
+    return _type_text(tensor.dtype, tensor.shape, _strides_of(tensor))
 
 
 class TensorType:
@@ -279,7 +279,7 @@ class TensorType:
     __slots__ = ("shape", "dtype", "strides")
 
     def __init__(self, tensor):
-        self.shape, self.dtype, self.strides = tensor.shape, tensor.dtype, _stridesOf(tensor)
+        self.shape, self.dtype, self.strides = tensor.shape, tensor.dtype, _strides_of(tensor)
 
     @classmethod
     def of(cls, dtype, sizes):
@@ -289,7 +289,7 @@ class TensorType:
         return result
 
     def __repr__(self):
-        return _typeText(self.dtype, self.shape, self.strides)
+        return _type_text(self.dtype, self.shape, self.strides)
 
 
 class SetItems:
@@ -313,57 +313,57 @@ class ParsedType:
     def __init__(self, value):
         self.kind = type(value)
         self.tensors = [TensorType(tensor) for tensor in structures.flattenTensorStructure(value)]
-        self.values = _objects.plainText(value)
+        self.values = _objects.plain_text(value)
 
     def __repr__(self):
-        return _parsedForm(self.kind, map(repr, self.tensors), self.values)
+        return _parsed_form(self.kind, map(repr, self.tensors), self.values)
 
-    def warnOfOthers(self, given):
+    def warn_of_others(self, given):
         """Warns once if the plain values of a later call's argument differ. PopTorch compares only the tensors."""
-        if self.values is not None and _objects.plainText(given) != self.values:
+        if self.values is not None and _objects.plain_text(given) != self.values:
             self.values = None
-            _warnOfChange(self.kind.__name__)
+            _warn_of_change(self.kind.__name__)
 
 
-def _copyOf(value):
+def _copy_of(value):
     """A deep copy, except for the program's objects in a deque: a copy of such an object may equal nothing."""
     kept = {}
     if isinstance(value, collections.deque):
-        kept = {id(item): item for item in value if _objects.isObject(item)}
+        kept = {id(item): item for item in value if _objects.is_object(item)}
     return copy.deepcopy(value, kept)
 
 
-def signatureOf(structure):
+def signature_of(structure):
     """The structure in the form that later calls are compared with.
 
     It has TensorType in place of tensors, ParsedType in place of values with a registered parser, and copies of values
     that the program may change in place.
     """
 
-    def typeOf(value):
+    def type_of(value):
         if isinstance(value, torch.Tensor):
             return TensorType(value)
-        if structures.parserFor(value) is not None:
+        if structures.parser_for(value) is not None:
             return ParsedType(value)
         if isinstance(value, (set, frozenset)):
             return SetItems(value)
         is_changeable = isinstance(value, _objects.CHANGEABLE) or type(value).__module__ == "numpy"
-        return _copyOf(value) if is_changeable else None
+        return _copy_of(value) if is_changeable else None
 
-    return structures.converted(structure, typeOf)
+    return structures.converted(structure, type_of)
 
 
-@structures.typedNesting
-def formOf(structure):
+@structures.typed_nesting
+def form_of(structure):
     """A text that identifies arguments of this kind, or of this signature.
 
     It does not use str() of the program's classes and of numpy, which may leave out values that forward reads.
     """
-    return _form(structure, _typeOf)
+    return _form(structure, _type_of)
 
 
-@structures.typedNesting
-def formOfKinds(structure):
+@structures.typed_nesting
+def form_of_kinds(structure):
     """The same, with only the kinds of values other than tensors."""
     return _form(structure, lambda tensor: "t")
 
@@ -371,56 +371,56 @@ def formOfKinds(structure):
 _BARE = {list: "", SequenceType: "", dict: "", tuple: "tuple"}  # containers without attributes
 
 
-def _form(structure, ofTensor):
+def _form(structure, of_tensor):
     if isinstance(structure, torch.Tensor):
-        return ofTensor(structure)
+        return of_tensor(structure)
     kind = type(structure)
-    parts = structures.partsOf(structure)
+    parts = structures.parts_of(structure)
     if parts is None:
-        return _formOfLeaf(kind, structure, ofTensor)
+        return _form_of_leaf(kind, structure, of_tensor)
     name = _BARE.get(kind)
     if name is None:
-        name = f"{_objects.kindText(kind)}{_attributesText(structure)}"
-    items = [_form(part, ofTensor) for part in parts]
+        name = f"{_objects.kind_text(kind)}{_attributes_text(structure)}"
+    items = [_form(part, of_tensor) for part in parts]
     if isinstance(structure, dict):
-        items = [f"{_objects.textOf(key)}: {item}" for key, item in zip(structure, items, strict=True)]
+        items = [f"{_objects.text_of(key)}: {item}" for key, item in zip(structure, items, strict=True)]
         return f"{name}{{{', '.join(items)}}}"
     return f"{name}[{', '.join(items)}]"
 
 
-def _formOfLeaf(kind, leaf, ofTensor):
+def _form_of_leaf(kind, leaf, of_tensor):
     if kind in (TensorType, ParsedType, ConstantForm, _objects.SlotOf):
         return repr(leaf)
     if kind is SetItems:
-        return _objects.textOfItems(leaf.kind, leaf.items)
-    if structures.parserFor(leaf) is None:
-        return _objects.textOf(leaf)
-    return _parsedForm(kind, map(ofTensor, structures.flattenTensorStructure(leaf)), _objects.plainText(leaf))
+        return _objects.text_of_items(leaf.kind, leaf.items)
+    if structures.parser_for(leaf) is None:
+        return _objects.text_of(leaf)
+    return _parsed_form(kind, map(of_tensor, structures.flattenTensorStructure(leaf)), _objects.plain_text(leaf))
 
 
-def _parsedForm(kind, tensors, values):
-    return f"{_objects.kindText(kind)}<{', '.join(tensors)}> {values}"
+def _parsed_form(kind, tensors, values):
+    return f"{_objects.kind_text(kind)}<{', '.join(tensors)}> {values}"
 
 
-def _attributesText(container):
+def _attributes_text(container):
     """The plain attributes of a container of the program's class, apart from its items."""
-    held = structures.ownAttributes(container)
-    return _objects.plainText(held) if held else ""
+    held = structures.own_attributes(container)
+    return _objects.plain_text(held) if held else ""
 
 
-@structures.typedNesting
-def orderOf(structure):
+@structures.typed_nesting
+def order_of(structure):
     """Lists the keys of the dictionaries in it, in their order. Forward may depend on the order."""
-    parts = structures.partsOf(structure)
+    parts = structures.parts_of(structure)
     if not parts:
         return ""
     if isinstance(structure, dict):
-        return "".join(f"{_objects.textOf(key)}({orderOf(value)})" for key, value in structure.items())
-    orders = list(map(orderOf, parts))
+        return "".join(f"{_objects.text_of(key)}({order_of(value)})" for key, value in structure.items())
+    orders = list(map(order_of, parts))
     return f"[{', '.join(orders)}]" if any(orders) else ""
 
 
-@structures.typedNesting
-def hasDict(structure):
+@structures.typed_nesting
+def has_dict(structure):
     """True if a dict is somewhere in the structure."""
-    return any(isinstance(container, dict) for container in structures.containersIn(structure))
+    return any(isinstance(container, dict) for container in structures.containers_in(structure))

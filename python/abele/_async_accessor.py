@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from . import structures
 from ._async_worker import Settings, cargo, main
-from ._errors import refused, requireType, userError
+from ._errors import refused, require_type, user_error
 from ._shipping import Shipment
 from ._slots import Slots
 from .enums import SharingStrategy
@@ -40,7 +40,7 @@ _connections = weakref.WeakSet()  # connections of all accessors of this process
 
 
 @contextlib.contextmanager
-def _withoutInterrupts():
+def _without_interrupts():
     """Delays Ctrl-C. A process started inside starts with Ctrl-C blocked, so that it can prepare for it."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -52,7 +52,7 @@ def _withoutInterrupts():
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
-def _startForkServer():
+def _start_fork_server():
     from multiprocessing import forkserver
 
     if forkserver._forkserver._preload_modules == ["__main__"]:
@@ -66,7 +66,7 @@ def _startForkServer():
             os.environ["POPTORCH_LOG_DEST"] = destination
 
 
-def _stopProcess(process, connection):
+def _stop_process(process, connection):
     """Asks the process to stop; ends it if it does not."""
     with contextlib.suppress(OSError):
         connection.send(("stop",))
@@ -93,13 +93,13 @@ class _Worker:
         # Not a daemon, because it may have children of its own: the loaders of a DataLoader.
         self.process = context.Process(target=main, args=(shipment, theirs, settings, others), daemon=False)
         if method == "forkserver":
-            _startForkServer()
+            _start_fork_server()
         try:
-            with _withoutInterrupts():
+            with _without_interrupts():
                 self.process.start()
         except Exception as error:
             self.connection.close()
-            raise userError(
+            raise user_error(
                 "E0801",
                 f"the worker of an AsynchronousDataAccessor could not be started: {type(error).__name__}: {error}",
                 remedy=_REMEDY,
@@ -109,7 +109,7 @@ class _Worker:
             shipment.close()
         _connections.add(self.connection)
         self._path = shipment.path
-        self.stop = util.Finalize(self, _stopProcess, (self.process, self.connection), exitpriority=100)
+        self.stop = util.Finalize(self, _stop_process, (self.process, self.connection), exitpriority=100)
 
     def send(self, *message):
         with contextlib.suppress(OSError):  # the wait for the next element reports a process that died
@@ -125,7 +125,7 @@ class _Worker:
         except (EOFError, OSError):
             return None
 
-    def receiveSlots(self, layout, count):
+    def receive_slots(self, layout, count):
         """The slots, whose memory follows a message."""
         fd = reduction.recv_handle(self.connection)
         try:
@@ -133,7 +133,7 @@ class _Worker:
         finally:
             os.close(fd)
 
-    def removeFile(self):
+    def remove_file(self):
         """Removes the temporary file of a process that died."""
         if self._path is not None:
             with contextlib.suppress(OSError):
@@ -172,15 +172,15 @@ class AsynchronousDataAccessor:
         rebatched_size: Any = None,
     ) -> None:
         self._worker = None
-        requireType("AsynchronousDataAccessor", "buffer_size", buffer_size, numbers.Integral, "an int")
-        requireType(
+        require_type("AsynchronousDataAccessor", "buffer_size", buffer_size, numbers.Integral, "an int")
+        require_type(
             "AsynchronousDataAccessor",
             "rebatched_size",
             rebatched_size,
             (numbers.Integral, type(None)),
             "an int, or None",
         )
-        requireType(
+        require_type(
             "AsynchronousDataAccessor", "miss_sleep_time_in_ms", miss_sleep_time_in_ms, numbers.Real, "a number"
         )
         if not (miss_sleep_time_in_ms >= 0):
@@ -190,7 +190,7 @@ class AsynchronousDataAccessor:
         if not (rebatched_size is None or rebatched_size > 1):
             raise refused(AssertionError, f"rebatched_size is {rebatched_size}, expected 2 or more")
         # A DataLoader has rules of its own.
-        rules = getattr(dataset, "_rulesForAccessor", None)
+        rules = getattr(dataset, "_rules_for_accessor", None)
         keep_rest, short_last, may_be_empty = (False, False, False) if rules is None else rules(rebatched_size)
         self._dataset = dataset
         self._rebatched_size = rebatched_size
@@ -218,7 +218,7 @@ class AsynchronousDataAccessor:
         )
         self._worker = _Worker(dataset, SharingStrategy(sharing_strategy), settings)
         try:
-            self._receiveFirst(may_be_empty)
+            self._receive_first(may_be_empty)
         except BaseException:
             self.terminate()
             raise
@@ -230,13 +230,13 @@ class AsynchronousDataAccessor:
             kind = None if message is None else message[0]
             if kind == "memory":
                 _, layout, count, self._element = message
-                self._slots = self._worker.receiveSlots(layout, count)
+                self._slots = self._worker.receive_slots(layout, count)
             elif kind != "epoch":
                 return message
             elif message[1] == self._generation:
                 self._states = pickle.loads(message[2])
 
-    def _receiveFirst(self, may_be_empty):
+    def _receive_first(self, may_be_empty):
         """Waits for the first element, which defines the form of all elements."""
         message = self._receive()
         is_empty = message is not None and message[0] == "end"
@@ -244,8 +244,8 @@ class AsynchronousDataAccessor:
             self._first = message
             return
         cause = "the data set yields no element" if is_empty else self._tell(message)
-        self._worker.removeFile()
-        raise userError(
+        self._worker.remove_file()
+        raise user_error(
             "E0801",
             f"the worker thread of an AsynchronousDataAccessor failed to start: {cause}",
             expected="a data set that yields at least one element, or batch when rebatching",
@@ -272,7 +272,7 @@ class AsynchronousDataAccessor:
             return len(self._dataset)
         return len(self._dataset) * self._dataset.batch_size // self._rebatched_size
 
-    def _requireRunning(self):
+    def _require_running(self):
         if self._worker is None:
             raise refused(AssertionError, "the AsynchronousDataAccessor was terminated: it cannot be iterated")
         if self._death is not None:
@@ -281,14 +281,14 @@ class AsynchronousDataAccessor:
     # Iteration -------------------------------------------------------------------------------------------------------
     def __iter__(self) -> Self:
         """Begins an epoch, with the first element of the data set. Returns self."""
-        self._requireRunning()
+        self._require_running()
         if self._is_sought:
-            self._letGo()
+            self._let_go()
             return self
         if (self._taken and not self._ended) or self._worker_waits:
             self._restart(0, None)
         self._taken, self._ended = 0, False
-        self._letGo()
+        self._let_go()
         return self
 
     def _restart(self, elements, states):
@@ -301,28 +301,28 @@ class AsynchronousDataAccessor:
     def _position(self):
         """(number of elements taken from the current epoch, or None between two epochs; the process's random states at
         the start of the epoch)."""
-        self._requireRunning()
+        self._require_running()
         return (None if self._ended or not self._taken else self._taken), self._states
 
     def _seek(self, elements, states):
         """Makes the next epoch the one of _position(), after the elements that were taken from it."""
-        self._requireRunning()
+        self._require_running()
         self._restart(elements or 0, states)
         self._taken, self._ended, self._is_sought = elements or 0, False, True
         self._states = states
 
-    def _isInOrder(self):
+    def _is_in_order(self):
         """False: a position of it means nothing to C++. See DataLoader."""
         return False
 
-    def _letGo(self):
+    def _let_go(self):
         if not self._is_going:
             self._is_going = True
             self._worker.send("go")
 
     def __next__(self) -> Any:
         """The next element. It may overwrite the tensors of the previous one."""
-        self._requireRunning()
+        self._require_running()
         self._is_sought = False
         if self._held is not None:
             self._worker.send("free", self._held)
@@ -331,12 +331,12 @@ class AsynchronousDataAccessor:
             if self._worker_waits:
                 raise StopIteration
             self._taken, self._ended = 0, False
-        self._letGo()
+        self._let_go()
         while True:
             message, self._first = self._first or self._receive(), None
             if message is None or message[0] == "error":
                 self._death = self._tell(message)
-                self._requireRunning()
+                self._require_running()
             kind, generation, *values = message
             if generation != self._generation:
                 if kind == "data":
@@ -346,9 +346,9 @@ class AsynchronousDataAccessor:
                 self._ended, self._worker_waits = True, values[0]
                 self._states = pickle.loads(values[1])
                 raise StopIteration
-            return self._elementOf(*values)
+            return self._element_of(*values)
 
-    def _elementOf(self, slot, rows):
+    def _element_of(self, slot, rows):
         self._held = slot
         self._taken += 1
         tensors = self._slots.tensors[slot]

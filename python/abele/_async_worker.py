@@ -21,8 +21,8 @@ from pathlib import Path
 import torch
 
 from . import structures
-from ._random_states import randomStates, setRandomStates
-from ._slots import Layout, Slots, newMemory
+from ._random_states import random_states, set_random_states
+from ._slots import Layout, Slots, new_memory
 
 _ALIVE_CHECK_SECONDS = 1.0
 
@@ -45,7 +45,7 @@ def plain(value):
     Raises:
         BadElement: it holds something other than tensors.
     """
-    if isinstance(value, torch.Tensor) or structures.parserFor(value) is not None:
+    if isinstance(value, torch.Tensor) or structures.parser_for(value) is not None:
         return value
     if isinstance(value, collections.abc.Mapping):
         return {key: plain(item) for key, item in value.items()}
@@ -57,7 +57,7 @@ def plain(value):
     )
 
 
-def _importNumpy(states):
+def _import_numpy(states):
     """Imports numpy if `states` has its states, because the data set may import it later."""
     if "numpy" in states:
         import numpy  # noqa: F401
@@ -124,14 +124,14 @@ class _Loader:
     # The states at the start of a DataLoader's pass; for other data sets those of this process. They are bytes: for a
     # tensor in a message the other side would request memory from this process, which may have ended by then.
     def _states(self):
-        of_loader = getattr(self._dataset, "_randomState", None)
-        return pickle.dumps(randomStates() if of_loader is None else of_loader())
+        of_loader = getattr(self._dataset, "_random_state", None)
+        return pickle.dumps(random_states() if of_loader is None else of_loader())
 
-    def _setStates(self, packed):
+    def _set_states(self, packed):
         states = pickle.loads(packed)
-        setStates = getattr(self._dataset, "_setRandomState", setRandomStates)
-        _importNumpy(states)
-        setStates(states)
+        set_states = getattr(self._dataset, "_set_random_state", set_random_states)
+        _import_numpy(states)
+        set_states(states)
 
     # Messages --------------------------------------------------------------------------------------------------------
     def _listen(self, block):
@@ -151,12 +151,12 @@ class _Loader:
             elif kind == "restart":
                 self._generation, self._skipped, states = values
                 if states is not None:
-                    self._setStates(states)
+                    self._set_states(states)
                 restart = True
         if restart:
             raise _Restart
 
-    def _freeSlot(self):
+    def _free_slot(self):
         self._listen(block=False)
         while not self._free:
             self._listen(block=True)
@@ -173,23 +173,23 @@ class _Loader:
     # Elements --------------------------------------------------------------------------------------------------------
     def _epoch(self):
         """Delivers every element."""
-        deliver = self._deliverElement if self._settings.rebatched_size is None else self._deliverRows
+        deliver = self._deliver_element if self._settings.rebatched_size is None else self._deliver_rows
         try:
             self._connection.send(("epoch", self._generation, self._states()))
             for number, element in enumerate(self._dataset):
                 if number == 0:
                     self.children.update(child.pid for child in multiprocessing.active_children())
                 self._listen(block=False)
-                deliver(self._tensorsOf(plain(element)))
+                deliver(self._tensors_of(plain(element)))
                 while self._delivered and not self._may_go_on:
                     self._listen(block=True)
-            self._deliverRest()
+            self._deliver_rest()
         finally:
-            self._dropPartial()
+            self._drop_partial()
 
-    def _tensorsOf(self, element):
+    def _tensors_of(self, element):
         is_first = self._element is None
-        is_alike = is_first or self._isLikeTheFirst(element)
+        is_alike = is_first or self._is_like_the_first(element)
         like = self._element if is_alike else None
         tensors = [tensor.detach() for tensor in structures.flattenTensorStructure(element, like)]
         if is_first:
@@ -198,7 +198,7 @@ class _Loader:
             raise BadElement("an element of the data set has other fields than the first one")
         return tensors
 
-    def _isLikeTheFirst(self, element):
+    def _is_like_the_first(self, element):
         if isinstance(element, dict):
             return isinstance(self._element, dict) and element.keys() == self._element.keys()
         return type(element) is type(self._element)
@@ -207,13 +207,13 @@ class _Loader:
         """Makes the slots after the first element has shown the form."""
         size = self._settings.rebatched_size
         if size is not None:
-            self._requireRows(tensors)
+            self._require_rows(tensors)
         self._layout = Layout(
             [((size, *tensor.shape[1:]) if size is not None else tensor.shape, tensor.dtype) for tensor in tensors]
         )
         self._element = structures.skeleton(element)
         count = self._settings.buffer_size
-        fd = newMemory(Slots.numBytes(self._layout, count))
+        fd = new_memory(Slots.num_bytes(self._layout, count))
         try:
             self._slots = Slots(self._layout, count, fd)
             self._connection.send(("memory", self._layout, count, self._element))
@@ -223,14 +223,14 @@ class _Loader:
         self._free.extend(range(count))
 
     @staticmethod
-    def _requireRows(tensors):
+    def _require_rows(tensors):
         if any(tensor.dim() == 0 or tensor.shape[0] != tensors[0].shape[0] for tensor in tensors):
             raise BadElement(
                 "rebatching needs tensors of equal first dimension, got shapes "
                 + ", ".join(str(list(tensor.shape)) for tensor in tensors)
             )
 
-    def _isAccepted(self, tensor, index):
+    def _is_accepted(self, tensor, index):
         shape, _ = self._layout.types[index]
         if tensor.dim() != len(shape):
             return False
@@ -240,9 +240,9 @@ class _Loader:
             return tensor.shape[1:] == shape[1:] and tensor.shape[0] <= shape[0]
         return tensor.shape == shape
 
-    def _requireAccepted(self, tensors):
+    def _require_accepted(self, tensors):
         for index, tensor in enumerate(tensors):
-            if not self._isAccepted(tensor, index):
+            if not self._is_accepted(tensor, index):
                 shape, _ = self._layout.types[index]
                 raise BadElement(
                     f"tensor {index} of an element has shape {list(tensor.shape)}, that of the first element has shape "
@@ -250,9 +250,9 @@ class _Loader:
                 )
 
     # The copy into a slot converts to the first element's types.
-    def _deliverElement(self, tensors):
-        self._requireAccepted(tensors)
-        slot = self._freeSlot()
+    def _deliver_element(self, tensors):
+        self._require_accepted(tensors)
+        slot = self._free_slot()
         rows = None
         for target, source in zip(self._slots.tensors[slot], tensors, strict=True):
             if source.shape == target.shape:
@@ -262,14 +262,14 @@ class _Loader:
                 rows = [tensor.shape[0] if tensor.dim() else 0 for tensor in tensors]
         self._deliver(slot, rows)
 
-    def _deliverRows(self, tensors):
+    def _deliver_rows(self, tensors):
         """Fills batches of rebatched_size rows, and delivers the full ones."""
-        self._requireRows(tensors)
-        self._requireAccepted(tensors)
+        self._require_rows(tensors)
+        self._require_accepted(tensors)
         size, begin, rows = self._settings.rebatched_size, 0, tensors[0].shape[0]
         while begin < rows:
             if self._partial is None:
-                self._partial, self._filled = self._freeSlot(), 0
+                self._partial, self._filled = self._free_slot(), 0
             taken = min(size - self._filled, rows - begin)
             for target, source in zip(self._slots.tensors[self._partial], tensors, strict=True):
                 target[self._filled : self._filled + taken].copy_(source[begin : begin + taken])
@@ -278,21 +278,21 @@ class _Loader:
                 self._deliver(self._partial, None)
                 self._partial = None
 
-    def _deliverRest(self):
+    def _deliver_rest(self):
         if self._partial is not None and self._settings.keep_rest:
             self._deliver(self._partial, [self._filled] * len(self._layout.types))
             self._partial = None
 
-    def _dropPartial(self):
+    def _drop_partial(self):
         if self._partial is not None:
             self._free.appendleft(self._partial)
             self._partial = None
 
 
-def _parsersThatTravel():
+def _parsers_that_travel():
     """The registered parsers that can be pickled, because a new process has none."""
     found = {}
-    for cls, parser in structures.registeredParsers().items():
+    for cls, parser in structures.registered_parsers().items():
         try:
             pickle.dumps((cls, parser))
         except Exception:  # any error of user code: the worker names the type without a parser later
@@ -303,10 +303,10 @@ def _parsersThatTravel():
 
 def cargo(dataset):
     """The data that a new process needs to load the data set as this process would."""
-    return dataset, _parsersThatTravel(), randomStates()
+    return dataset, _parsers_that_travel(), random_states()
 
 
-def _endChildren(seen):
+def _end_children(seen):
     """Ends the processes that the data set started, and removes the shared memory of those and of earlier ones. A
     process of torch's DataLoader leaves its memory behind if it ends while it passes on a batch."""
     children = multiprocessing.active_children()
@@ -320,7 +320,7 @@ def _endChildren(seen):
                 left.unlink(missing_ok=True)
 
 
-def _raiseStop(signum, frame):
+def _raise_stop(signum, frame):
     raise _Stop
 
 
@@ -347,7 +347,7 @@ def main(shipment, connection, settings, others):
     try:
         for other in others:
             other.close()
-        signal.signal(signal.SIGTERM, _raiseStop)  # the accessor sends it if an element does not arrive
+        signal.signal(signal.SIGTERM, _raise_stop)  # the accessor sends it if an element does not arrive
         signal.signal(signal.SIGINT, _interrupt)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         torch.set_num_threads(1)  # OpenMP's threads do not survive a fork
@@ -355,8 +355,8 @@ def main(shipment, connection, settings, others):
         dataset, parsers, states = shipment.unpack()
         for cls, parser in parsers.items():
             structures.registerCustomArgParser(cls, parser)
-        _importNumpy(states)
-        setRandomStates(states)
+        _import_numpy(states)
+        set_random_states(states)
         loader = _Loader(dataset, connection, settings)
         loader.run()
     except (_Stop, KeyboardInterrupt, EOFError, BrokenPipeError, ConnectionResetError):
@@ -367,7 +367,7 @@ def main(shipment, connection, settings, others):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if loader is not None:
-            _endChildren(loader.children)
+            _end_children(loader.children)
         connection.close()
 
 

@@ -8,15 +8,15 @@ import types
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from ._errors import userError, wrongType
-from ._host_random import allowedDraws
+from ._errors import user_error, wrong_type
+from ._host_random import allowed_draws
 from ._native import core, isCapturing
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _numbers = itertools.count()
 
 
-def _boundTo(module, function):
+def _bound_to(module, function):
     """The method of another module, bound to this module."""
     return function.__func__.__get__(module) if isinstance(function, types.MethodType) else function
 
@@ -26,9 +26,9 @@ def _bare(module):
     other = object.__new__(type(module))
     for name, value in vars(module).items():
         is_own = isinstance(value, types.MethodType) and value.__self__ is module
-        vars(other)[name] = _boundTo(other, value) if is_own else value
+        vars(other)[name] = _bound_to(other, value) if is_own else value
     if isinstance(vars(other).get("forward"), _Forward):
-        vars(other)["forward"] = vars(other)["forward"].boundTo(other)
+        vars(other)["forward"] = vars(other)["forward"].bound_to(other)
     for held in ("_parameters", "_buffers"):
         vars(other)[held] = dict(vars(module)[held])
     vars(other)["_modules"] = {
@@ -53,7 +53,7 @@ class _Region:
 
     def __init__(self, module, forward, structure, name):
         self._module = _bare(module)
-        vars(self._module)["forward"] = _boundTo(self._module, forward)
+        vars(self._module)["forward"] = _bound_to(self._module, forward)
         for hooks in _HOOKS:  # the hooks run around the whole call
             vars(self._module)[hooks] = type(vars(module)[hooks])()
         self._structure, self._name = structure, name
@@ -114,7 +114,7 @@ class _Region:
         versions = [tensor._version for tensor in tensors]
         random = torch.get_rng_state()
         args, kwargs = tree_unflatten([next(given) if leaf is None else leaf[0] for leaf in leaves], spec)
-        with self._lock, allowedDraws():
+        with self._lock, allowed_draws():
             before = [held[name] for held, name, _ in self._places]
             for held, name, index in self._places:
                 held[name] = tensors[num_given + index]
@@ -139,7 +139,7 @@ class _Region:
 
     def _require(self, holds, what, remedy):
         if not holds:
-            raise userError("E0708", f"{self._name}, which runs eagerly, {what}", remedy=remedy)
+            raise user_error("E0708", f"{self._name}, which runs eagerly, {what}", remedy=remedy)
 
 
 class _Eagerly(torch.autograd.Function):
@@ -158,7 +158,7 @@ class _Eagerly(torch.autograd.Function):
         return None, *(next(found) if asks else None for asks in asked)
 
 
-def _asView(leaf):
+def _as_view(leaf):
     return leaf.view_as(leaf) if isinstance(leaf, torch.Tensor) and leaf.requires_grad else leaf
 
 
@@ -171,10 +171,10 @@ class _Forward:
     def __call__(self, *args, **kwargs):
         leaves, spec = tree_flatten((args, kwargs))
         # Adds up the gradients of a tensor inside before others join them, in eager as in a program.
-        leaves = [_asView(leaf) for leaf in leaves]
+        leaves = [_as_view(leaf) for leaf in leaves]
         if not isCapturing():
             args, kwargs = tree_unflatten(leaves, spec)
-            with self._viewedTensors():
+            with self._viewed_tensors():
                 return self._original(*args, **kwargs)
         structure = [None if isinstance(leaf, torch.Tensor) else (leaf,) for leaf in leaves], spec
         region = _Region(self._module, self._original, structure, type(self._module).__qualname__)
@@ -182,9 +182,9 @@ class _Forward:
         return region.unflatten(_Eagerly.apply(region, *given, *region.tensors()))
 
     @contextlib.contextmanager
-    def _viewedTensors(self):
+    def _viewed_tensors(self):
         held = [(entries, name, entries[name]) for entries, name in _places(self._module)]
-        views = {id(tensor): _asView(tensor) for _, _, tensor in held}
+        views = {id(tensor): _as_view(tensor) for _, _, tensor in held}
         try:
             for entries, name, tensor in held:
                 entries[name] = views[id(tensor)]
@@ -193,9 +193,9 @@ class _Forward:
             for entries, name, tensor in held:
                 entries[name] = tensor
 
-    def boundTo(self, module):
+    def bound_to(self, module):
         """The same for another module."""
-        return _Forward(module, _boundTo(module, self._original))
+        return _Forward(module, _bound_to(module, self._original))
 
 
 def runEagerly(module: torch.nn.Module) -> torch.nn.Module:
@@ -216,7 +216,7 @@ def runEagerly(module: torch.nn.Module) -> torch.nn.Module:
         abele.Error: E0708 in a step with other shapes than at compile time, or with a module that breaks these rules.
     """
     if not isinstance(module, torch.nn.Module):
-        raise wrongType("runEagerly", "module", module, "a torch.nn.Module")
+        raise wrong_type("runEagerly", "module", module, "a torch.nn.Module")
     if not isinstance(vars(module).get("forward"), _Forward):
         module.forward = _Forward(module, module.forward)
     return module

@@ -17,7 +17,7 @@ from ._exceptions import (  # noqa: F401  (all errors are here for the other mod
     UnrecoverableError,
     createPoptorchError,
     field,
-    makeError,
+    make_error,
     refused,
 )
 from ._native import core
@@ -26,7 +26,7 @@ globals().update((each.__name__, each) for each in AND.values())  # pickles look
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def formatMessage(code, what, at="", found="", expected="", remedy=""):
+def format_message(code, what, at="", found="", expected="", remedy=""):
     """The five-part text of docs/errors.md."""
     lines = [f"{code} {core().error_names[code]}: {what}"]
     for label, part in (("at", at), ("found", found), ("expected", expected), ("try", remedy)):
@@ -34,9 +34,9 @@ def formatMessage(code, what, at="", found="", expected="", remedy=""):
     return "\n".join(lines)
 
 
-def userError(code, what, at="", found="", expected="", remedy=""):
+def user_error(code, what, at="", found="", expected="", remedy=""):
     """An Error with a code, raised by Python code."""
-    return makeError(Error, formatMessage(code, what, at, found, expected, remedy), Error.type, code=code)
+    return make_error(Error, format_message(code, what, at, found, expected, remedy), Error.type, code=code)
 
 
 def located(error, place):
@@ -44,30 +44,30 @@ def located(error, place):
     builtin = next((each for each in AND if type(error) is each), None)
     if builtin is not None:
         code = "E0701" if builtin in (AttributeError, NameError) else "E0702"
-        error = refused(builtin, formatMessage(code, f"{builtin.__name__}: {error}"))
+        error = refused(builtin, format_message(code, f"{builtin.__name__}: {error}"))
     if isinstance(error, Error):
         place = ", ".join(filter(None, (error.location, place)))
-        error.args = makeError(type(error), error.message, error.type, place, error.code).args
+        error.args = make_error(type(error), error.message, error.type, place, error.code).args
         error.location = place
     else:
         error.add_note(place)
     return error
 
 
-def wrongType(function, argument, value, expected):
+def wrong_type(function, argument, value, expected):
     """The error for an argument of a wrong type: E0708, which is also a TypeError. The caller raises it."""
     return refused(
-        TypeError, formatMessage("E0708", f"{function}: {argument} is a {type(value).__name__}", expected=expected)
+        TypeError, format_message("E0708", f"{function}: {argument} is a {type(value).__name__}", expected=expected)
     )
 
 
-def requireType(function, argument, value, kinds, expected):
-    """Raises wrongType unless the value is of one of the types."""
+def require_type(function, argument, value, kinds, expected):
+    """Raises wrong_type unless the value is of one of the types."""
     if not isinstance(value, kinds):
-        raise wrongType(function, argument, value, expected)
+        raise wrong_type(function, argument, value, expected)
 
 
-def typedArguments(function: _Function) -> _Function:
+def typed_arguments(function: _Function) -> _Function:
     """Refuses arguments that a native function of `function` does not take with E0708, which is also a TypeError."""
 
     @functools.wraps(function)
@@ -82,7 +82,7 @@ def typedArguments(function: _Function) -> _Function:
         given = signature.bind(*args, **kwargs).arguments
         raise refused(
             TypeError,
-            formatMessage(
+            format_message(
                 "E0708",
                 f"{function.__name__}: arguments of a wrong type",
                 found=", ".join(f"{name}: {type(value).__name__}" for name, value in given.items()),

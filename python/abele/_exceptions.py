@@ -94,7 +94,7 @@ def field(label, text):
     return [f"  {label:<10}{first}", *(" " * 12 + line for line in others)] if text else []
 
 
-def makeError(cls, text, kind, location="", code="", recovery_action=""):
+def make_error(cls, text, kind, location="", code="", recovery_action=""):
     """An exception whose text has the message, the context, the type and the recovery action, if they are given.
 
     Args:
@@ -118,7 +118,7 @@ def makeError(cls, text, kind, location="", code="", recovery_action=""):
 
 def createPoptorchError(msg):
     """An Error of the Python layer with this message. The caller raises it."""
-    return makeError(Error, msg, Error.type)
+    return make_error(Error, msg, Error.type)
 
 
 def refused(builtin, text):
@@ -129,14 +129,14 @@ def refused(builtin, text):
         text: the message. If it begins with a code, the code becomes the error's.
     """
     code = text[:5] if _CODE.match(text) else ""
-    return makeError(AND[builtin], text, Error.type, code=code)
+    return make_error(AND[builtin], text, Error.type, code=code)
 
 
 # Codes of errors that PopTorch raises in Python, and Abele in C++.
 _OF_PYTHON_LAYER = {"E0705"}
 
 
-def createNativeError(kind, code, text, context, recovery_action):
+def create_native_error(kind, code, text, context, recovery_action):
     """An exception for a native error. The native module's exception translator calls this factory.
 
     Args:
@@ -152,4 +152,4 @@ def createNativeError(kind, code, text, context, recovery_action):
     else:
         cls, type_name = NATIVE[kind]
         type_name = Error.type if code in _OF_PYTHON_LAYER else type_name
-    return makeError(cls, text, type_name, context, code, recovery_action)
+    return make_error(cls, text, type_name, context, code, recovery_action)

@@ -8,20 +8,20 @@ import pickle
 
 from . import _files, _optimizer_spec, _saved_programs, wrapping
 from . import _plain_pickle as plain_pickle
-from ._errors import createPoptorchError, formatMessage, refused, userError
+from ._errors import createPoptorchError, format_message, refused, user_error
 from ._logging import logger
-from ._module_source import joinProcesses
+from ._module_source import join_processes
 from ._native import core
-from ._one_at_a_time import oneAtATime
-from ._process_group import anyOf
+from ._one_at_a_time import one_at_a_time
+from ._process_group import any_of
 from ._program import Program
-from ._tracing import withHooks
-from ._whole_files import nativePath
+from ._tracing import with_hooks
+from ._whole_files import native_path
 
 
-def _pathOf(filename):
+def _path_of(filename):
     """The file to write, as the native module takes it."""
-    given = nativePath(filename)
+    given = native_path(filename)
     if os.fsdecode(filename).endswith(os.sep) and not given.endswith(b"/"):
         given += b"/"  # it names a folder, which may not be there yet
     path = core().fileToSave(given)
@@ -31,7 +31,7 @@ def _pathOf(filename):
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise refused(
             AssertionError,
-            formatMessage(
+            format_message(
                 "E0712",
                 "a file cannot be written",
                 at=os.fsdecode(path),
@@ -45,14 +45,14 @@ def _pathOf(filename):
 class Files:
     """Part of Executor."""
 
-    @oneAtATime
+    @one_at_a_time
     def compileAndExport(self, filename, *args, export_model=True, **kwargs):
         """compile(*args, **kwargs), then save(filename, export_model)."""
         with self._channel.tracepoint("compileAndExport"):
             self.compile(*args, **kwargs)
             self.save(filename, export_model)
 
-    @oneAtATime
+    @one_at_a_time
     def save(self, filename, export_model=True, save_rng_state=True):
         """Writes a file that poptorch.load or loadExecutable continue from.
 
@@ -67,12 +67,12 @@ class Files:
             AssertionError: the parent of the file is a file.
         """
         session = self._native.compiled("save")
-        if self._program.hasObjects():
+        if self._program.has_objects():
             raise createPoptorchError(
                 "save(): the arguments or results of the program are objects with tensors inside, whose classes a file "
                 "does not hold\n  try       pass and return tuples, lists and dictionaries of tensors"
             )
-        path = _pathOf(filename)
+        path = _path_of(filename)
         metadata = {
             "options": self._options,
             "process": self._options.Distributed.processId,
@@ -87,9 +87,9 @@ class Files:
         objects = {"model": self._user_model, "optimizer": self._optimizer}
 
         def pickled(tensors):
-            with wrapping.withoutPull():  # the newest weights are here
+            with wrapping.without_pull():  # the newest weights are here
                 if is_in_parts and self._optimizer is not None:
-                    objects["optimizer"] = _optimizer_spec.withoutState(self._optimizer)
+                    objects["optimizer"] = _optimizer_spec.without_state(self._optimizer)
                 return _files.pickled(objects, tensors)
 
         try:
@@ -111,7 +111,7 @@ class Files:
                 "with export_model=False"
             ) from error
 
-    @oneAtATime
+    @one_at_a_time
     def loadExecutable(self, filename):
         """Takes over the program that Python or C++ saved from an equal model; the weights are this model's own.
 
@@ -124,16 +124,16 @@ class Files:
             raise createPoptorchError("loadExecutable: the executor is compiled already; destroy() it first")
         file = _files.read(filename)
         if file.metadata:
-            _files.requireVersion(file, filename, self._poptorch_version, "version")
-        self._adoptProgram(file, _saved_programs.contentsOf(file, filename))
+            _files.require_version(file, filename, self._poptorch_version, "version")
+        self._adopt_program(file, _saved_programs.contents_of(file, filename))
 
-    def _adoptProgram(self, file, contents):
+    def _adopt_program(self, file, contents):
         """Makes the program of a file this executor's own."""
         self._groupings = contents["groupings"]
         description = dict(contents["program"])
         constants = description.pop("constants")
         program = Program(**description)
-        with self._channel.tracepoint("loadExecutable"), withHooks():
+        with self._channel.tracepoint("loadExecutable"), with_hooks():
             self._native.load(
                 program=file.program,
                 form=program.form + self._replaced.form() if self._policy.many_programs else program.order,
@@ -142,30 +142,30 @@ class Files:
                 numbers_vary=not file.metadata,  # C++ fixes no number of an optimizer; the core checks the rest
             )
 
-    def _takeParts(self, parts):
+    def _take_parts(self, parts):
         """The weights that lie beside a file: each process reads what its devices need.
 
         The processes look through the parts together: where one finds damage all refuse them.
         """
-        self._requireFits(parts)
-        joinProcesses(self._options, training=self._training)
+        self._require_fits(parts)
+        join_processes(self._options, training=self._training)
         failure = None
         try:
             self._native.requireWhole(parts)
         except Exception as error:
             failure = error
-        is_refused = anyOf(failure is not None)
+        is_refused = any_of(failure is not None)
         if failure is not None:
             raise failure
         if is_refused:
-            raise userError(
+            raise user_error(
                 "E0712",
                 "another process could not read the parts beside the file",
                 remedy="see what that process says; nothing was loaded in any of them",
             )
         self._native.takeWeights(parts)
 
-    def _adoptState(self, file, contents, parts=None):
+    def _adopt_state(self, file, contents, parts=None):
         """Optimizer state and random numbers as they were when the file was written."""
         self._native.resume(file, parts, contents.get("updates"))
         if file.rng_state is not None and self.isCompiled():

@@ -7,7 +7,7 @@ import datetime
 
 from ._errors import Error, createPoptorchError, refused
 from ._native import core
-from ._one_at_a_time import oneAtATime
+from ._one_at_a_time import one_at_a_time
 
 _NO_COUNTERS = ("input", "input_complete", "output", "output_complete")
 
@@ -15,14 +15,14 @@ _NO_COUNTERS = ("input", "input_complete", "output", "output_complete")
 class Introspection:
     """Part of Executor."""
 
-    @oneAtATime
+    @one_at_a_time
     def getTensorNames(self):
         """Long names of the values of the compiled program, as anchorTensor takes them."""
         if not self.isCompiled():
             raise refused(AssertionError, "getTensorNames: the model is not compiled yet")
         return self._native.session().tensorNames()
 
-    @oneAtATime
+    @one_at_a_time
     def getAnchoredTensor(self, short_name):
         """The value of the tensor of opts.anchorTensor(short_name, ...) in the last call."""
         if not self.isCompiled():
@@ -35,7 +35,7 @@ class Introspection:
             raise refused(AssertionError, error.message) from error
 
     # Times of the last call ------------------------------------------------------------------------------------------
-    @oneAtATime
+    @one_at_a_time
     def getPerfCounters(self):
         """When the tensors of the last call moved, in seconds since its begin.
 
@@ -48,7 +48,7 @@ class Introspection:
             return {name: [[]] for name in _NO_COUNTERS}
         return self._native.session().perfCounters()
 
-    @oneAtATime
+    @one_at_a_time
     def _latency(self, way):
         session = self._native.session()
         return (0.0, 0.0, 0.0) if session is None else session.latency(getattr(core().Way, way))
@@ -69,7 +69,7 @@ class Introspection:
         """(min, max, average) seconds from the first request of an input until all outputs are complete."""
         return self._latency("All")
 
-    @oneAtATime
+    @one_at_a_time
     def cycleCount(self):
         """Time of the last call in cycles of the original devices' clock (1.33 GHz)."""
         if not self._options._Popart.options.get("instrumentWithHardwareCycleCounter"):
@@ -79,7 +79,7 @@ class Introspection:
             raise createPoptorchError("no cycles are known yet\n  try       call the model once first")
         return cycles
 
-    @oneAtATime
+    @one_at_a_time
     def report(self):
         """Figures of the compiled program and of its last step.
 
@@ -97,7 +97,7 @@ class Introspection:
         """
         return self._native.compiled("report").report()
 
-    @oneAtATime
+    @one_at_a_time
     def compilationTime(self):
         """The time of capture and compilation."""
         session = self._native.compiled("compilationTime")

@@ -9,9 +9,9 @@ import sys
 
 import torch
 
-from ._errors import Error, userError
+from ._errors import Error, user_error
 from ._logging import logger
-from ._one_at_a_time import oneAtATime
+from ._one_at_a_time import one_at_a_time
 
 
 class LifeCycle:
@@ -25,12 +25,12 @@ class LifeCycle:
         """True while the program is on its devices."""
         return self._native.isAttached()
 
-    @oneAtATime
+    @one_at_a_time
     def attachToDevice(self):
         """Attaches to the devices and uploads weights and optimizer state. A call does this itself if needed."""
         self._native.attach()
 
-    @oneAtATime
+    @one_at_a_time
     def detachFromDevice(self):
         """Reads random state, weights and optimizer state back and releases the devices."""
         if self._native.isAttached():
@@ -38,11 +38,11 @@ class LifeCycle:
             self.copyWeightsToHostIfNeeded()
         self._native.detach()
 
-    def _isOfParent(self):
+    def _is_of_parent(self):
         """True if the program was compiled before this process was forked off. Then the devices are the parent's."""
         return self.isCompiled() and self._native.session().isOfParent()
 
-    @oneAtATime
+    @one_at_a_time
     def destroy(self):
         """Reads weights and optimizer state back and releases the program. A training model gets its class back.
 
@@ -51,7 +51,7 @@ class LifeCycle:
         self._has_model = False
         if not self.isCompiled():
             return  # as in PopTorch, the class stays wrapped until the model is wrapped again
-        if self._isOfParent():
+        if self._is_of_parent():
             self._native.forget()
         else:
             self.copyWeightsToHostIfNeeded()
@@ -60,14 +60,14 @@ class LifeCycle:
     def __del__(self):
         # The device has the only copy of weights that were not read since the last step.
         native = self.__dict__.get("_native")
-        if native is not None and native.isStale() and not sys.is_finalizing() and not self._isOfParent():
+        if native is not None and native.isStale() and not sys.is_finalizing() and not self._is_of_parent():
             try:
                 self.copyWeightsToHostIfNeeded()
             except Error as error:  # for example, a process that has a part of them has ended
                 logger.warning("weights of the last step are lost with their model: %s", error)
 
     @property
-    @oneAtATime
+    @one_at_a_time
     def rng_state(self):
         """Seed and state of the device's random numbers, a list of ints. Assigning a saved list repeats the numbers."""
         session = self._native.compiled("rng_state")
@@ -77,14 +77,14 @@ class LifeCycle:
         return list(self._rng_cache)
 
     @rng_state.setter
-    @oneAtATime
+    @one_at_a_time
     def rng_state(self, state):
         session = self._native.compiled("rng_state")
         try:
             seed, *numbers = (operator.index(number) for number in state)
             session.setRngState(torch.tensor(numbers, dtype=torch.uint8))
         except (TypeError, ValueError, RuntimeError) as error:
-            raise userError(
+            raise user_error(
                 "E0708",
                 "rng_state is set to something that rng_state did not return",
                 found=reprlib.repr(state),

@@ -11,9 +11,9 @@ import pickle
 import torch
 
 from . import _plain_pickle as plain_pickle
-from ._errors import userError
+from ._errors import user_error
 from ._native import core
-from ._whole_files import nativePath
+from ._whole_files import native_path
 
 
 class _WeightPickler(pickle.Pickler):
@@ -56,10 +56,10 @@ def pickled(value, tensors):
 
 def read(path):
     """The native ProgramFile. Runs none of its code."""
-    return core().ProgramFile.read(nativePath(path))
+    return core().ProgramFile.read(native_path(path))
 
 
-def requireVersion(file, path, expected, of_what, remedy="compile and export again"):
+def require_version(file, path, expected, of_what, remedy="compile and export again"):
     """Raises E0712 for a file of another version.
 
     Args:
@@ -67,7 +67,7 @@ def requireVersion(file, path, expected, of_what, remedy="compile and export aga
         of_what: "version" and what has this version.
     """
     if file.version != expected:
-        raise userError(
+        raise user_error(
             "E0712",
             f"the file was written by another {of_what}",
             at=str(path),
@@ -77,7 +77,7 @@ def requireVersion(file, path, expected, of_what, remedy="compile and export aga
         )
 
 
-def metadataOf(file, values, path):
+def metadata_of(file, values, path):
     """Options and structures of a file. Runs none of its code. Requires: this version wrote the file.
 
     Args:
@@ -88,7 +88,7 @@ def metadataOf(file, values, path):
     try:
         return plain_pickle.loads(file.metadata, values)
     except plain_pickle.UnknownClass as error:
-        raise userError(
+        raise user_error(
             "E0712",
             f"the file names {error}, which is nothing that a program is described by",
             at=str(path),
@@ -96,10 +96,10 @@ def metadataOf(file, values, path):
             "torch.serialization.add_safe_globals",
         ) from None
     except Exception as error:
-        raise userError("E0712", f"the file cannot be read: {error}", at=str(path)) from error
+        raise user_error("E0712", f"the file cannot be read: {error}", at=str(path)) from error
 
 
-def objectsOf(file, tensors):
+def objects_of(file, tensors):
     """The pickled (module, optimizer) of a file. This runs code that the file's author chose.
 
     Args:

@@ -7,36 +7,36 @@ Lengths are in bytes of UTF-8.
 import torch
 
 from . import structures
-from ._arguments import ConstantForm, SequenceType, TensorType, constantForm
+from ._arguments import ConstantForm, SequenceType, TensorType, constant_form
 from ._native import core
 
 
-def _formOf(structure):
+def _form_of(structure):
     if isinstance(structure, torch.Tensor):
         return "t"
     if structure is None:
         return "-"
-    if structures.parserFor(structure) is not None:
+    if structures.parser_for(structure) is not None:
         return f"[{'t' * len(structures.flattenTensorStructure(structure))}]"
     if isinstance(structure, dict):
-        return f"{{{''.join(_counted(str(key)) + _formOf(value) for key, value in structure.items())}}}"
+        return f"{{{''.join(_counted(str(key)) + _form_of(value) for key, value in structure.items())}}}"
     if isinstance(structure, (list, tuple)):
-        return f"[{''.join(map(_formOf, structure))}]"
-    return constantForm(structure)
+        return f"[{''.join(map(_form_of, structure))}]"
+    return constant_form(structure)
 
 
 def _counted(text):
     return f"{len(text.encode())}:{text}"
 
 
-def formOfCall(positional, named):
+def form_of_call(positional, named):
     """The form of a call: named arguments are a dict after the others."""
-    return ("".join(map(_formOf, positional)) + (_formOf(named) if named else "")).rstrip("-")
+    return ("".join(map(_form_of, positional)) + (_form_of(named) if named else "")).rstrip("-")
 
 
-def formOfResult(result):
+def form_of_result(result):
     """The form of forward's results."""
-    return _formOf(result)
+    return _form_of(result)
 
 
 def _constant(text):
@@ -55,7 +55,7 @@ def _empty():
     return torch.empty(0)
 
 
-def argumentsOf(form, types):
+def arguments_of(form, types):
     """(arguments with empty tensors, their signature) of a program that C++ saved.
 
     Args:
@@ -72,6 +72,6 @@ def argumentsOf(form, types):
     return (arguments, {}), (SequenceType(signature), {})
 
 
-def resultOf(form):
+def result_of(form):
     """The results of a C++ forward, with empty tensors."""
     return core().formValues(form, tensor=_empty, constant=_constant, sequence=tuple)[0]

@@ -30,7 +30,7 @@ class FunctionRules(TorchFunctionMode):
         """The rule for a function: make(what the rules so far call for it)."""
         self._table[function] = make(self._table.get(function, function))
 
-    def addOfKind(self, kind, call):
+    def add_of_kind(self, kind, call):
         """For all functions of a class without a rule of their own: call(function, *args, **kwargs)."""
         self._of_kinds[kind] = call
 
@@ -62,6 +62,6 @@ class FunctionRules(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def getterOf(name):
+def getter_of(name):
     """What the table knows an attribute of tensors by."""
     return getattr(torch.Tensor, name).__get__

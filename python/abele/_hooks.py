@@ -32,13 +32,13 @@ def registerPostCompileHook(hook: Callable[[], Any]) -> RemovableHandle:
     return _register(_post, hook)
 
 
-def callPreCompileHooks():
+def call_pre_compile_hooks():
     """Calls them in the order of registration."""
     for hook in list(_pre.values()):
         hook()
 
 
-def callPostCompileHooks():
+def call_post_compile_hooks():
     """Calls them in the order of registration."""
     for hook in list(_post.values()):
         hook()

@@ -9,33 +9,33 @@ itself, the contract in docs/process.md holds.
 import contextlib
 import threading
 
-from ._random_states import hostStates
+from ._random_states import host_states
 
 _thread = threading.local()  # states: of the capture that runs on this thread
 
 
-def drawnSource():
+def drawn_source():
     """The module whose numbers were drawn since forward began, by it or by another thread; "": none."""
-    now = hostStates()
+    now = host_states()
     return next((source for source, state in _thread.states.items() if now[source] != state), "")
 
 
 @contextlib.contextmanager
-def allowedDraws():
+def allowed_draws():
     """Around a function that the host runs in every step: its numbers are no part of the program."""
-    before = hostStates()
+    before = host_states()
     try:
         yield
     finally:
         if getattr(_thread, "states", None):
-            after = hostStates()
+            after = host_states()
             _thread.states.update({name: after[name] for name in after if _thread.states.get(name) == before.get(name)})
 
 
 @contextlib.contextmanager
-def notedDraws():
+def noted_draws():
     """Around forward and backward."""
-    outer, _thread.states = getattr(_thread, "states", None), hostStates()
+    outer, _thread.states = getattr(_thread, "states", None), host_states()
     try:
         yield
     finally:

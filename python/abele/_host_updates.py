@@ -8,19 +8,19 @@ import inspect
 import torch
 
 from . import _optimizer_spec, optim
-from ._errors import userError
+from ._errors import user_error
 
 
-def isOnHost(optimizer):
+def is_on_host(optimizer):
     """True for an optimizer of torch, or of the program, that the devices do not implement."""
     if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, optim.Optimizer):
         return False
-    return _optimizer_spec.isForeign(optimizer) or any(group.get("amsgrad") for group in optimizer.param_groups)
+    return _optimizer_spec.is_foreign(optimizer) or any(group.get("amsgrad") for group in optimizer.param_groups)
 
 
 def _refuse(optimizer, what, remedy):
     name = f"{type(optimizer).__module__}.{type(optimizer).__name__}"
-    raise userError("E0706", f"{name} updates the weights on the host, {what}", remedy=remedy)
+    raise user_error("E0706", f"{name} updates the weights on the host, {what}", remedy=remedy)
 
 
 class HostUpdates:
@@ -61,7 +61,7 @@ class HostUpdates:
             for tensor, before in held:
                 tensor.grad = before
 
-    def requireStateOfDevices(self):
+    def require_state_of_devices(self):
         """Raises, because the devices have no state."""
         _refuse(self.optimizer, "where its state is, too", "optimizer.state_dict()")
 
@@ -69,7 +69,7 @@ class HostUpdates:
         """The optimizer's state, for checkpoints."""
         return {"of": type(self.optimizer).__name__, "state": self.optimizer.state_dict()}
 
-    def goOnFrom(self, given):
+    def resume(self, given):
         """Takes over a state() of before. Raises, without any change: E0706 if it is another optimizer's."""
         name = type(self.optimizer).__name__
         try:
@@ -79,7 +79,7 @@ class HostUpdates:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             fits, given = False, f"{type(error).__name__}: {error}"
         if not fits:
-            raise userError(
+            raise user_error(
                 "E0706",
                 "the checkpoint's optimizer is not the model's",
                 found=given["of"] if isinstance(given, dict) else str(given),

@@ -7,11 +7,11 @@ import functools
 
 import torch
 
-from ._errors import userError
+from ._errors import user_error
 from ._native import core
 
 
-def _lengthOf(bounds):
+def _length_of(bounds):
     """What the program adds to come from one bound to the other; None where that is no constant above 0."""
     start, stop = bounds.start, bounds.stop
     if not (isinstance(start, torch.Tensor) and isinstance(stop, torch.Tensor)):
@@ -29,11 +29,11 @@ def _read(item):
     )
 
 
-def _sizeOf(tensor, bounds):
+def _size_of(tensor, bounds):
     """Length of tensor[bounds] where a bound is a tensor."""
-    size = _lengthOf(bounds)
+    size = _length_of(bounds)
     if size is None:
-        raise userError(
+        raise user_error(
             "E0101",
             "a slice whose length is not a constant",
             found=f"t[start:stop] of a tensor of shape {tuple(tensor.shape)}",
@@ -47,12 +47,12 @@ def _varies(bound):
     return isinstance(bound, torch.Tensor) and core().mayVary(bound)
 
 
-def _isMoving(item):
+def _is_moving(item):
     """Is it a slice whose place may change between runs?"""
     return isinstance(item, slice) and (_varies(item.start) or _varies(item.stop))
 
 
-def _isPosition(item):
+def _is_position(item):
     """Torch takes an integer tensor without dimensions for a number, and would read it."""
     return (
         isinstance(item, torch.Tensor)
@@ -62,13 +62,13 @@ def _isPosition(item):
     )
 
 
-def _isBasic(item):
+def _is_basic(item):
     return item is None or item is Ellipsis or (isinstance(item, (int, slice)) and not isinstance(item, bool))
 
 
-def _atPositions(tensor, items, get_item):
+def _at_positions(tensor, items, get_item):
     """(a view of tensor, an index for aten::index): together what the items name. None where they do not suit."""
-    if not all(_isBasic(item) or _isPosition(item) for item in items):
+    if not all(_is_basic(item) or _is_position(item) for item in items):
         return None
     known = sum(1 for item in items if item is not None and item is not Ellipsis)
     index = []
@@ -98,22 +98,22 @@ class _Written(torch.autograd.Function):
         return grad, torch.ops.abele_op.masked_gradient(grad, mask, ctx.dim, ctx.sizes), None, None
 
 
-def _isWhole(item):
+def _is_whole(item):
     return isinstance(item, slice) and item.start is None and item.stop is None and item.step is None
 
 
-def _learnedMask(tensor, items, value):
+def _learned_mask(tensor, items, value):
     """(mask, its dimension) of tensor[mask] = value, tensor[:, mask] = value where value gets a gradient and the mask's
     values may vary; else None."""
     mask, dim = items[-1], len(items) - 1
     if not (isinstance(value, torch.Tensor) and value.requires_grad and torch.is_grad_enabled()):
         return None
-    if not (isinstance(mask, torch.Tensor) and mask.dtype == torch.bool and all(map(_isWhole, items[:dim]))):
+    if not (isinstance(mask, torch.Tensor) and mask.dtype == torch.bool and all(map(_is_whole, items[:dim]))):
         return None
     return (mask, dim) if core().mayVary(mask) and value.dim() <= tensor.dim() - mask.dim() + 1 else None
 
 
-def addIndexing(rules, reads):
+def add_indexing(rules, reads):
     """Rules for forward.
 
     Args:
@@ -130,48 +130,48 @@ def addIndexing(rules, reads):
         original_narrow(input, dim, 0, length)  # refuses what it would refuse
         return core().sliceAt(input, dim % input.dim(), start, length, 1)
 
-    def setItem(self, index, value):
+    def write_item(self, index, value):
         items = index if isinstance(index, tuple) else (index,)
-        found = _atPositions(self, items, original) if any(map(_isPosition, items)) else None
-        masked = _learnedMask(self, items, value) if items else None
+        found = _at_positions(self, items, original) if any(map(_is_position, items)) else None
+        masked = _learned_mask(self, items, value) if items else None
         if masked is not None:
             original_set(self, index, value.detach())
             _Written.apply(self, value, *masked)
             return
         if found is None:
-            return original_set(self, index, value) if not any(map(_isMoving, items)) else putAt(self, index, value)
+            return original_set(self, index, value) if not any(map(_is_moving, items)) else put_at(self, index, value)
         view, positions = found
         value = value if isinstance(value, torch.Tensor) else torch.scalar_tensor(value, dtype=self.dtype)
         torch.ops.aten.index_put_(view, positions, value.to(self.dtype))
 
-    def putAt(self, index, value):
+    def put_at(self, index, value):
         """self[index] = value where the index has a moving slice: finds the elements that it names by their numbers."""
-        places = getItem(torch.arange(self.numel(), device=self.device).view(self.shape), index)
+        places = read_item(torch.arange(self.numel(), device=self.device).view(self.shape), index)
         value = value if isinstance(value, torch.Tensor) else torch.scalar_tensor(value, dtype=self.dtype)
         while value.dim() > places.dim() and value.shape[0] == 1:
             value = value[0]
         self.put_(places, value.to(self.dtype).expand(places.shape))
 
-    def getItem(self, index):
+    def read_item(self, index):
         items = index if isinstance(index, tuple) else (index,)
-        found = _atPositions(self, items, original) if any(map(_isPosition, items)) else None
+        found = _at_positions(self, items, original) if any(map(_is_position, items)) else None
         if found is not None:
             return torch.ops.aten.index(*found)
-        if not any(map(_isMoving, items)):
+        if not any(map(_is_moving, items)):
             return original(self, index)
-        if reads and any(_isMoving(item) and _lengthOf(item) is None for item in items):
+        if reads and any(_is_moving(item) and _length_of(item) is None for item in items):
             return original(self, tuple(map(_read, items)))
         items, tensor, dim = list(items), self, 0
         known = sum(1 for item in items if item is not None and item is not Ellipsis)
         for i, item in enumerate(items):
-            if _isMoving(item):
-                size = _sizeOf(tensor, item)
+            if _is_moving(item):
+                size = _size_of(tensor, item)
                 tensor = core().sliceAt(tensor, dim, item.start, size, 1 if item.step is None else item.step)
                 items[i] = slice(None)
             dim += self.dim() - known if item is Ellipsis else 0 if item is None else 1
         return original(tensor, tuple(items))
 
-    rules.add(original, lambda _: getItem)
-    rules.add(original_set, lambda _: setItem)
+    rules.add(original, lambda _: read_item)
+    rules.add(original_set, lambda _: write_item)
     for function in (original_narrow, torch.narrow):
         rules.add(function, lambda _: narrow)

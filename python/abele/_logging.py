@@ -59,7 +59,7 @@ class _Handler(logging.StreamHandler):
         return sys.stderr
 
 
-def _nameOf(level):
+def _name_of(level):
     """The name of a level.
 
     Raises:
@@ -81,9 +81,9 @@ def setLogLevel(level: str | int) -> None:
     Raises:
         ValueError: unknown level.
     """
-    name = _nameOf(level)
+    name = _name_of(level)
     logger.setLevel(_LEVELS[name][1] if name in _LEVELS else _INTERNAL[name])
-    _setNative(name)
+    _set_native(name)
 
 
 def setPopartLogLevel(level):
@@ -94,10 +94,10 @@ def setPopartLogLevel(level):
     """
     if not isinstance(level, str):
         raise refused(ValueError, f"a log level is a str here, got {level!r}; known: {', '.join(_LEVELS)}")
-    _setNative(_nameOf(level))
+    _set_native(_name_of(level))
 
 
-def _setNative(name):
+def _set_native(name):
     global _native_level
     if _native is None:
         _native_level = name
@@ -105,7 +105,7 @@ def _setNative(name):
         _native.setLogLevel(name)
 
 
-def connectNative(module):
+def connect_native(module):
     """Gives the native module the level. Called when the module was loaded."""
     global _native
     _native = module

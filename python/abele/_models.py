@@ -14,13 +14,13 @@ from typing import Any
 import torch
 
 from . import wrapping
-from ._errors import userError
+from ._errors import user_error
 from ._native import core, isCapturing
-from ._one_at_a_time import oneAtATime
+from ._one_at_a_time import one_at_a_time
 from ._simulate import Simulation
 from ._version import POPTORCH_VERSION
-from ._whole_files import nativePath
-from .executor import Executor, loadAs
+from ._whole_files import native_path
+from .executor import Executor, load_as
 from .options import Options
 
 __all__ = ["CompiledModel", "explain", "inferenceModel", "isCapturing", "load", "trainingModel"]
@@ -45,22 +45,22 @@ class CompiledModel(Executor):
         self._front_ns = collections.deque(maxlen=32)  # time of recent calls outside the native session
         super().__init__(*args, policy=core().Policy(), **kwargs)
 
-    @oneAtATime
+    @one_at_a_time
     def graphText(self) -> str:
         """The graph after the passes, in text form."""
         return self._native.compiled("graphText").graphText()
 
-    @oneAtATime
+    @one_at_a_time
     def planText(self) -> str:
         """Placement, schedule and memory, in text form."""
         return self._native.compiled("planText").planText()
 
-    @oneAtATime
+    @one_at_a_time
     def executableText(self) -> str:
         """The compiled program, in text form."""
         return self._native.compiled("executableText").executableText()
 
-    @oneAtATime
+    @one_at_a_time
     def memoryReport(self) -> dict[str, Any]:
         """The use of the devices' memory: by lifetime class and by layer, and the largest tensors.
 
@@ -74,12 +74,12 @@ class CompiledModel(Executor):
         """
         return json.loads(self._native.compiled("memoryReport").memoryJson())
 
-    @oneAtATime
+    @one_at_a_time
     def memoryText(self) -> str:
         """memoryReport() for people."""
         return self._native.compiled("memoryText").memoryText()
 
-    @oneAtATime
+    @one_at_a_time
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         was_compiled = self.isCompiled()
         begin = time.perf_counter_ns()
@@ -88,7 +88,7 @@ class CompiledModel(Executor):
             self._front_ns.append(time.perf_counter_ns() - begin - self._native.compiled("a call").callNs())
         return result
 
-    @oneAtATime
+    @one_at_a_time
     def report(self, path: str | os.PathLike[str] | None = None) -> Report:
         """Figures of the compiled program and of its last step. With a path it also writes them as a page.
 
@@ -107,22 +107,22 @@ class CompiledModel(Executor):
         if path is not None:
             kind = self._kind()
             core().writeReportPage(
-                nativePath(path),
+                native_path(path),
                 self._native.session(),
-                title=f"{wrapping.userClass(self.model).__name__}, {kind}",
+                title=f"{wrapping.user_class(self.model).__name__}, {kind}",
                 kind=kind,
                 options=[(name, str(value)) for name, value in sorted(self.options.toDict().items())],
-                front_ns=self._frontNs(),
+                front_ns=self._median_front_ns(),
             )
         return figures
 
-    @oneAtATime
+    @one_at_a_time
     def lossScale(self) -> float:
         """The factor of the next step's loss: the optimizer's loss_scaling times the factor of automatic loss scaling
         (opts.Training.setAutomaticLossScaling)."""
         return self._native.compiled("lossScale").lossScale()
 
-    @oneAtATime
+    @one_at_a_time
     def costs(self) -> dict[str, Any]:
         """Times and memory of the stages, for simulate() and PipelinedExecution.costs().
 
@@ -132,16 +132,16 @@ class CompiledModel(Executor):
         Returns: {"hop_ns": 0, "stages": [{"forward_ns": ..., "stash_bytes": ..., ...}, ...], ...}.
         """
         costs = json.loads(self._native.compiled("costs").costs())
-        costs["host_ns"] += self._frontNs()
+        costs["host_ns"] += self._median_front_ns()
         return costs
 
     def _kind(self):
         return "training" if self._training else "inference"
 
-    def _frontNs(self):
+    def _median_front_ns(self):
         return max(0, round(statistics.median(self._front_ns))) if self._front_ns else 0
 
-    @oneAtATime
+    @one_at_a_time
     def trace(self, path: str | os.PathLike[str], steps: int = 3) -> None:
         """Records the next calls, action by action: the work and the waiting of each device by micro-batch, the host's
         part, profiling's channels, and the simulator's prediction. docs/tracing.md.
@@ -158,7 +158,7 @@ class CompiledModel(Executor):
         importlib.import_module("._trace_file", __package__)  # from now on channels check whether a file records
         self._native.trace(os.fspath(path), steps)
 
-    @oneAtATime
+    @one_at_a_time
     def simulate(self) -> Simulation:
         """The simulated step of this program under its own options, from costs(). Works even if the program cannot run,
         as with Options.useOfflineIpuTarget.
@@ -167,10 +167,10 @@ class CompiledModel(Executor):
         """
         return Simulation(json.dumps(self.costs()), core().simulationOf(self._native.compiled("simulate")))
 
-    @oneAtATime
+    @one_at_a_time
     def _repr_html_(self) -> str:
         """For notebooks: the stages of the last step, and a text that says where its time goes."""
-        title = f"{wrapping.userClass(self.model).__name__}, {self._kind()}"
+        title = f"{wrapping.user_class(self.model).__name__}, {self._kind()}"
         html: str
         if self.isCompiled():
             facts = core().factsOf(self._native.session())
@@ -207,7 +207,7 @@ def load(
     Raises:
         abele.Error: E0712 for a file that holds a module, without trust=True.
     """
-    return loadAs(CompiledModel, filename, edit_opts_fn, trust=trust)
+    return load_as(CompiledModel, filename, edit_opts_fn, trust=trust)
 
 
 def explain(model: CompiledModel) -> str:
@@ -224,9 +224,9 @@ def explain(model: CompiledModel) -> str:
     """
     executor = model if isinstance(model, Executor) else None
     if isinstance(model, torch.nn.Module):
-        executor = wrapping.trainerOf(model)
+        executor = wrapping.trainer_of(model)
     if executor is None:
-        raise userError(
+        raise user_error(
             "E0708",
             f"explain() of a {type(model).__name__}",
             expected="what trainingModel or inferenceModel returned",

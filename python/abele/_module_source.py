@@ -7,17 +7,17 @@ import weakref
 import torch
 
 from . import _objects, _process_group, structures, wrapping
-from ._arguments import typeText
-from ._host_random import drawnSource
+from ._arguments import type_text
+from ._host_random import drawn_source
 from ._native import PACKAGE_FOLDERS, core
 from ._program import Program
-from ._results import warnOfHeldTensors, warnOfHiddenTensors, warnOfHostTensors, warnOfSubclasses
-from ._support import toProgramOptions
-from ._tensor_paths import pathOf
-from ._tracing import CaptureMode, aroundCompile, aroundProgram, callForward
+from ._results import warn_of_held_tensors, warn_of_hidden_tensors, warn_of_host_tensors, warn_of_subclasses
+from ._support import to_program_options
+from ._tensor_paths import path_of
+from ._tracing import CaptureMode, around_compile, around_program, call_forward
 
 
-def modelTensors(model):
+def model_tensors(model):
     """(name, tensor, is a parameter) of all parameters and buffers; tied ones once."""
     return [(name, tensor, True) for name, tensor in model.named_parameters()] + [
         (name, tensor, False) for name, tensor in model.named_buffers()
@@ -30,7 +30,7 @@ _PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device)
 _asks_for_mode = weakref.WeakKeyDictionary()  # by class
 
 
-def _asksForMode(kind):
+def _names_training(kind):
     """Whether code of the class names `training`. Code of torch.nn.Module does not count."""
     if kind not in _asks_for_mode:
         methods = [one for base in kind.__mro__ if base is not torch.nn.Module for one in vars(base).values()]
@@ -39,12 +39,12 @@ def _asksForMode(kind):
     return _asks_for_mode[kind]
 
 
-def _kindOf(module):
+def _kind_of(module):
     attributes = vars(module)
     plain = [
         f"{name}={value!r}"
         for name, value in attributes.items()
-        if name[0] != "_" and isinstance(value, _PLAIN) and (name != "training" or _asksForMode(type(module)))
+        if name[0] != "_" and isinstance(value, _PLAIN) and (name != "training" or _names_training(type(module)))
     ]
     hooks = sum(len(value) for name, value in attributes.items() if name.endswith("_hooks") and isinstance(value, dict))
     hooks += sum(
@@ -53,12 +53,12 @@ def _kindOf(module):
     return f"{type(module).__qualname__}({', '.join([*plain, f'{hooks} hooks' if hooks else 'no hooks'])})"
 
 
-def isOutput(tensor):
+def is_output(tensor):
     """Is it a value of the program that is being captured?"""
     return core().valueId(tensor) >= 0
 
 
-def joinProcesses(options, *, training):
+def join_processes(options, *, training):
     """Finds the other processes, where a program with these options works with some."""
     distributed = options.Distributed
     works_with_others = training or distributed.devices_per_process > 0
@@ -84,9 +84,9 @@ class ModuleSource:
         self._around = around
 
     def tensors(self):
-        """See modelTensors."""
-        with wrapping.withoutPull():
-            return modelTensors(self._model)
+        """See model_tensors."""
+        with wrapping.without_pull():
+            return model_tensors(self._model)
 
     def options(self, given):
         """The native options of the program that is compiled next.
@@ -94,22 +94,22 @@ class ModuleSource:
         Args:
             given: the call's (positional, named) arguments; None: of a program that is loaded.
         """
-        return toProgramOptions(self._options, training=self._training, policy=self._policy)
+        return to_program_options(self._options, training=self._training, policy=self._policy)
 
     def claim(self):
         """The model trains the module from now on."""
 
     def join(self):
         """Finds the other processes, where the program works with some."""
-        joinProcesses(self._options, training=self._training)
+        join_processes(self._options, training=self._training)
 
     def release(self):
         """It no longer does."""
 
     def typeText(self, tensor):
         """Type and shape, for messages."""
-        with wrapping.withoutPull():
-            return typeText(tensor)
+        with wrapping.without_pull():
+            return type_text(tensor)
 
     def trainers(self):
         """Native models that train some of the tensors."""
@@ -117,8 +117,8 @@ class ModuleSource:
 
     def modules(self):
         """(path, what it is beside its tensors) of each: its class, numbers and flags, and how many hooks it has."""
-        with wrapping.withoutPull():
-            return [(path, _kindOf(module)) for path, module in self._model.named_modules()]
+        with wrapping.without_pull():
+            return [(path, _kind_of(module)) for path, module in self._model.named_modules()]
 
     def capture(self, given, compile, progress=None):
         """Compiles for a call: captures forward while all stands around it that it needs.
@@ -138,10 +138,10 @@ class ModuleSource:
         def forward(micro_batch):
             nonlocal returned, has_run
             arguments = structures.reconstructTensorStructure(program.arguments, micro_batch)
-            positional, named, built = _objects.closeCall(*arguments)
+            positional, named, built = _objects.close_call(*arguments)
             objects = None
-            with built.asGiven() if has_run and built is not None else contextlib.nullcontext():
-                result, replaced, reshaped = callForward(
+            with built.as_given() if has_run and built is not None else contextlib.nullcontext():
+                result, replaced, reshaped = call_forward(
                     model,
                     positional,
                     named,
@@ -152,7 +152,7 @@ class ModuleSource:
                     reshapes=self._reshapes,
                 )
                 if self._policy.many_programs:
-                    result, objects = _objects.openResult(result, built, isOutput)
+                    result, objects = _objects.open_result(result, built, is_output)
             flat = structures.flattenTensorStructure(result)
             if objects is not None:
                 flat += objects.tensors
@@ -160,31 +160,31 @@ class ModuleSource:
             if has_run:
                 return flat
             has_run, returned, program.objects, program.replaced = True, result, objects, replaced
-            warnOfHostTensors(flat)
-            warnOfHiddenTensors(result)
-            warnOfHeldTensors((positional, named), are_opened=self._policy.many_programs)
+            warn_of_host_tensors(flat)
+            warn_of_hidden_tensors(result)
+            warn_of_held_tensors((positional, named), are_opened=self._policy.many_programs)
             return flat
 
-        warnOfSubclasses(structures.flattenTensorStructure(given))
+        warn_of_subclasses(structures.flattenTensorStructure(given))
         with (
-            aroundCompile(model) as requireNotReassigned,
-            aroundProgram(model, options, self._around, self._policy, training=self._training),
+            around_compile(model) as require_not_reassigned,
+            around_program(model, options, self._around, self._policy, training=self._training),
         ):
             compile(
                 forward,
                 CaptureMode(),
                 excludes,
-                lambda storage: pathOf(model, storage),
+                lambda storage: path_of(model, storage),
                 progress,
                 lambda stage_devices: options._native.requireDevices(self._policy, stage_devices),
                 lambda: core().generatorsOf((model, given)),
-                drawnSource,
+                drawn_source,
                 self._training,
             )
-            requireNotReassigned()  # by backward, which may run parts of forward again
+            require_not_reassigned()  # by backward, which may run parts of forward again
         program.buffers = {name for name, _ in model.named_buffers()}
         program.result = structures.skeleton(returned)  # here: its tensors would be part of the program
-        program.held.noteForward(given)
+        program.held.note_forward(given)
         if program.objects is not None:
             program.objects.release()
         return program

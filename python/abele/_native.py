@@ -7,7 +7,7 @@ import os
 import sys
 
 from . import _logging
-from ._exceptions import createNativeError, refused
+from ._exceptions import create_native_error, refused
 
 _NAME = "abele._abele"
 
@@ -31,13 +31,13 @@ def core():
                 f"Abele was built for torch {module.torch_version}, this is torch {torch.__version__}: install the "
                 "wheel made for it, or build the target abele_python again",
             )
-        module.setErrorFactory(createNativeError)
-        _logging.connectNative(module)
-        _lendDeviceGraphs(module, torch)
+        module.setErrorFactory(create_native_error)
+        _logging.connect_native(module)
+        _lend_device_graphs(module, torch)
     return module
 
 
-def _lendDeviceGraphs(module, torch):
+def _lend_device_graphs(module, torch):
     """torch's C++ classes have graphs for all kinds of devices since 2.13. Before that, those of Python are used."""
     if not hasattr(torch.accelerator, "Graph"):
         module.lendDeviceGraphs("cuda", torch.cuda.CUDAGraph)
@@ -58,9 +58,9 @@ def isCapturing() -> bool:
 PACKAGE_FOLDERS = []
 
 
-def addPackageFolder(file):
+def add_package_folder(file):
     """Marks the package of this __init__.py as part of the product."""
     PACKAGE_FOLDERS.append(os.path.dirname(os.path.abspath(file)) + os.sep)
 
 
-addPackageFolder(__file__)
+add_package_folder(__file__)

@@ -33,13 +33,13 @@ _kinds = weakref.WeakKeyDictionary()  # class: its slots; None: its objects are 
 _LEFT = _SIMPLE | {torch.Tensor, torch.nn.Parameter, torch.dtype, torch.device}
 
 
-def _slotsOf(kind):
+def _slots_of(kind):
     """The slots of a class whose objects can be made from their attributes alone; None for other classes."""
     if kind not in _kinds:
         made = None
         if not hasattr(kind, "__del__"):
             with contextlib.suppress(TypeError):  # an abstract class, or one whose __new__ needs arguments
-                made = _emptyOf(kind)
+                made = _empty_of(kind)
         members = [one for base in kind.__mro__ if "__slots__" in vars(base) for one in vars(base).values()]
         slots = [one for one in members if isinstance(one, types.MemberDescriptorType)]
         has_attributes = type(getattr(made, "__dict__", None)) is dict
@@ -47,24 +47,24 @@ def _slotsOf(kind):
     return _kinds[kind]
 
 
-def _emptyOf(kind):
+def _empty_of(kind):
     return (types.SimpleNamespace if issubclass(kind, types.SimpleNamespace) else object).__new__(kind)
 
 
-def _attributesOf(value):
+def _attributes_of(value):
     """All attributes and slots by name."""
     held = dict(getattr(value, "__dict__", ()))
-    for slot in _slotsOf(type(value)) or ():
+    for slot in _slots_of(type(value)) or ():
         with contextlib.suppress(AttributeError):  # the slot is empty
             held[slot] = slot.__get__(value)
     return held
 
 
-def _setAttributes(value, held):
+def _set_attributes(value, held):
     if hasattr(value, "__dict__"):
         vars(value).clear()
         vars(value).update((name, item) for name, item in held.items() if isinstance(name, str))
-    for slot in _slotsOf(type(value)):
+    for slot in _slots_of(type(value)):
         if slot in held:
             slot.__set__(value, held[slot])
         else:
@@ -72,36 +72,36 @@ def _setAttributes(value, held):
                 slot.__delete__(value)
 
 
-def isObject(value):
+def is_object(value):
     """True for an object of a class of the program, with attributes that may hold tensors."""
     if isinstance(value, _OTHERS):
         return False
-    return structures.parserFor(value) is None and _slotsOf(type(value)) is not None
+    return structures.parser_for(value) is None and _slots_of(type(value)) is not None
 
 
-def _hasObject(structure):
+def _has_object(structure):
     """True if it holds such an object. Must be fast: every call with tensors in tuples asks, at a part of 1 us each."""
     kind = type(structure)
     if kind in _LEFT:
         return False
     if kind is dict:
-        return any(map(_hasObject, structure.values()))
+        return any(map(_has_object, structure.values()))
     if kind is tuple or kind is list:
-        return any(map(_hasObject, structure))
-    return isinstance(structure, tuple | list | dict) or isObject(structure)
+        return any(map(_has_object, structure))
+    return isinstance(structure, tuple | list | dict) or is_object(structure)
 
 
-def isArray(value):
+def is_array(value):
     """True for an array or a number of numpy."""
     return type(value).__module__ == "numpy" and hasattr(value, "tobytes")
 
 
-def textOfArray(value):
+def text_of_array(value):
     """A text that identifies the contents. numpy's own text leaves out digits and elements."""
     return f"{value.dtype}{list(value.shape)}{hashlib.sha256(value.tobytes()).hexdigest()}"
 
 
-def _textOfTensor(tensor):
+def _text_of_tensor(tensor):
     """A text that identifies a constant tensor of the program by its elements."""
     if tensor.layout != torch.strided or tensor.is_meta:
         return f"Tensor@{id(tensor):x}"
@@ -110,65 +110,65 @@ def _textOfTensor(tensor):
     return f"{tensor.dtype}{list(tensor.shape)}{hashlib.sha256(elements.numpy().tobytes()).hexdigest()}"
 
 
-def kindText(kind):
+def kind_text(kind):
     """A text that identifies a class while the class lives, because several classes may have the same name."""
     return f"{kind.__qualname__}@{id(kind):x}"
 
 
-def saysAll(value):
+def says_all(value):
     """Whether the text of the value identifies it. This may not hold for items of containers."""
     return type(value).__module__ in _SAY_ALL and not isinstance(value, (*_ITEMS, dict, type, torch.Tensor))
 
 
-def textOfItems(kind, items):
+def text_of_items(kind, items):
     """A text that identifies a container by its class and its items, in their order."""
-    return f"{kind.__name__}({', '.join(map(textOf, items))})"
+    return f"{kind.__name__}({', '.join(map(text_of, items))})"
 
 
-def textOf(value):
+def text_of(value):
     """A text that identifies a constant of a program while the values live."""
     kind = type(value)
     if kind in _SIMPLE:
         return repr(value)
-    if isArray(value):
-        return textOfArray(value)
+    if is_array(value):
+        return text_of_array(value)
     if isinstance(value, types.MethodType):
-        return f"{textOf(value.__func__)} of {textOf(value.__self__)}"
+        return f"{text_of(value.__func__)} of {text_of(value.__self__)}"
     if isinstance(value, torch.Tensor):
-        return _textOfTensor(value)
+        return _text_of_tensor(value)
     if kind in _ITEMS:
-        return f"{textOfItems(kind, value)}{getattr(value, 'maxlen', '')}"
+        return f"{text_of_items(kind, value)}{getattr(value, 'maxlen', '')}"
     if kind is dict:
-        return f"{{{', '.join(f'{textOf(key)}: {textOf(item)}' for key, item in value.items())}}}"
-    return repr(value) if saysAll(value) else f"{kind.__qualname__}@{id(value):x}"
+        return f"{{{', '.join(f'{text_of(key)}: {text_of(item)}' for key, item in value.items())}}}"
+    return repr(value) if says_all(value) else f"{kind.__qualname__}@{id(value):x}"
 
 
-@structures.typedNesting
-def plainText(value):
+@structures.typed_nesting
+def plain_text(value):
     """A text of the plain values that an object reaches by attributes and items, which its parser does not show."""
-    if structures.hasOwnParser(value):
+    if structures.has_own_parser(value):
         return ""
     seen, found = {}, []
 
     def visit(path, part):
-        if isinstance(part, (*_PLAIN, *CHANGEABLE, frozenset)) or isArray(part):
-            found.append(f"{path}={textOf(part)}")
+        if isinstance(part, (*_PLAIN, *CHANGEABLE, frozenset)) or is_array(part):
+            found.append(f"{path}={text_of(part)}")
         elif not isinstance(part, torch.Tensor) and id(part) not in seen and len(seen) < _MAX_ENTRIES:
             seen[id(part)] = part
-            for name, item in _partsOf(part):
-                visit(f"{path}.{textOf(name)}", item)
+            for name, item in _parts_of(part):
+                visit(f"{path}.{text_of(name)}", item)
 
     visit("", value)
     return " ".join(found)
 
 
-def _partsOf(value):
+def _parts_of(value):
     if isinstance(value, dict):
         return list(value.items())
     if isinstance(value, list | tuple):
         return list(enumerate(value))
-    is_opened = structures.parserFor(value) is not None or isObject(value)
-    return list(_attributesOf(value).items()) if is_opened else []
+    is_opened = structures.parser_for(value) is not None or is_object(value)
+    return list(_attributes_of(value).items()) if is_opened else []
 
 
 class _TooMuch(Exception):
@@ -183,7 +183,7 @@ class _Entry:
 
     def __init__(self, value):
         self.is_tuple = isinstance(value, tuple)
-        self.shell = _shellOf(value)  # makes one without contents; for a tuple, from its items
+        self.shell = _shell_of(value)  # makes one without contents; for a tuple, from its items
         self.keys, self.leaves = None, []  # keys of attributes or of a dictionary; None for a list or tuple
         self.original = None  # the value itself, if it reaches no tensor
 
@@ -210,47 +210,47 @@ class Opened:
 
     Args:
         built: the objects that forward was given and has used since. None: no objects.
-        isOutput: tells which tensors each call makes again; other tensors are values.
+        is_output: tells which tensors each call makes again; other tensors are values.
     """
 
-    def __init__(self, built=None, isOutput=lambda tensor: True):
+    def __init__(self, built=None, is_output=lambda tensor: True):
         self.tensors, self.entries, self.roots = [], [], []
         self.values = [] if built is None else list(built.values)  # by number
         self._first = len(self.values)
-        self._isOutput = isOutput
+        self._is_output = is_output
         self._leaves = {id(value): ("entry", number) for number, value in enumerate(self.values)}
         self.updates, self.text = {}, ""
         if built is not None:
             self._leaves |= {id(tensor): ("given", index) for index, tensor in enumerate(built.tensors)}
             for number, entry in enumerate(built.entries):
-                keys, leaves = self._contentsOf(self.values[number])
+                keys, leaves = self._contents_of(self.values[number])
                 was = [("given", what) if kind == "tensor" else (kind, what) for kind, what in entry.leaves]
-                if keys != entry.keys or not _sameLeaves(was, leaves):
+                if keys != entry.keys or not _same_leaves(was, leaves):
                     self.updates[number] = keys, leaves
 
-    @structures.typedNesting
+    @structures.typed_nesting
     def add(self, value):
         """Opens an object. Returns: its replacement in a structure."""
-        self.roots.append(self._leafOf(value))
+        self.roots.append(self._leaf_of(value))
         return SlotOf(len(self.roots) - 1)
 
     def knows(self, value):
         """True if the object was opened before."""
         return id(value) in self._leaves
 
-    def _leafOf(self, value):
+    def _leaf_of(self, value):
         known = self._leaves.get(id(value))
         if known is not None:
             return known
         if isinstance(value, torch.Tensor):
-            if not self._isOutput(value):
+            if not self._is_output(value):
                 return "value", value
             self.tensors.append(value)
             leaf = "tensor", len(self.tensors) - 1
         elif isinstance(value, weakref.ref):
             target = self._leaves.get(id(value()), ("", None))
             return ("weak", target[1]) if target[0] == "entry" else ("value", value)
-        elif isinstance(value, list | tuple | dict) or isObject(value):
+        elif isinstance(value, list | tuple | dict) or is_object(value):
             return self._enter(value)
         else:
             return "value", value
@@ -268,26 +268,26 @@ class Opened:
         self._leaves[id(value)] = leaf
         entry = _Entry(value)
         self.entries.append(entry)
-        entry.keys, entry.leaves = self._contentsOf(value)
+        entry.keys, entry.leaves = self._contents_of(value)
         return leaf
 
-    def _contentsOf(self, value):
+    def _contents_of(self, value):
         """(keys, leaves) of it as it is now."""
-        keys, items = _heldBy(value)
-        return keys, list(map(self._leafOf, items))
+        keys, items = _held_by(value)
+        return keys, list(map(self._leaf_of, items))
 
     @contextlib.contextmanager
-    def asGiven(self):
+    def as_given(self):
         """A context in which the objects that the graph names have what they had when they were opened."""
 
-        def itemOf(leaf):
+        def item_of(leaf):
             kind, what = leaf
             return self.values[what] if kind == "entry" else weakref.ref(self.values[what]) if kind == "weak" else what
 
         own = [entry for entry in self.entries if entry.original is not None]
-        now = [_heldBy(entry.original) for entry in own]
+        now = [_held_by(entry.original) for entry in own]
         for entry in own:
-            _fill(entry.original, entry.keys, list(map(itemOf, entry.leaves)))
+            _fill(entry.original, entry.keys, list(map(item_of, entry.leaves)))
         try:
             yield
         finally:
@@ -311,16 +311,16 @@ class Opened:
         for number, entry in enumerate(self.entries):
             if number not in reaching:
                 entry.original = self.values[number]
-        self.text = " ".join(map(self._textOf, range(len(self.entries)))) + f" {self.roots}"
+        self.text = " ".join(map(self._text_of, range(len(self.entries)))) + f" {self.roots}"
 
-    def _textOf(self, number):
+    def _text_of(self, number):
         """A text that identifies this object for the program."""
         entry = self.entries[number]
-        keys = None if entry.keys is None else list(map(textOf, entry.keys))
-        leaves = [(kind, textOf(what)) for kind, what in entry.leaves]
-        return f"{kindText(type(self.values[number]))}{keys}{leaves}"
+        keys = None if entry.keys is None else list(map(text_of, entry.keys))
+        leaves = [(kind, text_of(what)) for kind, what in entry.leaves]
+        return f"{kind_text(type(self.values[number]))}{keys}{leaves}"
 
-    def copyWith(self, tensors):
+    def copy_with(self, tensors):
         """A copy with these tensors."""
         copy = Opened()
         copy.entries, copy.roots, copy.tensors, copy.text = self.entries, self.roots, list(tensors), self.text
@@ -349,25 +349,25 @@ class Opened:
         return [building.of(root) for root in self.roots]
 
 
-def _heldBy(value):
+def _held_by(value):
     """(keys, items) of an object or container; the keys of a list or tuple are None."""
     if isinstance(value, list | tuple):
         return None, list(value)
-    held = value if isinstance(value, dict) else _attributesOf(value)
+    held = value if isinstance(value, dict) else _attributes_of(value)
     return list(held), list(held.values())
 
 
-def _sameLeaves(a, b):
-    return len(a) == len(b) and all(map(_sameLeaf, a, b))
+def _same_leaves(a, b):
+    return len(a) == len(b) and all(map(_same_leaf, a, b))
 
 
-def _sameLeaf(a, b):
+def _same_leaf(a, b):
     if a[0] != b[0]:
         return False
-    return a[1] is b[1] or (isinstance(a[1], _PLAIN) and textOf(a[1]) == textOf(b[1]))
+    return a[1] is b[1] or (isinstance(a[1], _PLAIN) and text_of(a[1]) == text_of(b[1]))
 
 
-def _shellOf(value):
+def _shell_of(value):
     """A function that makes a value of the same class without its contents; for a tuple, from its items."""
     kind = type(value)
     if isinstance(value, tuple):
@@ -375,7 +375,7 @@ def _shellOf(value):
     if kind in (list, dict):
         return kind
     if not isinstance(value, list | dict):
-        return lambda: _emptyOf(kind)
+        return lambda: _empty_of(kind)
     held = getattr(value, "__dict__", {})
     is_own = held is value  # its attributes are its items
     others = {} if is_own else {name: one for name, one in held.items() if isinstance(value, list) or name not in value}
@@ -401,7 +401,7 @@ def _fill(value, keys, items):
         value[:] = items
         return
     if not isinstance(value, dict):
-        _setAttributes(value, dict(zip(keys, items, strict=True)))
+        _set_attributes(value, dict(zip(keys, items, strict=True)))
         return
     for key in [key for key in value if key not in keys]:
         dict.__delitem__(value, key)
@@ -423,10 +423,10 @@ class _Building:
                 self.values[number] = entry.shell()
         for number, entry in enumerate(opened.entries, self._first):
             if entry.original is None:
-                value = self._valueOf(number)
+                value = self._value_of(number)
                 _fill(value, entry.keys, [] if isinstance(value, tuple) else list(map(self.of, entry.leaves)))
 
-    def _valueOf(self, number):
+    def _value_of(self, number):
         if self.values[number] is None:
             entry = self._entries[number - self._first]
             self.values[number] = entry.shell(list(map(self.of, entry.leaves)))
@@ -440,7 +440,7 @@ class _Building:
         if kind == "given":
             return self._given[what]
         if kind == "entry":
-            return self._valueOf(what)
+            return self._value_of(what)
         return weakref.ref(self.values[what]) if kind == "weak" else what
 
 
@@ -451,31 +451,31 @@ class _OpenedParser(structures.ICustomArgParser):
         yield from struct.tensors
 
     def reconstruct(self, original_structure, tensor_iterator):
-        return original_structure.copyWith([next(tensor_iterator) for _ in original_structure.tensors])
+        return original_structure.copy_with([next(tensor_iterator) for _ in original_structure.tensors])
 
 
-structures.registerOwnParser(Opened, _OpenedParser())
+structures.register_own_parser(Opened, _OpenedParser())
 
 
-def openCall(given):
+def open_call(given):
     """Opens the objects among the arguments of a call.
 
     Args:
         given: (positional, named) arguments.
     Returns: (arguments of the program, the Opened or None if there are no objects).
     """
-    if not _hasObject(given):
+    if not _has_object(given):
         return given, None
     opened = Opened()
     with contextlib.suppress(_TooMuch):
-        positional, named = structures.converted(given, lambda value: opened.add(value) if isObject(value) else None)
+        positional, named = structures.converted(given, lambda value: opened.add(value) if is_object(value) else None)
         if opened.roots:
             opened.settle()
             return ([*positional, opened.text, opened], named), opened
     return given, None
 
 
-def closeCall(positional, named):
+def close_call(positional, named):
     """The arguments of forward, from those of the program.
 
     Returns: (positional, named, the Opened with forward's objects)
@@ -491,55 +491,55 @@ def _filled(structure, objects):
     return structures.converted(structure, lambda part: objects[part.number] if type(part) is SlotOf else None)
 
 
-def openResult(result, built, isOutput):
+def open_result(result, built, is_output):
     """Opens the objects that forward returned or changed.
 
     Args:
-        built: the Opened of closeCall().
-        isOutput: tells which tensors each call makes again.
+        built: the Opened of close_call().
+        is_output: tells which tensors each call makes again.
     Returns: (result of the program, the Opened or None if there are no objects).
     """
-    after = Opened(built, isOutput)
+    after = Opened(built, is_output)
 
     def replace(value):
-        is_opened = isObject(value) and (after.knows(value) or tensorsIn(value, isOutput))
+        is_opened = is_object(value) and (after.knows(value) or tensors_in(value, is_output))
         return after.add(value) if is_opened else None
 
     result = structures.converted(result, replace)
     return (result, after) if after.roots or after.updates else (result, None)
 
 
-def closeResult(result, after, given, outputs):
+def close_result(result, after, given, outputs):
     """The result of forward. Also changes the call's objects as forward did."""
     return _filled(result, after.finish(given, outputs))
 
 
-def tensorsIn(value, isOutput=lambda tensor: True):
+def tensors_in(value, is_output=lambda tensor: True):
     """The tensors that an object reaches, if it can be opened."""
-    opened = Opened(isOutput=isOutput)
+    opened = Opened(is_output=is_output)
     with contextlib.suppress(_TooMuch):
-        if isObject(value):
+        if is_object(value):
             opened.add(value)
     return opened.tensors
 
 
-def closedIn(structure):
+def closed_in(structure):
     """The parts of a structure, and of the objects in it, that cannot be opened."""
     opened = Opened()
     try:
         opened.add([structure])
     except _TooMuch:
-        return structures.otherLeaves(structure)
+        return structures.other_leaves(structure)
     return [what for entry in opened.entries for kind, what in entry.leaves if kind == "value"]
 
 
-def marksOf(given):
+def marks_of(given):
     """The contents of objects in the arguments of a call, for programs that take the objects as they are.
 
     Returns: (a text of each object, the tensors of each with their versions, the objects that must stay alive for both)
     """
     texts, versions, kept = [], [], []
-    for leaf in filter(isObject, structures.otherLeaves(given)):
+    for leaf in filter(is_object, structures.other_leaves(given)):
         opened = Opened()
         try:
             opened.add(leaf)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
-def oneAtATime(method: _Method) -> _Method:
+def one_at_a_time(method: _Method) -> _Method:
     """A method that runs while its object's `_lock` is held: the turns of its native model.
 
     Threads get it in the order in which they asked, and the thread that holds it may take it again. The workers of a

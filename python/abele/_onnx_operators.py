@@ -12,9 +12,9 @@ import math
 import torch
 import torch.nn.functional as F
 
-from ._errors import userError
+from ._errors import user_error
 from ._native import core
-from ._tracing import capturedOptions
+from ._tracing import captured_options
 
 
 def _one(function):
@@ -164,15 +164,15 @@ _GRAPHCORE = {
 }
 
 
-def _fromAll(rows):
+def _from_all(rows):
     """Sends row r to replica r, and returns the rows received. Gradients go back the same way."""
     return torch.ops.abele_op.all_to_all(rows) if len(rows) > 1 else rows.clone()
 
 
-def _numReplicas():
-    options = capturedOptions()
+def _num_replicas():
+    options = captured_options()
     if options.Distributed.numProcesses > 1:
-        raise userError(
+        raise user_error(
             "E0711",
             "an exchange of values between replicas of several processes",
             remedy="keep all replicas in one process",
@@ -185,21 +185,21 @@ def _sum(rows):
     return functools.reduce(torch.add, rows.unbind())
 
 
-def _allGather(x):
-    return _fromAll(x.expand(_numReplicas(), *x.shape))
+def _all_gather(x):
+    return _from_all(x.expand(_num_replicas(), *x.shape))
 
 
-def _reduceScatter(x):
+def _reduce_scatter(x):
     """The replica's part of the sum's elements; zeros fill the last part."""
-    count = _numReplicas()
+    count = _num_replicas()
     size = math.ceil(x.numel() / count)
-    return _sum(_fromAll(F.pad(x.reshape(-1), (0, count * size - x.numel())).view(count, size)))
+    return _sum(_from_all(F.pad(x.reshape(-1), (0, count * size - x.numel())).view(count, size)))
 
 
 _GRAPHCORE |= {
-    "ReplicatedAllGather": _allGather,
-    "ReplicatedAllReduce": lambda x: _sum(_allGather(x)),
-    "ReplicatedReduceScatter": _reduceScatter,
+    "ReplicatedAllGather": _all_gather,
+    "ReplicatedAllReduce": lambda x: _sum(_all_gather(x)),
+    "ReplicatedReduceScatter": _reduce_scatter,
 }
 _RESHAPED = ("ReplicatedAllGather", "ReplicatedReduceScatter")  # to the shape of the example
 DOMAINS = {"ai.onnx": _ONNX, "ai.graphcore": _GRAPHCORE}
@@ -211,7 +211,7 @@ def run(inputs, name, domain, version, examples, attributes):
     function, what = DOMAINS[domain].get(name), f"operator {domain}::{name}"
     if function is None:
         known = f"those of {domain} here are {', '.join(sorted(DOMAINS[domain]))}"
-        raise userError("E0106", f"{what} is not there", remedy=core().didYouMean(name, list(DOMAINS[domain]), known))
+        raise user_error("E0106", f"{what} is not there", remedy=core().didYouMean(name, list(DOMAINS[domain]), known))
     given = dict(attributes or {})
     signature = inspect.signature(function)
     if "version" in signature.parameters:
@@ -219,7 +219,7 @@ def run(inputs, name, domain, version, examples, attributes):
     try:
         signature.bind(*inputs, **given)
     except TypeError as error:
-        raise userError("E0708", f"{what}: {error}", expected=f"inputs and attributes as in {signature}") from None
+        raise user_error("E0708", f"{what}: {error}", expected=f"inputs and attributes as in {signature}") from None
     result = function(*inputs, **given)
     if name in _RESHAPED and len(examples) == 1 and examples[0].numel() == result.numel():
         result = result.reshape(examples[0].shape)
@@ -232,7 +232,7 @@ def _fitting(what, result, examples):
         result = result.to(examples[0].dtype)
     found, expected = ([f"{tensor.dtype}{list(tensor.shape)}" for tensor in each] for each in ([result], examples))
     if found != expected:
-        raise userError(
+        raise user_error(
             "E0708",
             f"the example outputs do not fit {what}",
             found=", ".join(expected),

@@ -31,18 +31,18 @@ def _setter(owner, path, name, parameters, returns_self, documentation):
     return setter
 
 
-def _settersOf(group):
+def _setters_of(group):
     owner = f"{group.strip('_')}Setters"
     rows = core().optionSetters(group)
     methods = {row[1]: _setter(owner, *row) for row in rows}
     return type(owner, (), {"__module__": __name__, "__doc__": f"The table's setters of {group}.", **methods})
 
 
-OptionsSetters = _settersOf("Options")
-TrainingSetters = _settersOf("Training")
-PrecisionSetters = _settersOf("Precision")
-JitSetters = _settersOf("Jit")
-PopartSetters = _settersOf("_Popart")
-DistributedSetters = _settersOf("Distributed")
-TensorLocationsSetters = _settersOf("TensorLocations")
-TensorLocationSettingsSetters = _settersOf("TensorLocationSettings")
+OptionsSetters = _setters_of("Options")
+TrainingSetters = _setters_of("Training")
+PrecisionSetters = _setters_of("Precision")
+JitSetters = _setters_of("Jit")
+PopartSetters = _setters_of("_Popart")
+DistributedSetters = _setters_of("Distributed")
+TensorLocationsSetters = _setters_of("TensorLocations")
+TensorLocationSettingsSetters = _setters_of("TensorLocationSettings")

@@ -59,7 +59,7 @@ class OptionsDict(metaclass=_Built):
         value = None if values is None else values.get(self._group, name)
         return _MEMBERS[name](value) if name in _MEMBERS and value is not None else value
 
-    def _asDict(self):
+    def _as_dict(self):
         """A copy of the values of this group."""
         return {
             name: _MEMBERS[name](value) if name in _MEMBERS else value
@@ -74,7 +74,7 @@ class OptionsDict(metaclass=_Built):
 
     def _meant(self, name, setters=True):
         """A text that names the option that was probably meant, or all options that have a value."""
-        names = sorted(self._asDict()) if "_native" in self.__dict__ else []
+        names = sorted(self._as_dict()) if "_native" in self.__dict__ else []
         otherwise = f"known: {', '.join(names)}"
         if name.startswith("_"):
             return otherwise
@@ -139,7 +139,7 @@ class OptionsDict(metaclass=_Built):
 
     def update(self, other):
         """Adds the values to `other` and returns it. A key that `other` has already is an error."""
-        values = self._asDict()
+        values = self._as_dict()
         common = values.keys() & other.keys()
         if common:
             raise refused(AssertionError, f"options set in two groups: {', '.join(sorted(common))}")
@@ -149,11 +149,11 @@ class OptionsDict(metaclass=_Built):
     @property
     def _values(self):
         """The options that have a value, by name. Libraries read this of PopTorch's options."""
-        return types.MappingProxyType(self._asDict())
+        return types.MappingProxyType(self._as_dict())
 
     def toDict(self):
         """A copy of the values."""
-        return self._asDict()
+        return self._as_dict()
 
     # Freezing --------------------------------------------------------------------------------------------------------
     def checkIsFrozen(self, option=None):
@@ -189,5 +189,5 @@ class OptionsDict(metaclass=_Built):
     # Text ------------------------------------------------------------------------------------------------------------
     def __repr__(self):
         others = {name: value for name, value in self.__dict__.items() if name not in _MACHINERY}
-        parts = [f"{name}={value!r}" for name, value in {**self._asDict(), **others}.items()]
+        parts = [f"{name}={value!r}" for name, value in {**self._as_dict(), **others}.items()]
         return f"{type(self).__name__}({', '.join(parts)})"

@@ -16,12 +16,12 @@ import types
 import torch
 
 from . import enums, strategies
-from ._errors import ConfigFileError, formatMessage, located, refused, userError
-from ._exceptions import makeError
+from ._errors import ConfigFileError, format_message, located, refused, user_error
+from ._exceptions import make_error
 from ._native import core
 from ._option_setters import PopartSetters
 from ._options_dict import OptionsDict
-from ._whole_files import readText
+from ._whole_files import read_text
 
 _NODES = (
     *(ast.Module, ast.Expression, ast.Expr, ast.Assign, ast.AugAssign),
@@ -42,7 +42,7 @@ _PRIVATE = ("_Popart", "_popart")  # that may be named
 _READ, _WRITE = "<read>", "<write>"  # names that no line can have
 
 
-CLASSES = {}  # of options, which a line may name: options.py has them
+CLASSES = {}  # classes of options that a line may name; options.py fills it
 
 
 @functools.cache
@@ -68,7 +68,7 @@ def _read(owner, name):
     if not isinstance(owner, (*_OPTIONS, *_MADE, *_PLAIN)) or name in ("format", "format_map"):
         raise refused(
             AttributeError,
-            formatMessage(
+            format_message(
                 "E0701", f"AttributeError: {name} of {type(owner).__name__!r} is nothing that options are made of"
             ),
         )
@@ -78,12 +78,12 @@ def _read(owner, name):
 def _write(owner):
     if not isinstance(owner, _OPTIONS):
         raise refused(
-            AttributeError, formatMessage("E0701", f"AttributeError: {type(owner).__name__!r} has no options to set")
+            AttributeError, format_message("E0701", f"AttributeError: {type(owner).__name__!r} has no options to set")
         )
     return owner
 
 
-def _isOption(target):
+def _is_option(target):
     """Returns whether a statement may set it. Items of other lists and dicts are copies."""
     if isinstance(target, ast.Subscript):
         return isinstance(target.value, ast.Attribute) and target.value.attr == "options"
@@ -104,7 +104,7 @@ class _Guard(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_Assign(self, node):
-        if not all(map(_isOption, node.targets)):
+        if not all(map(_is_option, node.targets)):
             raise SyntaxError("only options have values to set")
         return self.generic_visit(node)
 
@@ -126,17 +126,17 @@ def _compiled(source, mode="exec"):
         raise SyntaxError(str(error) or type(error).__name__) from error
 
 
-def _madeBy(text):
+def _made_by(text):
     """The strategy or location settings whose text this is."""
     try:
         code = _compiled(text, "eval")
     except SyntaxError as error:
-        raise userError("E0702", f"cannot read {text}: {error.msg}") from None
+        raise user_error("E0702", f"cannot read {text}: {error.msg}") from None
     return eval(code, dict(_names()))
 
 
 # Configuration files -------------------------------------------------------------------------------------------------
-def _linesOf(text, name):
+def _lines_of(text, name):
     """(code, where it stands) of every line that is more than a comment."""
     lines = [line for line in map(str.strip, text.split("\n")) if line and not line.startswith("#")]
     for number, line in enumerate(lines, 1):
@@ -146,14 +146,14 @@ def _linesOf(text, name):
         except SyntaxError as error:
             what = f"SyntaxError at {place}: {error.msg}\n> {source}"
             remedy = 'write a setter\'s call on each line, without "options." in front; # begins a comment'
-            text = formatMessage("E0702", what, expected="lines such as deviceIterations(4)", remedy=remedy)
-            raise makeError(ConfigFileError, text, "poptorch_py_error", code="E0702") from None
+            text = format_message("E0702", what, expected="lines such as deviceIterations(4)", remedy=remedy)
+            raise make_error(ConfigFileError, text, "poptorch_py_error", code="E0702") from None
 
 
-def applyFile(options, filepath):
+def apply_file(options, filepath):
     """Applies every line of the file, or none if one does not parse or is more than options are made of."""
     name = os.path.basename(os.fsdecode(filepath))
-    for code, place in list(_linesOf(readText(filepath), name)):
+    for code, place in list(_lines_of(read_text(filepath), name)):
         try:
             exec(code, {**_names(), "options": options})
         except Exception as error:
@@ -164,56 +164,58 @@ def applyFile(options, filepath):
 def _once(pairs):
     table = dict(pairs)
     if len(table) != len(pairs):
-        raise userError("E0702", "options are no JSON object: a name twice", found=", ".join(name for name, _ in pairs))
+        raise user_error(
+            "E0702", "options are no JSON object: a name twice", found=", ".join(name for name, _ in pairs)
+        )
     return table
 
 
 @functools.cache
-def _takesObject():
+def _takes_object():
     """Paths of the setters that take a strategy or location settings, which JSON has as their text."""
     rows = [row for group in ("Options", "TensorLocations") for row in core().optionSetters(group)]
     return {"setExecutionStrategy", *(path for path, _, given, *_ in rows if given and given[0][1] == "location")}
 
 
-def _setterOf(options, path):
+def _setter_of(options, path):
     setter = options
     for part in path.split("."):
         if part.startswith("_") and part not in _PRIVATE:
-            raise userError("E0701", f"{path}: {part} is no option")
+            raise user_error("E0701", f"{path}: {part} is no option")
         setter = getattr(setter, part)
     if not callable(setter):
         remedy = 'name the method: {"deviceIterations": 4}'
-        raise userError("E0701", f"{path} is a value", expected="a setter", remedy=remedy)
+        raise user_error("E0701", f"{path} is a value", expected="a setter", remedy=remedy)
     return setter
 
 
-def _argumentOf(path, value):
+def _argument_of(path, value):
     if not isinstance(value, str):
         return value
-    if path in _takesObject():
-        return _madeBy(value)
+    if path in _takes_object():
+        return _made_by(value)
     kind, _, member = value.partition(".")
     return getattr(enums, kind).__members__.get(member, value) if kind in enums.__all__ else value
 
 
-def applyJson(options, string):
+def apply_json(options, string):
     """Calls every setter that the JSON object names."""
     table = json.loads(string, object_pairs_hook=_once)
     if not isinstance(table, dict):
-        raise userError("E0702", "options are no JSON object", found=string, expected='{"dotted.setter": arguments}')
+        raise user_error("E0702", "options are no JSON object", found=string, expected='{"dotted.setter": arguments}')
     for path, value in table.items():
         try:
             if path == "anchored_tensors.update":  # reading an option gives a copy
                 options.anchored_tensors = options.anchored_tensors | value
                 continue
             arguments = value if isinstance(value, list) else [value]
-            _setterOf(options, path)(*(_argumentOf(path, each) for each in arguments))
+            _setter_of(options, path)(*(_argument_of(path, each) for each in arguments))
         except Exception as error:
             raise located(error, f"{path} of the JSON") from None
 
 
-def savedValues(text):
+def saved_values(text):
     """Native values of the options that a file was saved with; the place among other processes is this one's."""
     values, strategy = core().savedOptionValues(text)
-    values.strategy = _madeBy(strategy)
+    values.strategy = _made_by(strategy)
     return values

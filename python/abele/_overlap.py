@@ -5,7 +5,7 @@ Source: spec annotations.md, section 4.
 
 import contextlib
 
-from ._errors import userError
+from ._errors import user_error
 from ._native import core, isCapturing
 from .enums import OutputMode, OverlapMode
 from .strategies import PipelinedExecution
@@ -17,10 +17,10 @@ _marks = []  # marks of the running capture: (is an input, tensor)
 def _mark(structure, mode, is_input):
     function = "set_overlap_for_input" if is_input else "set_overlap_for_output"
     if not isinstance(mode, OverlapMode):
-        raise userError("E0708", f"{function}: mode is a {type(mode).__name__}", expected="an OverlapMode")
+        raise user_error("E0708", f"{function}: mode is a {type(mode).__name__}", expected="an OverlapMode")
     tensors = flattenTensorStructure(structure)
     if not tensors:
-        raise userError("E0708", f"{function} of a {type(structure).__name__}", expected="tensors")
+        raise user_error("E0708", f"{function} of a {type(structure).__name__}", expected="tensors")
     if not isCapturing() or mode is OverlapMode.NoOverlap:
         return structure
     marked = []
@@ -44,10 +44,10 @@ def set_overlap_for_output(output_tensors, mode):
 
 
 def _refuse(what, expected=""):
-    return userError("E0710", what, expected=expected)
+    return user_error("E0710", what, expected=expected)
 
 
-def _requireOptions(options):
+def _require_options(options):
     if isinstance(options._execution_strategy, PipelinedExecution):
         raise _refuse("overlap of input or output with a pipelined strategy", "ShardedExecution")
     if not options.TensorLocations.exists("num_io_tiles"):
@@ -55,20 +55,20 @@ def _requireOptions(options):
 
 
 @contextlib.contextmanager
-def checkedOverlaps(options):
+def checked_overlaps(options):
     """Surrounds a forward that is captured. Yields a function to call with the results of forward."""
 
     def check(result):
         if not _marks:
             return
-        _requireOptions(options)
+        _require_options(options)
         returned = [id(t) for t in flattenTensorStructure(result)]
         for is_input, tensor in _marks:
             if is_input:
                 if core().numReaders(tensor) > 1:
                     raise _refuse("an input marked for overlap is also used directly")
             else:
-                _requireReturnedOnce(options, tensor, returned)
+                _require_returned_once(options, tensor, returned)
 
     _marks.clear()
     try:
@@ -77,7 +77,7 @@ def checkedOverlaps(options):
         _marks.clear()
 
 
-def _requireReturnedOnce(options, tensor, returned):
+def _require_returned_once(options, tensor, returned):
     times = returned.count(id(tensor))
     if times != 1:
         raise _refuse(f"an output marked for overlap is returned {times} times", "once")

@@ -25,14 +25,14 @@ class Partition(torch.utils.data.Dataset):
         count = len(dataset)
         block = core().sampleBlockOf(count, num_processes, process_id, step, drop_last)
         self._offset, self._length, self._leftovers = block
-        # Shared memory, because the processes that load samples must see the changes of nextPass().
+        # Shared memory, because the processes that load samples must see the changes of next_pass().
         self._start = _shared([self._offset])
         self._generator = self._permutation = None
         if seed is not None:
             self._generator = torch.Generator().manual_seed(seed)
             self._permutation = _shared(range(count))
 
-    def nextPass(self):
+    def next_pass(self):
         """Begins a pass: permutes and moves the block, so that samples left out of one pass are in the next."""
         if self._generator is None:
             return
@@ -46,7 +46,7 @@ class Partition(torch.utils.data.Dataset):
             return {}
         return {"partition": self._generator.get_state(), "partition_start": self._start.clone()}
 
-    def setState(self, state):
+    def set_state(self, state):
         if self._generator is not None and "partition" in state:
             self._generator.set_state(state["partition"])
             self._start.copy_(state["partition_start"])

@@ -60,23 +60,23 @@ def _dtype(name):
     return dtype
 
 
-def _homeOf(module):
+def _home_of(module):
     """The module of this package for a module's name in files. Other names are returned unchanged."""
     package, _, name = module.partition(".")
     home = f"{__package__}.{name}"
     return home if package in _PACKAGES and home in _OURS else module
 
 
-def _isPlain(found, module):
+def _is_plain(found, module):
     if not isinstance(found, type):
         return False
     if found in _PLAIN or found in torch.serialization.get_safe_globals():
         return True
     if module in _OURS:
-        return _homeOf(found.__module__) == module
-    if any(_homeOf(base.__module__) in _OURS for base in found.__mro__):
+        return _home_of(found.__module__) == module
+    if any(_home_of(base.__module__) in _OURS for base in found.__mro__):
         return True  # a class of the program that derives from ours, such as popdist's options
-    parsers = structures.registeredParsers()
+    parsers = structures.registered_parsers()
     return issubclass(found, _CONTAINERS) or any(issubclass(found, cls) for cls in parsers)
 
 
@@ -87,12 +87,12 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module, name):
         """A class that is loaded already. A search must not import a module, because that would run code."""
-        home = _homeOf(module)
+        home = _home_of(module)
         try:
             found = functools.reduce(getattr, name.split("."), sys.modules[home])
         except (KeyError, AttributeError):
             found = None
-        if not _isPlain(found, home):
+        if not _is_plain(found, home):
             raise UnknownClass(f"{module}.{name}")
         return found
 

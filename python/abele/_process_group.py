@@ -9,7 +9,7 @@ import atexit
 import datetime
 import threading
 
-from ._errors import userError
+from ._errors import user_error
 from ._native import core
 
 _joined = {}  # by name in c10d's registry: (process, processes)
@@ -30,8 +30,8 @@ def join(process, processes, name="abele"):
     import torch.distributed as dist
 
     # Keeps the group alive until the native side holds it, because the registry does not.
-    group = _registerOverStoreOf(dist, name, process, processes) if dist.is_initialized() else None
-    make = (lambda own, *ends: _deviceGroup(own, processes, *ends)) if name == "abele" else None
+    group = _register_over_store_of(dist, name, process, processes) if dist.is_initialized() else None
+    make = (lambda own, *ends: _device_group(own, processes, *ends)) if name == "abele" else None
     _interruptibly(lambda: core().joinProcesses(process, processes, name, make))
     del group
     if not _joined:
@@ -39,7 +39,7 @@ def join(process, processes, name="abele"):
     _joined[name] = process, processes
 
 
-def anyOf(value, name="abele"):
+def any_of(value, name="abele"):
     """True if the value of any process is true. All processes call it at the same place. A process that has not joined
     others is alone."""
     if name not in _joined:
@@ -48,7 +48,7 @@ def anyOf(value, name="abele"):
     return _interruptibly(lambda: core().anyOfProcesses(process, processes, name, bool(value)))
 
 
-def _deviceGroup(process, processes, kind, first, second):
+def _device_group(process, processes, kind, first, second):
     """A group of two processes with the backend of the program's own group for devices of a kind. As new_group
     requires, all processes call it for each pair in the same order.
 
@@ -78,7 +78,7 @@ def _deviceGroup(process, processes, kind, first, second):
     return (group.group_name if process in (first, second) else ""), ""
 
 
-def _registerOverStoreOf(dist, name, process, processes):
+def _register_over_store_of(dist, name, process, processes):
     import torch
 
     timeout = datetime.timedelta(seconds=core().environmentInteger("ABELE_PROCESS_TIMEOUT", 1800))
@@ -86,7 +86,7 @@ def _registerOverStoreOf(dist, name, process, processes):
     try:
         backend = _interruptibly(lambda: dist.ProcessGroupGloo(store, process, processes, timeout))
     except (RuntimeError, dist.DistError) as error:
-        raise userError(
+        raise user_error(
             "E0714",
             f"process {process} of {processes} does not find the others",
             found=str(error).splitlines()[0],

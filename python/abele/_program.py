@@ -3,8 +3,8 @@
 import torch
 
 from . import _forms, _objects, structures
-from ._arguments import HeldObjects, formOf, orderOf, requireSame, signatureOf
-from ._results import markReturned
+from ._arguments import HeldObjects, form_of, order_of, require_same, signature_of
+from ._results import mark_returned
 
 
 class Program:
@@ -15,8 +15,8 @@ class Program:
         self.signature = signature  # the same with types, for later calls
         self.result = result  # structure of the result, with empty tensors
         self.keys_are_sorted = keys_are_sorted  # those of dictionaries, as in C++; else their order is the call's
-        self.form = formOf(signature)
-        self.order = "" if keys_are_sorted else orderOf(signature)
+        self.form = form_of(signature)
+        self.order = "" if keys_are_sorted else order_of(signature)
         self.objects = None  # Opened: what forward returned or changed of objects; None: nothing
         self.replaced = []  # buffers that forward replaces
         self.buffers = frozenset()  # names of all
@@ -25,7 +25,7 @@ class Program:
     @classmethod
     def of(cls, given):
         """Of a call that is about to be compiled. given: its (positional, named) arguments as the user gave them."""
-        program = cls(structures.skeleton(given), signatureOf(given))
+        program = cls(structures.skeleton(given), signature_of(given))
         program.held = HeldObjects(given)
         return program
 
@@ -34,7 +34,7 @@ class Program:
         """Names of buffers that have another type after a call."""
         return [each.path for each in self.replaced if each.is_reshaped]
 
-    def hasObjects(self):
+    def has_objects(self):
         """Whether forward takes or returns objects with tensors inside. Buffers whose type changes count as such."""
         positional = self.arguments[0]
         return (
@@ -50,32 +50,32 @@ class Program:
 
     def forms(self):
         """Arguments and result as C++ reads them."""
-        return _forms.formOfCall(*self.arguments), _forms.formOfResult(self.result)
+        return _forms.form_of_call(*self.arguments), _forms.form_of_result(self.result)
 
-    def orderOf(self, given):
+    def order_of(self, given):
         """The order of the keys in a call's arguments, which another program may have.
 
         Raises E0704 unless the call fits this program. A call of the same form does; others may, such as one with
         tensors of other strides.
         """
-        is_same = formOf(given) == self.form
+        is_same = form_of(given) == self.form
         if not is_same:
-            requireSame("positional arguments", self.signature[0], given[0])
-            requireSame("named arguments", self.signature[1], given[1])
+            require_same("positional arguments", self.signature[0], given[0])
+            require_same("named arguments", self.signature[1], given[1])
         if self.held is not None:
-            self.held.requireSame(given)
-        return self.order if is_same or self.keys_are_sorted else orderOf(given)
+            self.held.require_same(given)
+        return self.order if is_same or self.keys_are_sorted else order_of(given)
 
-    def resultOf(self, outputs, opened=None):
+    def result_of(self, outputs, opened=None):
         """The outputs of a step in the structure that forward returned.
 
         Args:
             opened: the objects of the call; None: it had none. They change as forward changes them.
         """
-        markReturned(outputs)
+        mark_returned(outputs)
         left = iter(outputs)
         if isinstance(self.result, torch.Tensor):
             result = next(left)
         else:
             result = structures.reconstructTensorStructure(self.result, left)
-        return result if self.objects is None else _objects.closeResult(result, self.objects, opened, list(left))
+        return result if self.objects is None else _objects.close_result(result, self.objects, opened, list(left))

@@ -6,7 +6,7 @@ import sys
 import torch
 
 
-def randomStates():
+def random_states():
     """Name -> state: a tensor, or a tuple of plain values."""
     states = {"torch": torch.get_rng_state(), "random": random.getstate()}
     if "numpy" in sys.modules:
@@ -14,7 +14,7 @@ def randomStates():
     return states
 
 
-def hostStates():
+def host_states():
     """The same of Python and numpy alone, by the names of their modules, for comparisons."""
     states = {"random": random.getstate()}
     if "numpy" in sys.modules:
@@ -23,8 +23,8 @@ def hostStates():
     return states
 
 
-def checkRandomStates(states):
-    """Raises what setRandomStates() would raise for these; changes nothing."""
+def check_random_states(states):
+    """Raises what set_random_states() would raise for these; changes nothing."""
     if "torch" in states:
         torch.Generator().set_state(states["torch"])
     if "random" in states:
@@ -33,7 +33,7 @@ def checkRandomStates(states):
         sys.modules["numpy"].random.RandomState().set_state(states["numpy"])
 
 
-def setRandomStates(states):
+def set_random_states(states):
     """Sets those that are there; numpy's only where numpy was imported."""
     if "torch" in states:
         torch.set_rng_state(states["torch"])

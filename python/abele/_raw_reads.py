@@ -12,7 +12,7 @@ import traceback
 
 import torch
 
-from ._errors import Error, userError
+from ._errors import Error, user_error
 from ._native import core
 
 _READERS = ("numpy", "tolist", "__array__", "__dlpack__", "data_ptr")
@@ -31,13 +31,13 @@ def _reading(name, original):
     return method
 
 
-def addReads(rules):
+def add_reads(rules):
     """Rules for forward: what reads a tensor's memory says so, so that it can be named, and weights are not read."""
     for name in _READERS:
         rules.add(getattr(torch.Tensor, name), functools.partial(_reading, name))
 
 
-def userLine(frames, excludes):
+def user_line(frames, excludes):
     """ "train.py:88": the first of these (frame, line) whose code is the user's; "" if there is none.
 
     Args:
@@ -50,13 +50,13 @@ def userLine(frames, excludes):
     return ""
 
 
-def _isLockedRead(error):
+def _is_locked_read(error):
     return not isinstance(error, Error) and core().LOCKED_READ in str(error)
 
 
 def _refusal(error, excludes):
-    line = userLine(reversed(list(traceback.walk_tb(error.__traceback__))), excludes)
-    return userError(
+    line = user_line(reversed(list(traceback.walk_tb(error.__traceback__))), excludes)
+    return user_error(
         "E0101",
         "forward reads a tensor's memory past torch's operators while it is being captured",
         at=line,
@@ -68,7 +68,7 @@ def _refusal(error, excludes):
 
 
 @contextlib.contextmanager
-def typedReads(excludes):
+def typed_reads(excludes):
     """Around forward: reads of locked memory end in E0101.
 
     Args:
@@ -77,6 +77,6 @@ def typedReads(excludes):
     try:
         yield
     except Exception as error:
-        if _isLockedRead(error):
+        if _is_locked_read(error):
             raise _refusal(error, excludes) from error
         raise

@@ -10,7 +10,7 @@ import sys
 import torch
 
 from . import wrapping
-from ._errors import userError
+from ._errors import user_error
 from ._native import core
 from .enums import OutputMode
 
@@ -50,8 +50,8 @@ class _Watched(dict):
         return super().values()
 
 
-def _typeOf(buffer):
-    with wrapping.withoutPull():
+def _type_of(buffer):
+    with wrapping.without_pull():
         return "None" if buffer is None else f"{buffer.dtype}{list(buffer.shape)}"
 
 
@@ -119,10 +119,10 @@ class BufferWatch:
                 if after is before:
                     continue
                 full = f"{path}.{name}" if path else name
-                self._requireOneName(full, before)
-                is_reshaped = _typeOf(before) != _typeOf(after)
+                self._require_one_name(full, before)
+                is_reshaped = _type_of(before) != _type_of(after)
                 if is_reshaped:
-                    _requireOneMicroBatch(full, before, after, name in watched.read, options, reshapes)
+                    _require_one_micro_batch(full, before, after, name in watched.read, options, reshapes)
                     reshaped += [] if after is None else [after.detach()]
                 else:
                     core().replaceBuffer(before, after)
@@ -131,10 +131,10 @@ class BufferWatch:
                 )
         return replaced, reshaped
 
-    def _requireOneName(self, full, buffer):
+    def _require_one_name(self, full, buffer):
         count = sum(each is buffer for original, _ in self._watched.values() for each in original.values())
         if buffer is not None and count > 1:
-            raise userError(
+            raise user_error(
                 "E0108",
                 f"forward replaced {full}, which is a buffer under other names, too",
                 expected="one name for a buffer that is replaced",
@@ -142,15 +142,15 @@ class BufferWatch:
             )
 
 
-def _requireOneMicroBatch(full, before, after, is_read, options, reshapes):
+def _require_one_micro_batch(full, before, after, is_read, options, reshapes):
     count = options.device_iterations * options.Training.gradient_accumulation * options.replication_factor
     is_summed = options.output_mode == OutputMode.Sum
     if reshapes and (count == 1 or not (is_read or is_summed)):
         return
-    raise userError(
+    raise user_error(
         "E0108",
         f"forward replaced {full} by a tensor of another type, which the next micro-batch of the call would read",
-        found=f"{_typeOf(before)} becomes {_typeOf(after)}, in a call of {count} micro-batches",
+        found=f"{_type_of(before)} becomes {_type_of(after)}, in a call of {count} micro-batches",
         expected="one type, or one micro-batch a call",
         remedy="give the buffer its final shape before the first call, by a native call of the module say",
     )
@@ -177,7 +177,7 @@ class ReplacedBuffers:
             now = each.now
             if now is each.tensor:
                 continue
-            if now is None or _typeOf(now) != _typeOf(each.tensor):
+            if now is None or _type_of(now) != _type_of(each.tensor):
                 each.tensor = now
                 self._typed.add(path)
                 continue
@@ -188,7 +188,7 @@ class ReplacedBuffers:
 
     def form(self):
         """What tells calls by the types of these buffers."""
-        return "".join(f"; {path}: {_typeOf(self._known[path].tensor)}" for path in sorted(self._typed))
+        return "".join(f"; {path}: {_type_of(self._known[path].tensor)}" for path in sorted(self._typed))
 
     def take(self, program, outputs):
         """Puts the last outputs of a step into the module. Returns: (the others, is a tensor of the module new?)."""
@@ -198,8 +198,8 @@ class ReplacedBuffers:
         outputs, values = outputs[: len(outputs) - count], iter(outputs[len(outputs) - count :])
         is_new = False
         for each, shape in zip(reshaped, shapes, strict=True):
-            value = None if shape is None else _lastOf(next(values), shape)
-            if value is not None and _typeOf(value) == _typeOf(each.tensor):
+            value = None if shape is None else _last_of(next(values), shape)
+            if value is not None and _type_of(value) == _type_of(each.tensor):
                 _copy(value, each.tensor)
             else:
                 each.put(None if value is None else value.clone())
@@ -208,11 +208,11 @@ class ReplacedBuffers:
 
 
 def _copy(source, target):
-    with wrapping.withoutPull(), torch.no_grad():
+    with wrapping.without_pull(), torch.no_grad():
         target.copy_(source)
 
 
-def _lastOf(value, shape):
+def _last_of(value, shape):
     """The part of the last micro-batch."""
     if tuple(value.shape) == shape:
         return value

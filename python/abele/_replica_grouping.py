@@ -6,8 +6,8 @@ Source: spec executor.md, section 9.
 from torch.utils._pytree import tree_map_only
 
 from . import enums, wrapping
-from ._errors import createPoptorchError, refused, userError
-from ._support import commGroup
+from ._errors import createPoptorchError, refused, user_error
+from ._support import comm_group
 
 
 class Groupings:
@@ -26,15 +26,15 @@ class Groupings:
             raise refused(AssertionError, f"expected a VariableRetrievalMode, got {variable_retrieval_mode!r}")
         if executor.isCompiled():
             raise createPoptorchError(f"replicaGrouping of {name}: call it before the model is compiled")
-        with wrapping.withoutPull():
+        with wrapping.without_pull():
             if executor._model._parameters[name].dim() == 0:
-                raise userError(
+                raise user_error(
                     "E0702",
                     f"replicaGrouping of the scalar parameter {name}",
                     expected="a parameter whose first dimension counts the groups",
                 )
         one_each = variable_retrieval_mode == enums.VariableRetrievalMode.AllReplicas
-        self._by_name[name] = (name, commGroup(comm_group_type), shards, one_each)
+        self._by_name[name] = (name, comm_group(comm_group_type), shards, one_each)
 
     def adopt(self, native):
         """Takes over the native() groupings of a saved program."""
@@ -45,7 +45,7 @@ class Groupings:
         return list(self._by_name.values())
 
 
-def groupWrapped(executor, tensor, comm_group_type, shards, variable_retrieval_mode):
+def group_wrapped(executor, tensor, comm_group_type, shards, variable_retrieval_mode):
     """replicaGrouping for a parameter that a training executor wraps."""
     for name, parameter in executor._model._parameters.items():
         if parameter is tensor:

@@ -15,13 +15,13 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ._errors import createPoptorchError
 from ._logging import logger
 from ._native import core
-from ._objects import closedIn, tensorsIn
-from .structures import containersIn, otherLeaves, ownAttributes
+from ._objects import closed_in, tensors_in
+from .structures import containers_in, other_leaves, own_attributes
 
 _returned = WeakIdKeyDictionary()
 
 
-def _installBackward():
+def _install_backward():
     original = torch.Tensor.backward
 
     @functools.wraps(original)
@@ -36,40 +36,40 @@ def _installBackward():
     torch.Tensor.backward = backward
 
 
-_installBackward()
+_install_backward()
 
 
-def markReturned(tensors):
+def mark_returned(tensors):
     """Remembers results of a call for as long as they live. None: another process gets the result."""
     for tensor in tensors:
         if tensor is not None:
             _returned[tensor] = True
 
 
-def _filledCells(function):
+def _filled_cells(function):
     """The values of the variables around a function, where they have one."""
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):  # it is empty
             yield cell.cell_contents
 
 
-def _heldTensors(value):
+def _held_tensors(value):
     """Tensors that an object of another class than those rebuilt for a call, or after it, holds."""
     if isinstance(value, (str, bytes, torch.Tensor, torch.nn.Module, type)):
         return []
     held = list(getattr(value, "__dict__", {}).values())
     if isinstance(value, types.FunctionType):
-        held += _filledCells(value)
+        held += _filled_cells(value)
     if isinstance(value, (collections.abc.Set, collections.deque, list)):
         held += value
-    held += tensorsIn(value)
+    held += tensors_in(value)
     return [item for item in held if isinstance(item, torch.Tensor)]
 
 
-def warnOfHiddenTensors(result):
+def warn_of_hidden_tensors(result):
     """Warns about objects in what a captured forward returned whose tensors later calls do not renew."""
-    for leaf in otherLeaves(result):
-        if any(core().valueId(tensor) >= 0 for tensor in _heldTensors(leaf)):
+    for leaf in other_leaves(result):
+        if any(core().valueId(tensor) >= 0 for tensor in _held_tensors(leaf)):
             logger.warning(
                 "forward returns a %s with tensors inside: every call returns those of the compilation; register a "
                 "parser for the class (poptorch.registerCustomArgParser), or return a tuple, a list or a dict",
@@ -77,7 +77,7 @@ def warnOfHiddenTensors(result):
             )
 
 
-def warnOfSubclasses(tensors):
+def warn_of_subclasses(tensors):
     """Warns about inputs of classes whose own behaviour forward does not get."""
     plain = torch.Tensor.__torch_function__.__func__
     kinds = {type(tensor) for tensor in tensors} - {torch.Tensor, torch.nn.Parameter}
@@ -90,11 +90,11 @@ def warnOfSubclasses(tensors):
             )
 
 
-def warnOfHeldTensors(arguments, *, are_opened):
+def warn_of_held_tensors(arguments, *, are_opened):
     """Warns about objects among the arguments of forward whose tensors are constants of the program."""
-    leaves = closedIn(arguments) if are_opened else otherLeaves(arguments)
-    holders = [leaf for leaf in leaves if _heldTensors(leaf)]
-    holders += [one for one in containersIn(arguments) if _heldTensors(list(ownAttributes(one).values()))]
+    leaves = closed_in(arguments) if are_opened else other_leaves(arguments)
+    holders = [leaf for leaf in leaves if _held_tensors(leaf)]
+    holders += [one for one in containers_in(arguments) if _held_tensors(list(own_attributes(one).values()))]
     for holder in holders:
         logger.warning(
             "an argument of forward is a %s with tensors inside, which are constants of the program: register a "
@@ -104,7 +104,7 @@ def warnOfHeldTensors(arguments, *, are_opened):
         )
 
 
-def warnOfHostTensors(tensors):
+def warn_of_host_tensors(tensors):
     """Warns about results of a captured forward that are no values of the program."""
     for index, tensor in enumerate(tensors):
         if core().valueId(tensor) < 0:

@@ -8,11 +8,11 @@ import inspect
 import torch
 
 from . import _forms, optim
-from ._errors import userError
-from ._files import metadataOf, requireVersion
+from ._errors import user_error
+from ._files import metadata_of, require_version
 from ._native import core
-from ._optimizer_spec import optimizerRows
-from ._options_text import savedValues
+from ._optimizer_spec import optimizer_rows
+from ._options_text import saved_values
 from ._replica_grouping import Groupings
 from .options import Options
 
@@ -20,7 +20,7 @@ _TYPES = ("accum_type", "first_order_momentum_accum_type", "second_order_momentu
 _FLAGS = ("nesterov", "centered")
 
 
-def versionOf():
+def version_of():
     """The version that C++ writes into its files."""
     return f"abele {core().version}"
 
@@ -46,14 +46,14 @@ class SavedProgram(torch.nn.Module):
                 owner.register_buffer(last, tensor)
 
     def forward(self, *arguments):
-        raise userError(
+        raise user_error(
             "E0705",
             "a program that was loaded without its module has no forward",
             remedy="load the file again, or wrap the module and call executor.loadExecutable(filename)",
         )
 
 
-def optimizerOf(spec, parameters):
+def optimizer_of(spec, parameters):
     """The optimizer that a program was compiled with, or None.
 
     Args:
@@ -77,7 +77,7 @@ def optimizerOf(spec, parameters):
         whole["maximize"] = True
     kind = getattr(optim, fields.kind.name)
     taken = inspect.signature(kind).parameters
-    names = [*optimizerRows()[fields.kind.name].numbers, "centered"]
+    names = [*optimizer_rows()[fields.kind.name].numbers, "centered"]
     groups = []
     for group in fields.groups:
         values = {name: bool(group[name]) if name in _FLAGS else group[name] for name in names if name in taken}
@@ -92,7 +92,7 @@ def optimizerOf(spec, parameters):
     return kind(listed, **groups[0], **{name: value for name, value in whole.items() if name in taken})
 
 
-def contentsOf(file, path):
+def contents_of(file, path):
     """Options, structures and groupings of a file, whoever wrote it. Nothing of it runs.
 
     Args:
@@ -101,16 +101,16 @@ def contentsOf(file, path):
         poptorch.Error: E0712 for contents that are none of these, and for a file of C++ of another version.
     """
     if not file.metadata:
-        requireVersion(file, path, versionOf(), "version of Abele in C++", "compile and save again")
+        require_version(file, path, version_of(), "version of Abele in C++", "compile and save again")
     said = core().describeProgram(file.program)
     groupings = Groupings()
     groupings.adopt(said["groupings"])
     contents = {"training": said["training"], "processes": said["processes"], "groupings": groupings}
-    values = savedValues(file.options)
+    values = saved_values(file.options)
     if file.metadata:
-        return {**contents, **metadataOf(file, values, path)}
-    arguments, signature = _forms.argumentsOf(file.form, said["input_types"])
-    result = _forms.resultOf(file.result_form)
+        return {**contents, **metadata_of(file, values, path)}
+    arguments, signature = _forms.arguments_of(file.form, said["input_types"])
+    result = _forms.result_of(file.result_form)
     program = {
         "arguments": arguments,
         "signature": signature,
@@ -121,7 +121,7 @@ def contentsOf(file, path):
     return {**contents, "options": Options._of(values), "program": program, "rng_seed": 0}
 
 
-def objectsOf(file, tensors):
+def objects_of(file, tensors):
     """(module, optimizer) that stand for those of C++.
 
     Args:
@@ -129,4 +129,4 @@ def objectsOf(file, tensors):
     """
     spec = core().describeProgram(file.program)["optimizer"]
     model = SavedProgram(tensors, spec.group_of)
-    return model, optimizerOf(spec, dict(model.named_parameters()))
+    return model, optimizer_of(spec, dict(model.named_parameters()))

@@ -13,7 +13,7 @@ from multiprocessing import reduction
 
 import torch
 
-from ._slots import aligned, newMemory
+from ._slots import aligned, new_memory
 
 
 class _Pickler(reduction.ForkingPickler):
@@ -76,7 +76,7 @@ class Shipment:
         for storage in pickler.storages:
             places.append((size, storage.nbytes()))
             size += aligned(storage.nbytes())
-        self._fd = self._newFile(size)
+        self._fd = self._new_file(size)
         with mmap.mmap(self._fd, size) as memory:
             memory[: text.tell()] = text.getbuffer()
             for (offset, count), storage in zip(places, pickler.storages, strict=True):
@@ -86,9 +86,9 @@ class Shipment:
         source = self.path if self._through_file else reduction.DupFd(self._fd)
         return Arrival, (source, text.tell(), size, places)
 
-    def _newFile(self, size):
+    def _new_file(self, size):
         if not self._through_file:
-            return newMemory(size)
+            return new_memory(size)
         fd, self.path = tempfile.mkstemp(prefix="abele-data-set-")
         os.ftruncate(fd, size)
         return fd

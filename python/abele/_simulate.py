@@ -8,7 +8,7 @@ from typing import Any
 
 from ._errors import refused
 from ._native import core
-from ._whole_files import writeText
+from ._whole_files import write_text
 
 __all__ = ["Simulation", "simulate"]
 
@@ -27,7 +27,7 @@ class Simulation(dict):
 
     def writeTrace(self, path: str | os.PathLike[str]) -> None:
         """Writes the step in Chrome's trace format (chrome://tracing, Perfetto)."""
-        writeText(path, self.traceText())
+        write_text(path, self.traceText())
 
     def traceText(self) -> str:
         """The text that writeTrace() writes."""

@@ -13,7 +13,7 @@ import torch
 _ALIGNMENT = 64  # alignment of every tensor, the same as torch's
 
 
-def newMemory(num_bytes):
+def new_memory(num_bytes):
     """A file descriptor of new memory of this size, filled with zeros. The caller closes it."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("abele")
@@ -51,18 +51,18 @@ class Slots:
     Args:
         layout: Layout.
         count: number of slots.
-        fd: memory of at least numBytes(layout, count); may be closed afterwards.
+        fd: memory of at least num_bytes(layout, count); may be closed afterwards.
     Owns: a mapping that lives as long as one of its tensors.
     """
 
     @staticmethod
-    def numBytes(layout, count):
+    def num_bytes(layout, count):
         """Bytes of memory for this number of slots."""
         return max(1, layout.slot_bytes * count)
 
     def __init__(self, layout, count, fd):
         self._layout = layout
-        self._memory = mmap.mmap(fd, self.numBytes(layout, count))
+        self._memory = mmap.mmap(fd, self.num_bytes(layout, count))
         self.tensors = [self._slot(index * layout.slot_bytes) for index in range(count)]
 
     def _slot(self, begin):

@@ -5,7 +5,7 @@ from .options import Options
 from .strategies import PipelinedExecution
 
 
-def stagedOptions(options, devices, micro_batches):
+def staged_options(options, devices, micro_batches):
     """A copy of the options with this number of stages, and of micro-batches for an update.
 
     Args:

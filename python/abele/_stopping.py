@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from signal import Signals
 from types import FrameType
 
-from ._errors import userError
-from ._process_group import anyOf
+from ._errors import user_error
+from ._process_group import any_of
 
 
 class Stop:
@@ -37,7 +37,7 @@ class Stop:
 
         The first step of a training with several processes connects them. Before that, each answers for itself.
         """
-        return anyOf(self.requested)
+        return any_of(self.requested)
 
 
 @contextlib.contextmanager
@@ -91,7 +91,7 @@ def _known(signals: Iterable[signal.Signals]) -> list[signal.Signals]:
 
 
 def _refusal(what: str) -> Exception:
-    return userError(
+    return user_error(
         "E0708",
         what,
         expected="the main thread, and signals that a program may handle, such as SIGTERM and SIGINT",

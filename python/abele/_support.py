@@ -5,16 +5,16 @@ import itertools
 import torch
 
 from . import enums
-from ._errors import userError
+from ._errors import user_error
 from ._native import core
 
 
-def commGroup(comm_group_type):
+def comm_group(comm_group_type):
     """The native form of a CommGroupType."""
     return getattr(core().CommGroup, enums.CommGroupType(comm_group_type).name)
 
 
-def toProgramOptions(options, *, training, policy):
+def to_program_options(options, *, training, policy):
     """The native options of one compiled program. policy: the native Policy.
 
     Raises:
@@ -23,7 +23,7 @@ def toProgramOptions(options, *, training, policy):
     return options._native.programOptions(training, policy)
 
 
-def requireShapes(model):
+def require_shapes(model):
     """Raises poptorch.Error for parameters and buffers of lazy modules that have no shape yet."""
     lazy = [
         name
@@ -31,7 +31,7 @@ def requireShapes(model):
         if torch.nn.parameter.is_lazy(value)
     ]
     if lazy:
-        raise userError(
+        raise user_error(
             "E0708",
             f"{', '.join(lazy)} of the model {'has' if len(lazy) == 1 else 'have'} no shape yet",
             expected="tensors of known shapes",
@@ -39,12 +39,12 @@ def requireShapes(model):
         )
 
 
-def extentOf(tensor):
+def extent_of(tensor):
     """Number of elements from the first to the last of a strided tensor, gaps included. Requires: it is not empty."""
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
-def requireOwnGaps(model):
+def require_own_gaps(model):
     """Raises poptorch.Error for trained parameters with gaps if other tensors share the memory.
 
     The devices have the elements of such a parameter, but not the bytes between them.
@@ -52,11 +52,11 @@ def requireOwnGaps(model):
     for name, value in model.named_parameters():
         if not value.requires_grad or value.layout != torch.strided or value.is_nested or value.numel() == 0:
             continue
-        if extentOf(value) <= value.numel():
+        if extent_of(value) <= value.numel():
             continue
         storage = value.untyped_storage()
         if torch._C._storage_Use_Count(storage._cdata) > 2:  # the parameter and `storage`
-            raise userError(
+            raise user_error(
                 "E0105",
                 f"parameter {name} is trained, is a part of a larger tensor, and shares its memory with other tensors",
                 found=f"shape {list(value.shape)}, strides {list(value.stride())}",

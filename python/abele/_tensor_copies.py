@@ -15,6 +15,6 @@ def _copying(original):
     return deepcopy
 
 
-def addCopies(rules):
+def add_copies(rules):
     """copy.deepcopy of a tensor of the program: torch makes it of its storage, past all operators."""
     rules.add(torch.Tensor.__deepcopy__, _copying)

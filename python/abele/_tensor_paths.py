@@ -27,7 +27,7 @@ def _inside(value, path, depth, seen):
         yield from _inside(item, where, depth - 1, seen)
 
 
-def pathOf(model, storage):
+def path_of(model, storage):
     """ "encoder.cache": the attribute of the model or of a module in it that holds a tensor of this memory; or "".
 
     Args:

@@ -7,16 +7,16 @@ from ._native import core
 _PLAIN = (bool, int, float, complex)
 
 
-def _leavesOf(data):
+def _leaves_of(data):
     """The numbers and tensors of nested lists."""
     if isinstance(data, list | tuple):
         for part in data:
-            yield from _leavesOf(part)
+            yield from _leaves_of(part)
     else:
         yield data
 
 
-def _typeOf(leaf):
+def _type_of(leaf):
     """What torch takes a number for."""
     if isinstance(leaf, torch.Tensor):
         return leaf.dtype
@@ -26,10 +26,10 @@ def _typeOf(leaf):
     return torch.promote_types(real, torch.complex32) if isinstance(leaf, complex) else real
 
 
-def _typeOfAll(leaves):
-    dtype = _typeOf(leaves[0])
+def _type_of_all(leaves):
+    dtype = _type_of(leaves[0])
     for leaf in leaves[1:]:
-        dtype = torch.promote_types(dtype, _typeOf(leaf))
+        dtype = torch.promote_types(dtype, _type_of(leaf))
     return dtype
 
 
@@ -48,7 +48,7 @@ def _stacked(data, dtype, device):
     return _converted(data, dtype, device)
 
 
-def _firstVarying(leaves):
+def _first_varying(leaves):
     """The first result of the program among them; None also where something else than numbers and tensors is there."""
     if not all(isinstance(leaf, (torch.Tensor, *_PLAIN)) for leaf in leaves):
         return None
@@ -57,11 +57,11 @@ def _firstVarying(leaves):
 
 def _stacking(original):
     def tensor(data, *, dtype=None, device=None, **settings):
-        leaves = list(_leavesOf(data)) if isinstance(data, list | tuple) else []
-        varying = _firstVarying(leaves)
+        leaves = list(_leaves_of(data)) if isinstance(data, list | tuple) else []
+        varying = _first_varying(leaves)
         if varying is None:
             return original(data, dtype=dtype, device=device, **settings)
-        natural = _typeOfAll(leaves)
+        natural = _type_of_all(leaves)
         wanted = natural if dtype is None else dtype
         if torch.promote_types(natural, wanted) != wanted and not wanted.is_floating_point:
             return original(data, dtype=dtype, device=device, **settings)  # it refuses some numbers by their values
@@ -71,7 +71,7 @@ def _stacking(original):
     return tensor
 
 
-def addTensorsOfNumbers(rules):
+def add_tensors_of_numbers(rules):
     """Rules for forward."""
     for function in (torch.tensor, torch.as_tensor):
         rules.add(function, _stacking)

@@ -15,7 +15,7 @@ from ._native import core
 _pids = set()  # ids of the processes that close their file at their end
 
 
-def isRecording():
+def is_recording():
     """True if the file that PVTI_OPTIONS asks for, or the trace of a model, wants events of this process."""
     program = os.path.basename(sys.argv[0] or "python")
     is_traced = core().tracesProcess(program)
@@ -29,7 +29,7 @@ def isRecording():
 def add(name, channel, phase, **fields):
     """Adds one event at the present time: name, category, kind and the fields of its kind. No effect if tracing is
     off."""
-    if isRecording():
+    if is_recording():
         core().traceEvent(name, channel, phase, core().traceClock(), json.dumps(fields))
 
 
@@ -46,5 +46,5 @@ class Span:
         return self
 
     def __exit__(self, exc_type, value, traceback):
-        if isRecording():
+        if is_recording():
             core().traceSpan(self._name, self._channel, self._begin)

@@ -12,20 +12,20 @@ from torch import overrides
 from torch.utils import _python_dispatch as python_dispatch
 
 from . import _hooks, wrapping
-from ._errors import refused, userError
+from ._errors import refused, user_error
 from ._function_rules import FunctionRules
-from ._host_random import notedDraws
-from ._indexing import addIndexing
+from ._host_random import noted_draws
+from ._indexing import add_indexing
 from ._item_access import exchanged, replaced
 from ._logging import logger
 from ._native import core, isCapturing
-from ._overlap import checkedOverlaps
-from ._raw_reads import addReads, typedReads
+from ._overlap import checked_overlaps
+from ._raw_reads import add_reads, typed_reads
 from ._replaced_buffers import BufferWatch
-from ._tensor_copies import addCopies
-from ._tensors_of_numbers import addTensorsOfNumbers
-from ._widening import addWidening
-from .losses import addLosses
+from ._tensor_copies import add_copies
+from ._tensors_of_numbers import add_tensors_of_numbers
+from ._widening import add_widening
+from .losses import add_losses
 
 
 class CaptureMode(python_dispatch.TorchDispatchMode):
@@ -36,17 +36,17 @@ class CaptureMode(python_dispatch.TorchDispatchMode):
 
 
 @contextlib.contextmanager
-def _moduleScopes(model):
+def _module_scopes(model):
     """Operations made inside a submodule carry its name."""
     names = {id(child): name.rpartition(".")[2] for name, child in model.named_modules() if name}
-    core().setModules(names, torch.nn.Module._call_impl.__code__, callForward.__code__)
+    core().setModules(names, torch.nn.Module._call_impl.__code__, call_forward.__code__)
     try:
         yield
     finally:
         core().unsetModules()
 
 
-def _withoutValues(original):
+def _without_values(original):
     """print(tensor) shows what is known of it."""
 
     def text(tensor, *, tensor_contents=None):
@@ -58,11 +58,11 @@ def _withoutValues(original):
 _AS_OPERATORS = ("flex_attention",)  # in eager, torch calls their functions with operators of tensors
 
 
-def _callFunctions(operator, *args, **kwargs):
+def _call_functions(operator, *args, **kwargs):
     """torch.cond, while_loop and their kin do not reach the dispatcher as operators of tensors do."""
     if operator.name() in _AS_OPERATORS:
         return operator.dispatch(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
-    raise userError(
+    raise user_error(
         "E0106",
         f"torch's operator {operator} takes functions, and cannot be captured",
         expected="operators that take tensors and numbers",
@@ -81,7 +81,7 @@ class _OrCaptures:
 
 
 @contextlib.contextmanager
-def _allowedReads():
+def _allowed_reads():
     core().allowReads(True)
     try:
         yield
@@ -89,7 +89,7 @@ def _allowedReads():
         core().allowReads(False)
 
 
-def _addValueSteering(rules, model):
+def _add_value_steering(rules, model):
     """Where torch looks at values only to choose a faster way, the way that is right for all values is taken.
 
     A causal mask that the model holds is recognised as in eager; one that is computed or given is taken as it is.
@@ -106,15 +106,15 @@ def _addValueSteering(rules, model):
             mask = frame.f_locals["mask"]
             if not core().mayVary(mask):
                 return original(tensor)
-            if not _isHeld(mask, model):
+            if not _is_held(mask, model):
                 return False
-            with _allowedReads():
+            with _allowed_reads():
                 return original(tensor)
 
         return decides
 
-    def leftAligned(original):
-        def isAligned(tensor, mask):
+    def left_aligned(original):
+        def is_aligned(tensor, mask):
             if not core().mayVary(mask):
                 return original(tensor, mask)
             logger.warning(
@@ -123,29 +123,29 @@ def _addValueSteering(rules, model):
             )
             return False
 
-        return isAligned
+        return is_aligned
 
-    def checkingVariances(original):
+    def checking_variances(original):
         def loss(*args, **kwargs):
-            with _allowedReads():
+            with _allowed_reads():
                 return original(*args, **kwargs)
 
         return loss
 
-    def checkingDistributions(original):
-        def areAllTrue(tensor):
+    def checking_distributions(original):
+        def are_all_true(tensor):
             is_check = rules.caller().f_globals.get("__name__", "").startswith("torch.distributions.")
             return torch.tensor(True) if is_check and core().mayVary(tensor) else original(tensor)
 
-        return areAllTrue
+        return are_all_true
 
     rules.add(torch.Tensor.__bool__, deciding)
-    rules.add(torch._nested_tensor_from_mask_left_aligned, leftAligned)
-    rules.add(torch.nn.functional.gaussian_nll_loss, checkingVariances)
-    rules.add(torch._is_all_true, checkingDistributions)
+    rules.add(torch._nested_tensor_from_mask_left_aligned, left_aligned)
+    rules.add(torch.nn.functional.gaussian_nll_loss, checking_variances)
+    rules.add(torch._is_all_true, checking_distributions)
 
 
-def _isHeld(tensor, model):
+def _is_held(tensor, model):
     memory = tensor.untyped_storage()._cdata
     return any(held.untyped_storage()._cdata == memory for held in [*model.buffers(), *model.parameters()])
 
@@ -153,7 +153,7 @@ def _isHeld(tensor, model):
 _NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
 
 
-def _watchedModules(model):
+def _watched_modules(model):
     return {path: module for path, module in model.named_modules() if not isinstance(module, _NORMS)}
 
 
@@ -168,7 +168,7 @@ def _owned(model):
     return found
 
 
-def _requireNotReassigned(model, before):
+def _require_not_reassigned(model, before):
     """Puts back what forward reassigned and raises E0108."""
     after = _owned(model)
     modules = dict(model.named_modules())
@@ -178,52 +178,52 @@ def _requireNotReassigned(model, before):
     if changed:
         path, kind, name = changed[0]
         full = f"{path}.{name}" if path else name
-        raise userError(
+        raise user_error(
             "E0108", f"forward replaced {full}", expected="an update in place", remedy=f"self.{name}.copy_(new_value)"
         )
 
 
 @contextlib.contextmanager
-def withHooks():
+def with_hooks():
     """Around a compilation or the loading of one."""
-    _hooks.callPreCompileHooks()
+    _hooks.call_pre_compile_hooks()
     try:
         yield
     finally:
-        _hooks.callPostCompileHooks()
+        _hooks.call_post_compile_hooks()
 
 
 _thread = threading.local()  # captures: options of the program that this thread captures
 
 
 @contextlib.contextmanager
-def aroundCompile(model):
+def around_compile(model):
     """Around the whole compilation: hooks; weights are read as they are on the host.
 
     Yields: a function that puts back what was reassigned meanwhile, and raises E0108.
     """
-    with withHooks():
+    with with_hooks():
         before = _owned(model)
         try:
             # The checks of anomaly mode read values, which would become part of the program.
-            with wrapping.withoutPull(), torch.autograd.set_detect_anomaly(False):
-                yield lambda: _requireNotReassigned(model, before)
+            with wrapping.without_pull(), torch.autograd.set_detect_anomaly(False):
+                yield lambda: _require_not_reassigned(model, before)
         except Exception:
             with contextlib.suppress(Exception):
-                _requireNotReassigned(model, before)
+                _require_not_reassigned(model, before)
             raise
 
 
-def capturedOptions():
+def captured_options():
     """Options of the program that this thread captures. None: outside of a capture."""
     return getattr(_thread, "captures", None)
 
 
 @contextlib.contextmanager
-def _onlyCapture(options):
+def _only_capture(options):
     """What surrounds forward is there once, also while a function of poptorch.CPU runs on the host."""
-    if capturedOptions() is not None:
-        raise userError(
+    if captured_options() is not None:
+        raise user_error(
             "E0107",
             "a capture was started inside another one",
             remedy="compile the inner model before the outer one, or call it as a plain module",
@@ -232,18 +232,18 @@ def _onlyCapture(options):
         yield
 
 
-def _isOfTorch(frame):
+def _is_of_torch(frame):
     while frame is not None and frame.f_code.co_name == "is_compiling":  # torch has others that ask this one
         frame = frame.f_back
     return frame is not None and (frame.f_globals.get("__name__") or "").partition(".")[0] == "torch"
 
 
-def _asCompiler(original):
+def _as_compiler(original):
     """torch.compiler.is_compiling() is true for all code but torch's own, which chooses its operators by it."""
 
     def asked():
-        captures = capturedOptions() is not None  # this thread: others run eager code meanwhile
-        return original() or (captures and not _isOfTorch(sys._getframe(1)))
+        captures = captured_options() is not None  # this thread: others run eager code meanwhile
+        return original() or (captures and not _is_of_torch(sys._getframe(1)))
 
     return asked
 
@@ -251,7 +251,7 @@ def _asCompiler(original):
 _FAST_IN_INFERENCE = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer, torch.nn.TransformerEncoder)
 
 
-def _asWithoutRules(original):
+def _as_without_rules(original):
     """torch.overrides.has_torch_function(): torch's layers leave their faster ways where a mode is active, or where a
     tensor has a class of its own, as weights of a model in training do."""
 
@@ -259,29 +259,29 @@ def _asWithoutRules(original):
         if not isCapturing():
             return original(args)
         with overrides._pop_mode_temporarily():
-            return original([each for each in args if not wrapping.isWrapped(each)])
+            return original([each for each in args if not wrapping.is_wrapped(each)])
 
     return asked
 
 
-def _rulesFor(model, options, policy, training):
+def _rules_for(model, options, policy, training):
     """The rules for functions of torch while the model is captured."""
     rules = FunctionRules()
-    addReads(rules)
-    addCopies(rules)
-    addWidening(rules)
-    addIndexing(rules, reads=policy.many_programs or options.trust_reads)
-    addTensorsOfNumbers(rules)
+    add_reads(rules)
+    add_copies(rules)
+    add_widening(rules)
+    add_indexing(rules, reads=policy.many_programs or options.trust_reads)
+    add_tensors_of_numbers(rules)
     if training:
-        addLosses(rules)
-    _addValueSteering(rules, model)
-    rules.add(torch.Tensor.__repr__, _withoutValues)
-    rules.addOfKind(torch._ops.HigherOrderOperator, _callFunctions)
+        add_losses(rules)
+    _add_value_steering(rules, model)
+    rules.add(torch.Tensor.__repr__, _without_values)
+    rules.add_of_kind(torch._ops.HigherOrderOperator, _call_functions)
     return rules
 
 
 @contextlib.contextmanager
-def aroundProgram(model, options, around, policy, *, training):
+def around_program(model, options, around, policy, *, training):
     """Around forward and backward, which may run parts of forward again (activation checkpointing).
 
     Args:
@@ -294,22 +294,22 @@ def aroundProgram(model, options, around, policy, *, training):
         poptorch.Error: E0107 where a program is being captured by this thread.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_onlyCapture(options))
-        rules = _rulesFor(model, options, policy, training)
+        stack.enter_context(_only_capture(options))
+        rules = _rules_for(model, options, policy, training)
         stack.callback(rules.clear)
         stack.enter_context(around(rules))
         if options.exists("capture_as_compiling") and options.capture_as_compiling:
-            stack.enter_context(exchanged(torch.compiler, "is_compiling", _asCompiler))
+            stack.enter_context(exchanged(torch.compiler, "is_compiling", _as_compiler))
         if not training and any(isinstance(module, _FAST_IN_INFERENCE) for module in model.modules()):
-            stack.enter_context(exchanged(overrides, "has_torch_function", _asWithoutRules))
+            stack.enter_context(exchanged(overrides, "has_torch_function", _as_without_rules))
         if flex := sys.modules.get("torch.nn.attention.flex_attention"):  # it compiles what it calls, but for debugging
             stack.enter_context(exchanged(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", _OrCaptures))
         stack.enter_context(rules)
-        stack.enter_context(notedDraws())
+        stack.enter_context(noted_draws())
         yield
 
 
-def callForward(model, positional, named, *, policy, options, excludes, training, reshapes=False):
+def call_forward(model, positional, named, *, policy, options, excludes, training, reshapes=False):
     """Runs forward as captured code.
 
     Args:
@@ -317,17 +317,17 @@ def callForward(model, positional, named, *, policy, options, excludes, training
     Returns: what it returned, _Replaced of buffers that it replaced, and the tensors of those with another type.
     """
     before = _owned(model)
-    watch = BufferWatch(_watchedModules(model) if policy.many_programs else {})
+    watch = BufferWatch(_watched_modules(model) if policy.many_programs else {})
     with contextlib.ExitStack() as stack:
         stack.enter_context(watch)
-        stack.enter_context(typedReads(excludes))
+        stack.enter_context(typed_reads(excludes))
         stack.enter_context(torch.set_grad_enabled(training))
         if options.module_namescope_enabled:
-            stack.enter_context(_moduleScopes(model))
-        with checkedOverlaps(options) as check:
+            stack.enter_context(_module_scopes(model))
+        with checked_overlaps(options) as check:
             result = model(*positional, **named)
             check(result)
-    _requireNotReassigned(model, before)
+    _require_not_reassigned(model, before)
     return result, *watch.record(options, reshapes=reshapes)
 
 
@@ -339,7 +339,7 @@ def getIpuTensorId(t):
     """
     number = core().valueId(t) if isinstance(t, torch.Tensor) else -1
     if number < 0:
-        raise userError(
+        raise user_error(
             "E0708",
             "getIpuTensorId of a tensor that is on the host",
             expected="a tensor computed by the forward that is being captured",

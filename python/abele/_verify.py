@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from . import _objects, optim, structures, wrapping
-from ._errors import userError
+from ._errors import user_error
 from ._models import inferenceModel, trainingModel
-from ._module_source import modelTensors
+from ._module_source import model_tensors
 from ._native import PACKAGE_FOLDERS, core
-from ._support import toProgramOptions
-from ._tracing import CaptureMode, aroundCompile, aroundProgram, callForward
+from ._support import to_program_options
+from ._tracing import CaptureMode, around_compile, around_program, call_forward
 from .executor import Executor
 from .options import Options
 
@@ -119,22 +119,22 @@ def verify(
             accelerators.
     """
     random = torch.get_rng_state()  # options with a seed seed torch when a model is wrapped
-    executor, is_ours = _executorOf(model, options, optimizer)
+    executor, is_ours = _executor_of(model, options, optimizer)
     try:
         with executor._lock:
             return _verified(executor, batches)
     finally:
         if is_ours:
             executor.destroy()
-            wrapping.unwrapModel(model)  # also where nothing was compiled
+            wrapping.unwrap_model(model)  # also where nothing was compiled
         torch.set_rng_state(random)
 
 
-def _executorOf(model, options, optimizer):
+def _executor_of(model, options, optimizer):
     """The executor to verify, and whether it was made here."""
     live = model if isinstance(model, Executor) else None
     if live is None and isinstance(model, torch.nn.Module):
-        live = wrapping.executorOf(model)  # of a module that is wrapped for training
+        live = wrapping.executor_of(model)  # the module is wrapped for training
     if live is None:
         options = Options() if options is None else options.clone()
         # The comparison with eager names what differs, also where compiling would refuse the model for it.
@@ -143,7 +143,7 @@ def _executorOf(model, options, optimizer):
         make = inferenceModel(model, options) if optimizer is None else trainingModel(model, options, optimizer)
         return make, True
     if options is not None or optimizer is not None:
-        raise userError(
+        raise user_error(
             "E0708",
             "options or an optimizer beside a wrapped model",
             expected="a plain module, or a wrapped model alone",
@@ -157,25 +157,25 @@ def _verified(executor, batches):
         executor.copyWeightsToHostIfNeeded()
     else:
         executor._native.pullFromTrainers()
-    native = toProgramOptions(executor._options, training=executor._training, policy=executor._policy)
-    calls = [executor._prepare(*_argumentsOf(batch)) for batch in batches]
+    native = to_program_options(executor._options, training=executor._training, policy=executor._policy)
+    calls = [executor._prepare(*_arguments_of(batch)) for batch in batches]
     model, options, training = executor._model, executor._options, executor._training
     excludes = [*options.source_location_excludes, *PACKAGE_FOLDERS]
     arguments = structures.skeleton(calls[0][0]) if calls else None
 
-    def argumentsOf(micro_batch):
-        return _objects.closeCall(*structures.reconstructTensorStructure(arguments, micro_batch))
+    def arguments_of(micro_batch):
+        return _objects.close_call(*structures.reconstructTensorStructure(arguments, micro_batch))
 
-    def tensorsOf(result, built):
+    def tensors_of(result, built):
         changed = None
         if executor._policy.many_programs:
-            result, changed = _objects.openResult(result, built, lambda tensor: True)
+            result, changed = _objects.open_result(result, built, lambda tensor: True)
         return structures.flattenTensorStructure(result) + ([] if changed is None else changed.tensors)
 
     def captured(micro_batch):
-        positional, named, built = argumentsOf(micro_batch)
-        with aroundProgram(model, options, executor._around, executor._policy, training=training):
-            result, _, _ = callForward(
+        positional, named, built = arguments_of(micro_batch)
+        with around_program(model, options, executor._around, executor._policy, training=training):
+            result, _, _ = call_forward(
                 model,
                 positional,
                 named,
@@ -184,22 +184,22 @@ def _verified(executor, batches):
                 excludes=excludes,
                 training=training,
             )
-        return tensorsOf(result, built)
+        return tensors_of(result, built)
 
     def eager(micro_batch):
-        positional, named, built = argumentsOf(micro_batch)
-        with torch.set_grad_enabled(training), _madeBeside(micro_batch):
-            return tensorsOf(model(*positional, **named), built)
+        positional, named, built = arguments_of(micro_batch)
+        with torch.set_grad_enabled(training), _made_beside(micro_batch):
+            return tensors_of(model(*positional, **named), built)
 
-    with aroundCompile(model):
+    with around_compile(model):
         found = core().verify(
             native,
             captured,
             eager,
-            modelTensors(model),
+            model_tensors(model),
             [tensors for _, _, tensors, *_ in calls],
             executor._native.optimizerSpec(),
-            _updateMaker(executor),
+            _update_maker(executor),
             CaptureMode(),
             excludes,
             lambda: core().generatorsOf((model, calls)),
@@ -208,7 +208,7 @@ def _verified(executor, batches):
     return Verification(difference=None if difference is None else Difference(**difference), **found)
 
 
-def _madeBeside(tensors):
+def _made_beside(tensors):
     """Where arguments are on an accelerator, tensors that forward makes of nothing are there, as in the program."""
     device = next((tensor.device for tensor in tensors if tensor.device.type != "cpu"), None)
     return contextlib.nullcontext() if device is None else device
@@ -222,7 +222,7 @@ class Call:
     named: dict
 
 
-def _argumentsOf(batch):
+def _arguments_of(batch):
     """(positional, named) arguments of one call."""
     if isinstance(batch, Call):
         return batch.positional, batch.named
@@ -231,7 +231,7 @@ def _argumentsOf(batch):
     return (tuple(batch) if isinstance(batch, tuple | list) else (batch,)), {}
 
 
-def _updateMaker(executor):
+def _update_maker(executor):
     """Makes eager's optimizers: those of torch.optim themselves. None: the core's sequence of torch's operators."""
     optimizer = executor._optimizer
     if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, optim.Optimizer):
@@ -240,7 +240,7 @@ def _updateMaker(executor):
         return None  # the program ends with the gradients
 
     def make():
-        tensors = [tensor for _, tensor, _ in modelTensors(executor._model)]
+        tensors = [tensor for _, tensor, _ in model_tensors(executor._model)]
         held = [tensor for group in optimizer.param_groups for tensor in group["params"]]
         # Its own methods, also of a subclass, on the same parameters.
         fresh = copy.deepcopy(optimizer, {id(tensor): tensor for tensor in held})

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import torch
 
 from . import wrapping
-from ._errors import userError
+from ._errors import user_error
 from ._models import inferenceModel
 from ._native import core
-from ._whole_files import nativePath
+from ._whole_files import native_path
 from .executor import Executor
 
 _RESETS = ("reset_parameters", "_reset_parameters")  # the second one of torch.nn.MultiheadAttention and Transformer
@@ -36,13 +36,13 @@ def load_weights(path: str | os.PathLike[str], model: torch.nn.Module | Executor
         abele.Error: without any change: E0708 for files that lack a tensor of the model, have an unknown tensor, or
             have a tensor in another shape or type; E0501 for damaged files; E0712 for files that cannot be read.
     """
-    files = core().WeightFiles(nativePath(path), convert)
-    executor, module = _partsOf(model)
+    files = core().WeightFiles(native_path(path), convert)
+    executor, module = _parts_of(model)
     if executor is not None:
         with executor._lock:
-            executor._native.loadWeights(files, _targetsOf(module))
+            executor._native.loadWeights(files, _targets_of(module))
         return
-    targets = _targetsOf(module)
+    targets = _targets_of(module)
     files.require(targets)
     given = core().giveMemory([target.tensor for target in targets])
     try:
@@ -67,12 +67,12 @@ def save_weights(folder: str | os.PathLike[str], model: torch.nn.Module | Execut
     Raises:
         abele.Error: E0712, in all processes if one of them cannot write.
     """
-    executor, module = _partsOf(model)
-    targets = _targetsOf(module)
+    executor, module = _parts_of(model)
+    targets = _targets_of(module)
     executor = inferenceModel(module) if executor is None else executor  # a wrapper only; it is never compiled
     with executor._lock:
         left_out = [target.names[0] for target in targets if target.may_be_missing]
-        executor._native.saveWeights(nativePath(folder), left_out)
+        executor._native.saveWeights(native_path(folder), left_out)
 
 
 def weights(model: torch.nn.Module | Executor) -> Iterator[tuple[str, torch.Tensor]]:
@@ -87,8 +87,8 @@ def weights(model: torch.nn.Module | Executor) -> Iterator[tuple[str, torch.Tens
     Raises:
         abele.Error: E0713 if the processes do different things, E0606 if one has ended.
     """
-    executor, module = _partsOf(model)
-    for target in _targetsOf(module):
+    executor, module = _parts_of(model)
+    for target in _targets_of(module):
         if target.may_be_missing:
             continue
         if executor is None:
@@ -112,11 +112,11 @@ def optimizer_state(model: torch.nn.Module | Executor) -> Iterator[tuple[str, to
     Raises:
         abele.Error: E0713 if the processes do different things, E0606 if one has ended.
     """
-    executor, _ = _partsOf(model)
+    executor, _ = _parts_of(model)
     if executor is None:
         return
     if executor._host_updates is not None:
-        executor._host_updates.requireStateOfDevices()
+        executor._host_updates.require_state_of_devices()
     with executor._lock:
         state = executor._native.optimizerState()
     for name in state.names:
@@ -139,10 +139,10 @@ def init_weights(model: torch.nn.Module | Executor, seed: int) -> None:
     Raises:
         abele.Error: E0708 for a module with parameters or buffers and without reset_parameters().
     """
-    executor, module = _partsOf(model)
-    with wrapping.withoutPull():
-        _requireResets(module)
-        is_meta = any(target.tensor.is_meta for target in _targetsOf(module))
+    executor, module = _parts_of(model)
+    with wrapping.without_pull():
+        _require_resets(module)
+        is_meta = any(target.tensor.is_meta for target in _targets_of(module))
     if executor is None:
         _draw(module, seed, None)
         return
@@ -156,22 +156,22 @@ def init_weights(model: torch.nn.Module | Executor, seed: int) -> None:
             executor.copyWeightsToDevice()
 
 
-def _partsOf(model):
+def _parts_of(model):
     """(executor or None, module)."""
     if isinstance(model, Executor):
         return model, model._model
     if not isinstance(model, torch.nn.Module):
-        raise userError(
+        raise user_error(
             "E0708",
             f"weights of a {type(model).__name__}",
             expected="a torch.nn.Module, or what trainingModel or inferenceModel returned",
         )
-    return wrapping.trainerOf(model), model
+    return wrapping.trainer_of(model), model
 
 
-def _targetsOf(module):
+def _targets_of(module):
     """A native WeightTarget per parameter and buffer; tied ones have all their names."""
-    with wrapping.withoutPull():
+    with wrapping.without_pull():
         names, tensors = {}, {}
         for name, tensor in [
             *module.named_parameters(remove_duplicate=False),
@@ -187,26 +187,26 @@ def _targetsOf(module):
         return [core().WeightTarget(names[key], tensors[key], left_out.issuperset(names[key])) for key in tensors]
 
 
-def _resetOf(module):
+def _reset_of(module):
     return next((getattr(module, name) for name in _RESETS if callable(getattr(module, name, None))), None)
 
 
-def _childrenFirst(module, path="", seen=None):
+def _children_first(module, path="", seen=None):
     """(path, module) of each module, once, children first."""
     seen = set() if seen is None else seen
     if id(module) in seen:
         return
     seen.add(id(module))
     for name, child in module.named_children():
-        yield from _childrenFirst(child, f"{path}.{name}" if path else name, seen)
+        yield from _children_first(child, f"{path}.{name}" if path else name, seen)
     yield path, module
 
 
-def _requireResets(module):
-    for path, each in _childrenFirst(module):
+def _require_resets(module):
+    for path, each in _children_first(module):
         own = [*each.named_parameters(recurse=False), *each.named_buffers(recurse=False)]
-        if own and _resetOf(each) is None:
-            raise userError(
+        if own and _reset_of(each) is None:
+            raise user_error(
                 "E0708",
                 f"the module {path or type(each).__name__} cannot be initialised: it has no reset_parameters()",
                 found=f"a {type(each).__name__} with {', '.join(name for name, _ in own)}",
@@ -221,11 +221,11 @@ def _draw(module, seed, needed):
     Args:
         needed: names of tensors that keep this memory; None: all.
     """
-    with wrapping.withoutPull(), torch.random.fork_rng(devices=[]), torch.no_grad():
-        kept = {id(target.tensor) for target in _targetsOf(module) if needed is None or target.names[0] in needed}
+    with wrapping.without_pull(), torch.random.fork_rng(devices=[]), torch.no_grad():
+        kept = {id(target.tensor) for target in _targets_of(module) if needed is None or target.names[0] in needed}
         torch.manual_seed(seed)
-        for _, each in _childrenFirst(module):
-            reset = _resetOf(each)
+        for _, each in _children_first(module):
+            reset = _reset_of(each)
             if reset is None:
                 continue
             tensors = [*each.parameters(), *each.buffers()]  # also of children, because a module may change theirs

@@ -2,15 +2,15 @@
 
 import os
 
-from ._errors import formatMessage, refused, userError
+from ._errors import format_message, refused, user_error
 from ._native import core
 
 
-def nativePath(path):
+def native_path(path):
     """A path in the native module's form: bytes, which need not be valid text."""
     if not isinstance(path, (str, bytes, os.PathLike)):
         what = f"the path of a file is a {type(path).__name__}"
-        raise refused(TypeError, formatMessage("E0708", what, expected="a str, bytes or an os.PathLike"))
+        raise refused(TypeError, format_message("E0708", what, expected="a str, bytes or an os.PathLike"))
     path = os.fsdecode(path)
     try:
         return os.fsencode(os.path.abspath(path))
@@ -18,14 +18,14 @@ def nativePath(path):
         return os.fsencode(path)
 
 
-def writeText(path, text):
+def write_text(path, text):
     """Replaces the file by this text in one step."""
-    core().writeWholeFile(nativePath(path), text.encode("utf-8", "surrogateescape"))
+    core().writeWholeFile(native_path(path), text.encode("utf-8", "surrogateescape"))
 
 
-def readText(path):
+def read_text(path):
     """The text of a file that people write."""
-    name = nativePath(path)
+    name = native_path(path)
     try:
         os.stat(name)
     except (FileNotFoundError, PermissionError):  # callers expect these
@@ -36,7 +36,7 @@ def readText(path):
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise userError(
+        raise user_error(
             "E0712",
             "a file of text has bytes that are no characters",
             at=os.fsdecode(name),

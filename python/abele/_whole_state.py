@@ -19,7 +19,7 @@ class _Asks:
     def _require(self, what):
         executor = self._executor()
         if executor is not None:
-            executor._requireComplete(what)
+            executor._require_complete(what)
 
     def __call__(self, module, prefix, keep_vars):
         self._require("state_dict()")
@@ -36,7 +36,7 @@ class _Asks:
 def guard(module, executor):
     """From now on the module and its submodules refuse, as the executor does, while the executor lives. Ignores modules
     whose tensors all have memory. Returns: a function that ends it."""
-    with wrapping.withoutPull():
+    with wrapping.without_pull():
         is_whole = not any(tensor.is_meta for tensor in [*module.parameters(), *module.buffers()])
     if is_whole:
         return lambda: None

@@ -11,7 +11,7 @@ import functools
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from ._function_rules import getterOf
+from ._function_rules import getter_of
 
 # Layers, and the names of their activations, which come first. Every other operand is cast to the activations' type.
 _LAYERS = {
@@ -45,11 +45,11 @@ _NARROW = (
 )  # fmt: skip
 
 
-def _isFloating(value):
+def _is_floating(value):
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
-def _isNarrow(value):
+def _is_narrow(value):
     return isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16)
 
 
@@ -62,20 +62,20 @@ def _tensors(*values):
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
-def _withOperands(original, change, args, kwargs):
+def _with_operands(original, change, args, kwargs):
     args, kwargs = _each((args, kwargs), change)
     return original(*args, **kwargs)
 
 
-def _castToActivation(activations, original):
+def _cast_to_activation(activations, original):
     @functools.wraps(original)
     def layer(*args, **kwargs):
         given = [*args[: len(activations)], *(kwargs.get(name) for name in activations)]
-        types = {value.dtype for value in given if _isFloating(value)}
+        types = {value.dtype for value in given if _is_floating(value)}
         if not types or torch.is_autocast_enabled("cpu"):
             return original(*args, **kwargs)
         dtype = functools.reduce(torch.promote_types, types)
-        return _withOperands(original, lambda each: each.to(dtype) if _isFloating(each) else each, args, kwargs)
+        return _with_operands(original, lambda each: each.to(dtype) if _is_floating(each) else each, args, kwargs)
 
     return layer
 
@@ -84,13 +84,13 @@ def _widened(names, original):
     @functools.wraps(original)
     def function(*args, **kwargs):
         operands = _tensors(*args[: len(names) or None], *(kwargs.get(name) for name in names))
-        types = {value.dtype for value in operands if _isFloating(value)}
+        types = {value.dtype for value in operands if _is_floating(value)}
         if len(types) < 2:
             return original(*args, **kwargs)
         widest = functools.reduce(torch.promote_types, types)
 
         def widen(value):
-            return _each(value, lambda each: each.to(widest) if _isFloating(each) else each)
+            return _each(value, lambda each: each.to(widest) if _is_floating(each) else each)
 
         wide = [widen(value) if i < len(names) or not names else value for i, value in enumerate(args)]
         return original(*wide, **{key: widen(value) if key in names else value for key, value in kwargs.items()})
@@ -98,25 +98,25 @@ def _widened(names, original):
     return function
 
 
-def _inFloat32(original):
+def _in_float32(original):
     @functools.wraps(original)
     def function(*args, **kwargs):
-        operands = [each for each in _tensors(args, list(kwargs.values())) if _isFloating(each)]
-        if not any(map(_isNarrow, operands)) or kwargs.get("out") is not None:
+        operands = [each for each in _tensors(args, list(kwargs.values())) if _is_floating(each)]
+        if not any(map(_is_narrow, operands)) or kwargs.get("out") is not None:
             return original(*args, **kwargs)
-        result = _withOperands(original, lambda each: each.float() if _isNarrow(each) else each, args, kwargs)
+        result = _with_operands(original, lambda each: each.float() if _is_narrow(each) else each, args, kwargs)
         dtype = operands[0].dtype
         return _each(result, lambda each: each.to(dtype) if each.dtype == torch.float32 else each)
 
     return function
 
 
-def _typeOfWeights(rules, original):
+def _type_of_weights(rules, original):
     """Tensor.dtype: recurrent modules refuse an input whose type differs from the type of their weights."""
 
     def dtype(tensor):
         frame = rules.caller()
-        if frame.f_code is torch.nn.RNNBase.check_input.__code__ and _isFloating(frame.f_locals.get("input")):
+        if frame.f_code is torch.nn.RNNBase.check_input.__code__ and _is_floating(frame.f_locals.get("input")):
             return original(frame.f_locals["self"]._flat_weights[0])
         return original(tensor)
 
@@ -130,7 +130,7 @@ _INDEXED = (
 )
 
 
-def _longIndices(position, name, original):
+def _long_indices(position, name, original):
     @functools.wraps(original)
     def function(*args, **kwargs):
         def widen(value, is_index):
@@ -143,22 +143,22 @@ def _longIndices(position, name, original):
     return function
 
 
-def _homesOf(name, homes):
+def _homes_of(name, homes):
     return {getattr(home, name) for home in homes if hasattr(home, name)}
 
 
-def addWidening(rules):
+def add_widening(rules):
     """Rules for forward: layers compute mixed operands in the activation's type, other functions in the widest."""
     homes = (torch, torch.nn.functional, torch._VF, torch.Tensor)
-    makes = {name: functools.partial(_castToActivation, activations) for name, activations in _LAYERS.items()}
+    makes = {name: functools.partial(_cast_to_activation, activations) for name, activations in _LAYERS.items()}
     makes.update((name, functools.partial(_widened, names)) for name, names in _FUNCTIONS.items())
     for name, make in makes.items():
-        for function in _homesOf(name, (*homes, torch.linalg)):
+        for function in _homes_of(name, (*homes, torch.linalg)):
             rules.add(function, make)
-    narrow = set().union(*(_homesOf(name, (torch.linalg,)) for name in _LINALG))
-    for function in narrow.union(*(_homesOf(name, homes) for name in _NARROW)):
-        rules.add(function, _inFloat32)
-    rules.add(getterOf("dtype"), functools.partial(_typeOfWeights, rules))
+    narrow = set().union(*(_homes_of(name, (torch.linalg,)) for name in _LINALG))
+    for function in narrow.union(*(_homes_of(name, homes) for name in _NARROW)):
+        rules.add(function, _in_float32)
+    rules.add(getter_of("dtype"), functools.partial(_type_of_weights, rules))
     for name, homes, position, argument in _INDEXED:
-        for function in _homesOf(name, homes):
-            rules.add(function, functools.partial(_longIndices, position, argument))
+        for function in _homes_of(name, homes):
+            rules.add(function, functools.partial(_long_indices, position, argument))

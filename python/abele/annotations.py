@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 
 import torch
 
-from ._errors import refused, userError
+from ._errors import refused, user_error
 from ._logging import logger
 from ._native import core, isCapturing
 
@@ -24,17 +24,17 @@ def _begin(user_id, ipu_id):
     """Makes a block active and returns its id. Requires a capture."""
     user_id = user_id or core().nextAutoBlockId()
     logger.debug("block %s begins, ipu %s", user_id, "by its stage" if ipu_id is None else ipu_id)
-    core().beginBlock(str(user_id), _deviceNumber(ipu_id))
+    core().beginBlock(str(user_id), _device_number(ipu_id))
     return user_id
 
 
-def _deviceNumber(ipu_id):
+def _device_number(ipu_id):
     """The number for the core. Numbers may be texts ("1"), because programs make both ids from one pattern."""
     if ipu_id is None:
         return -1
     is_number = ipu_id.isdecimal() if isinstance(ipu_id, str) else hasattr(ipu_id, "__index__")
     if not is_number or int(ipu_id) >= 1 << 31:
-        raise userError("E0710", f"ipu_id is {ipu_id!r}", expected="a number of 31 bits, or its text")
+        raise user_error("E0710", f"ipu_id is {ipu_id!r}", expected="a number of 31 bits, or its text")
     return int(ipu_id)
 
 
@@ -113,13 +113,13 @@ def BeginBlock(layer_to_call: _Layer, user_id: str | None = None, ipu_id: int | 
     """
     if not isinstance(layer_to_call, torch.nn.Module):
         if not callable(layer_to_call):
-            raise userError(
+            raise user_error(
                 "E0710", f"BeginBlock of a {type(layer_to_call).__name__}", expected="a torch.nn.Module or a callable"
             )
         return LegacyBeginBlockFn(layer_to_call, user_id, ipu_id)
     for hook in layer_to_call._forward_pre_hooks.values():
         if isinstance(hook, _BlockHook):
-            raise userError(
+            raise user_error(
                 "E0710",
                 f"{type(layer_to_call).__name__} begins a block already",
                 found=repr(hook),

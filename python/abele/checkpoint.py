@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import optim
-from ._errors import userError
-from ._files import nativePath
+from ._errors import user_error
+from ._files import native_path
 from ._native import core
-from ._random_states import checkRandomStates, randomStates, setRandomStates
+from ._random_states import check_random_states, random_states, set_random_states
 
 if TYPE_CHECKING:
     from .executor import Executor
@@ -68,7 +68,7 @@ def save_checkpoint(
     Raises: E0705 before compile, E0702 for a negative step or keep and for values that are not plain, E0712 if the file
         cannot be written.
     """
-    return model._saveCheckpoint(
+    return model._save_checkpoint(
         lambda checkpoint: _write(checkpoint, folder, model, loader, step, keep, scheduler, notes)
     )
 
@@ -92,35 +92,35 @@ def load_checkpoint(
     """
     if step is not None:
         step = _count("step", step)
-    steps = core().checkpointSteps(nativePath(folder))
+    steps = core().checkpointSteps(native_path(folder))
     if step is None and not steps:
         return None
-    path = os.fsdecode(core().checkpointPath(nativePath(folder), steps[-1] if step is None else step))
-    checkpoint = core().Checkpoint.read(nativePath(path))
-    numbers, front = _textsOf(checkpoint, path)
-    modules = _modulesWithExtra(model, front.get("extra", {}), path)
+    path = os.fsdecode(core().checkpointPath(native_path(folder), steps[-1] if step is None else step))
+    checkpoint = core().Checkpoint.read(native_path(path))
+    numbers, front = _texts_of(checkpoint, path)
+    modules = _modules_with_extra(model, front.get("extra", {}), path)
     of_cpp = None if "loader" in front else checkpoint.texts.get(_BATCHES)
     for given, name, is_known in ((loader, "loader", of_cpp is not None), (scheduler, "scheduler", False)):
         if given is not None and name not in front and not is_known:
-            raise userError(
+            raise user_error(
                 "E0712",
                 f"the checkpoint has no position of a {name}",
                 at=path,
                 remedy=f"pass no {name}, or write checkpoints in Python with one",
             )
-    batches = None if loader is None or of_cpp is None else _batchesOfCpp(loader, checkpoint.texts, path)
-    states = _checkedStates(checkpoint, front, path)  # before anything changes
-    model._loadCheckpoint(checkpoint, numbers, front)
+    batches = None if loader is None or of_cpp is None else _batches_of_cpp(loader, checkpoint.texts, path)
+    states = _checked_states(checkpoint, front, path)  # before anything changes
+    model._load_checkpoint(checkpoint, numbers, front)
     for name, module in modules.items():
         module.set_extra_state(front["extra"][name])
     if scheduler is not None:
         scheduler.load_state_dict(front["scheduler"])
     if batches is not None:
-        loader._seekInOrder(batches)
+        loader._seek_in_order(batches)
     elif loader is not None:
         loader._seek(front["loader"], states["loader"])
     if "random" in states:
-        setRandomStates(states["random"])
+        set_random_states(states["random"])
     notes = {name[len(_NOTE) :]: text for name, text in checkpoint.texts.items() if name.startswith(_NOTE)}  # from C++
     return {**notes, **front.get("notes", {}), "step": checkpoint.step, "path": path}
 
@@ -132,22 +132,22 @@ def save_tensors(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tenso
     """
     for name, tensor in tensors.items():
         if not (isinstance(name, str) and isinstance(tensor, torch.Tensor)):
-            raise userError("E0708", f"{name!r} is a {type(tensor).__name__}", expected="tensors by name")
-    core().writeTensorFile(nativePath(path), dict(tensors))
+            raise user_error("E0708", f"{name!r} is a {type(tensor).__name__}", expected="tensors by name")
+    core().writeTensorFile(native_path(path), dict(tensors))
 
 
 def load_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
     """Tensors by name from a file of the safetensors format, by any writer. Raises: E0712, E0501 for damage."""
-    return core().readTensorFile(nativePath(path))
+    return core().readTensorFile(native_path(path))
 
 
 def _write(checkpoint, folder, model, loader, step, keep, scheduler, notes):
     batches = None
-    front = {"optimizer": _plain(optimizerValues(model._optimizer), "the optimizer"), "updates": model._native.updates}
-    tensors, front["random"] = _split(randomStates(), _RANDOM)
+    front = {"optimizer": _plain(optimizer_values(model._optimizer), "the optimizer"), "updates": model._native.updates}
+    tensors, front["random"] = _split(random_states(), _RANDOM)
     if model._host_updates is not None:
         front["host_optimizer"] = _plain(model._host_updates.state(), "the optimizer's state", tensors)
-    extra = {name: module.get_extra_state() for name, module in _extraModules(model).items()}
+    extra = {name: module.get_extra_state() for name, module in _extra_modules(model).items()}
     if extra:
         front["extra"] = _plain(extra, "the extra state of modules", tensors)
     if scheduler is not None:
@@ -156,7 +156,7 @@ def _write(checkpoint, folder, model, loader, step, keep, scheduler, notes):
         front["loader"], states = loader._position()
         of_loader, front["loader_random"] = _split(states, _LOADER)
         tensors.update(of_loader)
-        batches = (front["loader"] or 0) if loader._isInOrder() else None
+        batches = (front["loader"] or 0) if loader._is_in_order() else None
     if notes is not None:
         front["notes"] = _plain(dict(notes), "notes")
     checkpoint.step = _count("step", step)
@@ -164,7 +164,7 @@ def _write(checkpoint, folder, model, loader, step, keep, scheduler, notes):
     checkpoint.texts = {_FRONT: json.dumps(front), _NUMBERS: core().textOfNumbers(model._native.optimizerSpec())}
     if batches is not None:  # for `abele run` and C++ programs
         checkpoint.texts = {**checkpoint.texts, _PASS: "0", _BATCHES: str(batches), _IN_ORDER: "yes"}
-    return os.fsdecode(model._native.writeCheckpoint(nativePath(folder), checkpoint, _count("keep", keep or 0)))
+    return os.fsdecode(model._native.writeCheckpoint(native_path(folder), checkpoint, _count("keep", keep or 0)))
 
 
 def _count(name, value):
@@ -174,17 +174,17 @@ def _count(name, value):
     except TypeError:
         number = None
     if number is None or abs(number) >= 2**63:
-        raise userError("E0702", f"{name} is {value!r}", expected="a whole number of 64 bits")
+        raise user_error("E0702", f"{name} is {value!r}", expected="a whole number of 64 bits")
     return number
 
 
-def _batchesOfCpp(loader, texts, path):
+def _batches_of_cpp(loader, texts, path):
     """Number of batches that a C++ loader had taken. Raises: E0712 if this loader cannot tell which ones they were."""
     batches = texts[_BATCHES]
     if not batches.isdecimal():
-        raise userError("E0501", "a checkpoint with a text for a number", at=path, found=batches)
-    if not (loader._isInOrder() and texts.get(_IN_ORDER) == "yes"):
-        raise userError(
+        raise user_error("E0501", "a checkpoint with a text for a number", at=path, found=batches)
+    if not (loader._is_in_order() and texts.get(_IN_ORDER) == "yes"):
+        raise user_error(
             "E0712",
             "the checkpoint's position is that of a loader of C++, whose order of the samples is unknown here",
             at=path,
@@ -200,7 +200,7 @@ def _reading(path):
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise userError(
+        raise user_error(
             "E0501",
             "a checkpoint whose texts are not those of a training run",
             at=path,
@@ -209,7 +209,7 @@ def _reading(path):
         ) from error
 
 
-def _textsOf(checkpoint, path):
+def _texts_of(checkpoint, path):
     """The optimizer's numbers, and Python's values (empty in a file of C++). Raises: E0501."""
     with _reading(path):
         numbers = json.loads(checkpoint.texts[_NUMBERS])
@@ -220,17 +220,17 @@ def _textsOf(checkpoint, path):
     return numbers, front
 
 
-def _checkedStates(checkpoint, front, path):
+def _checked_states(checkpoint, front, path):
     """Random states of the host and of the loader, if the file has them. Raises: E0501."""
     states = {}
     with _reading(path):
         for name, plain, prefix in (("random", "random", _RANDOM), ("loader", "loader_random", _LOADER)):
             if name in front:
                 states[name] = _joined(checkpoint.tensors, front[plain], prefix)
-                checkRandomStates(states[name])
+                check_random_states(states[name])
         batches = front.get("loader")
         if isinstance(batches, bool) or not isinstance(batches, int | None) or (batches or 0) < 0:
-            raise userError(
+            raise user_error(
                 "E0501",
                 "a checkpoint whose loader has made an impossible number of batches",
                 at=path,
@@ -242,17 +242,17 @@ def _checkedStates(checkpoint, front, path):
     return states
 
 
-def _extraModules(model):
+def _extra_modules(model):
     """Path -> module, of modules with an extra state."""
     none = torch.nn.Module.get_extra_state
     return {name: each for name, each in model._model.named_modules() if type(each).get_extra_state is not none}
 
 
-def _modulesWithExtra(model, extra, path):
+def _modules_with_extra(model, extra, path):
     """The modules that the checkpoint's extra states belong to. Raises: E0708."""
-    modules = _extraModules(model)
+    modules = _extra_modules(model)
     for name in extra.keys() - modules.keys():
-        raise userError(
+        raise user_error(
             "E0708",
             f"the checkpoint has an extra state of {name or 'the model'}, and the model has no such module with one",
             at=path,
@@ -262,14 +262,14 @@ def _modulesWithExtra(model, extra, path):
     return {name: modules[name] for name in extra}
 
 
-def optimizerValues(optimizer):
+def optimizer_values(optimizer):
     """The numbers of an optimizer's groups, and the loss scaling of one of our own optimizers."""
     groups = [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
     scaling = {"loss_scaling": optimizer.loss_scaling} if isinstance(optimizer, optim.Optimizer) else {}
     return {"groups": groups, **scaling}
 
 
-def takeValues(optimizer, named, front):
+def take_values(optimizer, named, front):
     """Puts a checkpoint's numbers into the optimizer. Requires: it has the same number of groups.
 
     Args:
@@ -283,12 +283,12 @@ def takeValues(optimizer, named, front):
         given = named["groups"][i]
         if "betas" in group and "beta1" in given:
             group["betas"] = (given["beta1"], given["beta2"])
-        group.update({name: _likeBefore(group[name], given[name]) for name in group if name in given})
+        group.update({name: _like_before(group[name], given[name]) for name in group if name in given})
     if isinstance(optimizer, optim.Optimizer):
         optimizer.loss_scaling = (values or named)["loss_scaling"]
 
 
-def _likeBefore(old, number):
+def _like_before(old, number):
     """A number from C++ in this group's type: flags are bools, and None stays None unless the flag is on."""
     if old is None:
         return True if number else None
@@ -335,7 +335,7 @@ def _plain(value, where, tensors=None):
             keyed = isinstance(value, dict)
             plain = [(key, _plain(item, f"{where}[{key!r}]", tensors)) for key, item in items]
             return {kind: [[key, item] if keyed else item for key, item in plain]}
-    raise userError(
+    raise user_error(
         "E0702",
         f"{where} is a {type(value).__name__}, which a checkpoint cannot hold",
         expected="None, numbers, texts, and lists, tuples and dicts of them",

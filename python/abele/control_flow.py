@@ -13,31 +13,31 @@ from typing import Any
 
 import torch
 
-from ._errors import refused, typedArguments, userError, wrongType
-from ._host_random import allowedDraws
+from ._errors import refused, typed_arguments, user_error, wrong_type
+from ._host_random import allowed_draws
 from ._native import core
 from ._tracing import CaptureMode
 
 
-def _requireList(function, values, argument):
+def _require_list(function, values, argument):
     if not isinstance(values, list) or not all(isinstance(value, torch.Tensor) for value in values):
         raise refused(ValueError, f"{function}: {argument} is not a list of tensors")
 
 
-def _requireCallable(function, argument, value):
+def _require_callable(function, argument, value):
     if not callable(value):
-        raise wrongType(function, argument, value, "something to call")
+        raise wrong_type(function, argument, value, "something to call")
 
 
 def _listing(function, body, argument="body"):
     """`body`, which returns a tensor, a list or a tuple, as a function that takes and returns a list."""
-    _requireCallable(function, argument, body)
+    _require_callable(function, argument, body)
 
     def listed(tensors):
         result = body(*tensors)
         results = [result] if isinstance(result, torch.Tensor) else result
         if not isinstance(results, (list, tuple)) or not all(isinstance(value, torch.Tensor) for value in results):
-            raise userError(
+            raise user_error(
                 "E0708",
                 f"the body of {function} returns a {type(result).__name__}",
                 expected="a tensor, or a list or tuple of tensors",
@@ -47,7 +47,7 @@ def _listing(function, body, argument="body"):
     return listed
 
 
-@typedArguments
+@typed_arguments
 def for_loop(count: int, body: Callable[..., Any], inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """Carries tensors through `count` iterations of `body(*tensors)`. On a device: inference only.
 
@@ -59,11 +59,11 @@ def for_loop(count: int, body: Callable[..., Any], inputs: list[torch.Tensor]) -
     Raises:
         ValueError: inputs is not a list of tensors.
     """
-    _requireList("for_loop", inputs, "inputs")
+    _require_list("for_loop", inputs, "inputs")
     return core().forLoop(count, _listing("for_loop", body), inputs, CaptureMode())
 
 
-@typedArguments
+@typed_arguments
 def cond(
     condition: torch.Tensor,
     then_body: Callable[..., Any],
@@ -81,8 +81,8 @@ def cond(
     Raises:
         ValueError: inputs that are not a list of tensors.
     """
-    _requireList("cond", then_inps, "then_inps")
-    _requireList("cond", else_inps, "else_inps")
+    _require_list("cond", then_inps, "then_inps")
+    _require_list("cond", else_inps, "else_inps")
     return core().cond(
         condition,
         _listing("cond", then_body, "then_body"),
@@ -93,7 +93,7 @@ def cond(
     )
 
 
-def _lineOf(function):
+def _line_of(function):
     """ "train.py:88", the place of the function in the source; "" if unknown."""
     while isinstance(function, functools.partial):
         function = function.func
@@ -112,7 +112,7 @@ class CPU:
     """
 
     def __init__(self, layer_to_call: Callable[..., Any], ID: str) -> None:
-        _requireCallable("CPU", "layer_to_call", layer_to_call)
+        _require_callable("CPU", "layer_to_call", layer_to_call)
         if isinstance(layer_to_call, torch.nn.Module):
             layer_to_call.requires_grad_(False)
         self._layer_to_call = layer_to_call
@@ -120,15 +120,15 @@ class CPU:
         self._call = None
 
     def _run(self, tensors):
-        with allowedDraws():
+        with allowed_draws():
             result = self._layer_to_call(*tensors)
         results = [result] if isinstance(result, torch.Tensor) else result
         if not isinstance(results, (list, tuple)) or not all(isinstance(value, torch.Tensor) for value in results):
             holds = isinstance(results, (list, tuple))
-            raise userError(
+            raise user_error(
                 "E0708",
                 f"host function {self._ID} returns something else than tensors",
-                at=_lineOf(self._layer_to_call),
+                at=_line_of(self._layer_to_call),
                 found=f"a {type(results).__name__} of other things" if holds else repr(result),
                 expected="a tensor, or a list or tuple of tensors",
                 remedy="return the tensors that the program goes on with",
@@ -138,7 +138,7 @@ class CPU:
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
         others = [*kwargs, *(value for value in inputs if not isinstance(value, torch.Tensor))]
         if others:
-            raise userError(
+            raise user_error(
                 "E0708",
                 f"host function {self._ID} is called with something else than tensors",
                 found=", ".join(map(repr, others)),

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 
 from . import _onnx_operators
-from ._errors import refused, requireType, userError, wrongType
+from ._errors import refused, require_type, user_error, wrong_type
 from ._native import core, isCapturing
 
 _FLOAT32_MAX = 3.4028234663852886e38
 _INT64 = range(-(2**63), 2**63)
 
 
-def _kindOf(value):
+def _kind_of(value):
     for kind in (bool, float, int, str):
         if isinstance(value, kind):
             return kind
@@ -29,9 +29,9 @@ def _checked(value, kind):
     if kind is str and not value.isascii():
         raise refused(ValueError, f"attributes are ASCII text, got {value!r}")
     if kind is float and abs(value) > _FLOAT32_MAX and abs(value) != float("inf"):
-        raise userError("E0708", f"attribute value {value} is out of the range of float32")
+        raise user_error("E0708", f"attribute value {value} is out of the range of float32")
     if kind is int and value not in _INT64:
-        raise userError("E0708", f"attribute value {value} is out of the range of 64-bit integers")
+        raise user_error("E0708", f"attribute value {value} is out of the range of 64-bit integers")
     return value
 
 
@@ -42,7 +42,7 @@ def _native(attributes):
         if not isinstance(key, str) or not key.isascii():
             raise refused(ValueError, f"names of attributes are ASCII text, got {key!r}")
         is_list = isinstance(value, (list, tuple))
-        kinds = {_kindOf(item) for item in (value if is_list else [value])}
+        kinds = {_kind_of(item) for item in (value if is_list else [value])}
         if len(kinds) != 1 or not kinds <= setters.keys():
             raise refused(
                 ValueError, f"attribute {key} is {value!r}: expected a float, an int, a str, or a list of one of these"
@@ -56,12 +56,12 @@ def _native(attributes):
     return native
 
 
-def _requireTensors(argument, values):
+def _require_tensors(argument, values):
     expected = "a list or tuple of tensors"
     if isinstance(values, torch.Tensor) or not isinstance(values, Sequence):
-        raise wrongType("custom_op", argument, values, expected)
+        raise wrong_type("custom_op", argument, values, expected)
     for index, value in enumerate(values):
-        requireType("custom_op", f"{argument}[{index}]", value, torch.Tensor, expected)
+        require_type("custom_op", f"{argument}[{index}]", value, torch.Tensor, expected)
 
 
 def custom_op(
@@ -83,12 +83,12 @@ def custom_op(
     Raises:
         ValueError: attributes of other types, or text that is not ASCII.
     """
-    _requireTensors("inputs", inputs)
-    _requireTensors("example_outputs", example_outputs)
-    requireType("custom_op", "name", name, str, "a str")
-    requireType("custom_op", "domain", domain, str, "a str")
-    requireType("custom_op", "domain_version", domain_version, int, "an int")
-    requireType("custom_op", "attributes", attributes, (dict, type(None)), "a dict of names and values")
+    _require_tensors("inputs", inputs)
+    _require_tensors("example_outputs", example_outputs)
+    require_type("custom_op", "name", name, str, "a str")
+    require_type("custom_op", "domain", domain, str, "a str")
+    require_type("custom_op", "domain_version", domain_version, int, "an int")
+    require_type("custom_op", "attributes", attributes, (dict, type(None)), "a dict of names and values")
     native = _native(attributes)
     if not isCapturing():
         return [torch.zeros_like(example) for example in example_outputs]

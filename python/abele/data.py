@@ -14,11 +14,11 @@ import torch
 
 from . import profiling, structures
 from ._async_accessor import AsynchronousDataAccessor
-from ._errors import refused, requireType, userError
+from ._errors import refused, require_type, user_error
 from ._item_access import replaced
 from ._logging import logger
 from ._partition import Partition
-from ._random_states import randomStates, setRandomStates
+from ._random_states import random_states, set_random_states
 from .enums import DataLoaderMode
 from .options import Options
 
@@ -32,7 +32,7 @@ def _combine(batches):
     return structures.reconstructTensorStructure(batches[0], [torch.cat(parts) for parts in zip(*tensors, strict=True)])
 
 
-def _lengthOf(source):
+def _length_of(source):
     """len(source), or None if it has none."""
     try:
         return len(source)
@@ -83,9 +83,9 @@ class DataLoader(torch.utils.data.DataLoader):
     ) -> None:
         if not isinstance(options, Options):
             raise refused(AssertionError, f"options must be poptorch.Options, got {type(options).__name__}")
-        requireType("DataLoader", "num_workers", num_workers, numbers.Integral, "an int")
-        requireType("DataLoader", "async_options", async_options, (dict, type(None)), "a dict of arguments, or None")
-        requireType(
+        require_type("DataLoader", "num_workers", num_workers, numbers.Integral, "an int")
+        require_type("DataLoader", "async_options", async_options, (dict, type(None)), "a dict of arguments, or None")
+        require_type(
             "DataLoader",
             "rebatched_worker_size",
             rebatched_worker_size,
@@ -106,29 +106,29 @@ class DataLoader(torch.utils.data.DataLoader):
         is_iterable = isinstance(dataset, torch.utils.data.IterableDataset)
         partitioned = auto_distributed_partitioning and self._shares > 1
         if batch_sampler is not None:
-            self._requireSampler(batch_sampler, batch_size, shuffle, partitioned)
+            self._require_sampler(batch_sampler, batch_size, shuffle, partitioned)
             self._micro_batches = self._num_to_combine
             self._combined_batch_size = getattr(batch_sampler, "batch_size", 1) * self._num_to_combine
-        mode = self._modeFor(DataLoaderMode(mode))
+        mode = self._mode_for(DataLoaderMode(mode))
         self._rebatches = mode == DataLoaderMode.AsyncRebatched
         if batch_sampler is not None:
-            self._warnAboutGroups(batch_sampler)
+            self._warn_about_groups(batch_sampler)
             kwargs["batch_sampler"] = batch_sampler
         else:
             if is_iterable:
-                self._checkIterable(partitioned, num_workers, kwargs)
+                self._check_iterable(partitioned, num_workers, kwargs)
             else:
                 dataset = _dataset_channel.instrument(dataset, "__getitem__")
-                self._warnAboutLast(dataset)
+                self._warn_about_last(dataset)
             if partitioned:
-                dataset = self._partitionOf(dataset, shuffle)
+                dataset = self._partition_of(dataset, shuffle)
                 shuffle = False
             kwargs["batch_size"] = self._combined_batch_size
             kwargs["drop_last"] = drop_last and not self._rebatches and batch_size is not None
             if not is_iterable or shuffle:
                 kwargs["shuffle"] = bool(shuffle)
         if self._rebatches and self._combined_batch_size is not None:
-            size = self._rebatchedWorkerSize(rebatched_worker_size)
+            size = self._rebatched_worker_size(rebatched_worker_size)
             if batch_sampler is None:
                 kwargs["batch_size"] = size
         super().__init__(
@@ -139,13 +139,13 @@ class DataLoader(torch.utils.data.DataLoader):
             else persistent_workers,
             **kwargs,
         )
-        self._warnIfEmpty()
+        self._warn_if_empty()
         _loader_channel.instrument(self, "__iter__", "terminate")
         if mode != DataLoaderMode.Sync:
-            self._makeAccessor(dict(async_options or {}))
+            self._make_accessor(dict(async_options or {}))
 
     # Set-up ----------------------------------------------------------------------------------------------------------
-    def _modeFor(self, mode):
+    def _mode_for(self, mode):
         """What the mode amounts to: an incomplete last batch has to be assembled by the accessor."""
         if mode == DataLoaderMode.Sync or self._combined_batch_size is None:
             return min(mode, DataLoaderMode.Async)
@@ -153,7 +153,7 @@ class DataLoader(torch.utils.data.DataLoader):
             return DataLoaderMode.AsyncRebatched
         return mode
 
-    def _rebatchedWorkerSize(self, size):
+    def _rebatched_worker_size(self, size):
         size = self._combined_batch_size if size is None else size
         if not (1 <= size <= self._combined_batch_size):
             raise refused(
@@ -163,7 +163,7 @@ class DataLoader(torch.utils.data.DataLoader):
             )
         return size
 
-    def _makeAccessor(self, async_options):
+    def _make_accessor(self, async_options):
         if "rebatched_size" in async_options:
             raise refused(AssertionError, "async_options holds rebatched_size: use mode=DataLoaderMode.AsyncRebatched")
         # Groups of a batch sampler are combined here in every mode; there is nothing left to rebatch.
@@ -174,13 +174,13 @@ class DataLoader(torch.utils.data.DataLoader):
         accessor._dataset = weakref.proxy(self)  # so that the worker ends with the last reference to the loader
         self._accessor = accessor
 
-    def _rulesForAccessor(self, rebatched_size):
+    def _rules_for_accessor(self, rebatched_size):
         """Asked by an accessor that is to iterate this loader.
 
         Returns: (deliver an incomplete last batch, an element may have fewer rows than the first, there may be none).
         """
         if self._accessor is not None:
-            raise userError(
+            raise user_error(
                 "E0801",
                 "the DataLoader has an AsynchronousDataAccessor already",
                 remedy="iterate the DataLoader, or make it with mode=DataLoaderMode.Sync",
@@ -195,7 +195,7 @@ class DataLoader(torch.utils.data.DataLoader):
                 )
         return keeps, self._micro_batches is not None and self._is_own_source, self._is_own_source
 
-    def _partitionOf(self, dataset, shuffle):
+    def _partition_of(self, dataset, shuffle):
         if self._combined_batch_size is None:
             raise refused(AssertionError, "batch_size=None cannot be split over several processes")
         if shuffle:
@@ -215,25 +215,25 @@ class DataLoader(torch.utils.data.DataLoader):
         return self._partition
 
     @staticmethod
-    def _requireSampler(batch_sampler, batch_size, shuffle, partitioned):
+    def _require_sampler(batch_sampler, batch_size, shuffle, partitioned):
         if batch_size != 1 or shuffle:
-            raise userError(
+            raise user_error(
                 "E0801",
                 "batch_sampler excludes batch_size and shuffle",
                 found=f"batch_size={batch_size}, shuffle={shuffle}",
                 remedy="leave both out",
             )
         if partitioned:
-            raise userError(
+            raise user_error(
                 "E0801",
                 "a batch sampler cannot be split over several processes",
                 remedy="pass auto_distributed_partitioning=False and a sampler that yields this process's indices",
             )
 
-    def _warnAboutGroups(self, batch_sampler):
+    def _warn_about_groups(self, batch_sampler):
         if self._drop_incomplete:
             return
-        number = _lengthOf(batch_sampler)
+        number = _length_of(batch_sampler)
         if number is None:
             logger.warning("the batch sampler has no length: the last tensor may be smaller than the others")
         elif number % self._num_to_combine:
@@ -245,7 +245,7 @@ class DataLoader(torch.utils.data.DataLoader):
             )
 
     @staticmethod
-    def _checkIterable(partitioned, num_workers, kwargs):
+    def _check_iterable(partitioned, num_workers, kwargs):
         if partitioned:
             raise refused(
                 AssertionError,
@@ -259,8 +259,8 @@ class DataLoader(torch.utils.data.DataLoader):
                 num_workers,
             )
 
-    def _warnAboutLast(self, dataset):
-        size, count = self._combined_batch_size, _lengthOf(dataset)
+    def _warn_about_last(self, dataset):
+        size, count = self._combined_batch_size, _length_of(dataset)
         processes = self._shares
         if size and count is not None and not self._drop_incomplete and count % (size * processes):
             logger.warning(
@@ -271,12 +271,12 @@ class DataLoader(torch.utils.data.DataLoader):
                 count % (size * processes) if processes == 1 else -(-count // processes) % size or size,
             )
 
-    def _warnIfEmpty(self):
-        if _lengthOf(self) == 0:
+    def _warn_if_empty(self):
+        if _length_of(self) == 0:
             logger.warning(
                 "the DataLoader has length 0 and yields nothing: %s samples do not fill one tensor of %s; use a "
                 "smaller batch_size, fewer deviceIterations, gradientAccumulation or replicas, or drop_last=False",
-                _lengthOf(self.dataset),
+                _length_of(self.dataset),
                 self._combined_batch_size,
             )
 
@@ -318,9 +318,9 @@ class DataLoader(torch.utils.data.DataLoader):
             return _Held(self, iter(self._accessor))
         return _Pass(self)
 
-    def _beginPass(self):
+    def _begin_pass(self):
         if self._partition is not None:
-            self._partition.nextPass()
+            self._partition.next_pass()
         batches = super().__iter__()
         return batches if self._micro_batches is None else self._combined(batches)
 
@@ -331,7 +331,7 @@ class DataLoader(torch.utils.data.DataLoader):
         if self._accessor is not None:
             return self._accessor._position()
         if self._progress.batches is None:
-            return None, self._randomState()
+            return None, self._random_state()
         return self._progress.batches, self._progress.random
 
     def _seek(self, batches, state):
@@ -340,31 +340,31 @@ class DataLoader(torch.utils.data.DataLoader):
             self._accessor._seek(batches, state)
             return
         if batches is None:
-            self._setRandomState({name: state[name] for name in state.keys() - randomStates().keys()})
+            self._set_random_state({name: state[name] for name in state.keys() - random_states().keys()})
         self._resumed = None if batches is None else (batches, state)
 
-    def _isInOrder(self):
+    def _is_in_order(self):
         """Are its batches known by their number: the samples one after the other, all for this process?"""
         is_in_order = isinstance(self.sampler, torch.utils.data.SequentialSampler) and self._micro_batches is None
-        return is_in_order and self._shares == 1 and _lengthOf(self) is not None
+        return is_in_order and self._shares == 1 and _length_of(self) is not None
 
-    def _seekInOrder(self, batches):
-        """The next pass begins behind so many batches. Requires: _isInOrder()."""
+    def _seek_in_order(self, batches):
+        """The next pass begins after this many batches. Requires: _is_in_order()."""
         if self._accessor is not None:
             self._accessor._seek(batches % max(1, len(self)), self._accessor._position()[1])
             return
-        self._seek(None if batches >= len(self) else batches, self._randomState())
+        self._seek(None if batches >= len(self) else batches, self._random_state())
 
-    def _randomState(self):
+    def _random_state(self):
         own = {} if self.generator is None else {"own": self.generator.get_state()}
-        return {**randomStates(), **own, **({} if self._partition is None else self._partition.state())}
+        return {**random_states(), **own, **({} if self._partition is None else self._partition.state())}
 
-    def _setRandomState(self, state):
-        setRandomStates(state)
+    def _set_random_state(self, state):
+        set_random_states(state)
         if self.generator is not None and "own" in state:
             self.generator.set_state(state["own"])
         if self._partition is not None:
-            self._partition.setState(state)
+            self._partition.set_state(state)
 
     def _combined(self, batches):
         group = []
@@ -405,18 +405,18 @@ class _Pass:
 
     def __init__(self, loader):
         resumed, loader._resumed = loader._resumed, None
-        now = randomStates()
+        now = random_states()
         if resumed is not None:
-            loader._setRandomState(resumed[1])
+            loader._set_random_state(resumed[1])
         self._progress = loader._progress = _Progress()
-        self._progress.random = loader._randomState()
-        self._iterator = loader._beginPass()
+        self._progress.random = loader._random_state()
+        self._iterator = loader._begin_pass()
         self._progress.batches = 0
         if resumed is not None:
             # They are made again, so that a data set that draws random numbers goes on as it would have.
             for _ in range(resumed[0]):
                 next(self, None)
-            setRandomStates(now)
+            set_random_states(now)
 
     def __iter__(self):
         return self

@@ -19,7 +19,7 @@ from torch._dynamo.backends.registry import list_backends, register_backend
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._functorch.partitioners import default_partition
 
-from ._errors import userError
+from ._errors import user_error
 from ._models import inferenceModel
 from .enums import OutputMode
 from .options import Options
@@ -60,7 +60,7 @@ class _Computation(torch.nn.Module):
         return rows, forms
 
 
-def _holdsTensor(node):
+def _holds_tensor(node):
     if "val" not in node.meta:
         return True
     return any(isinstance(leaf, torch.Tensor) for leaf in torch.utils._pytree.tree_leaves(node.meta["val"]))
@@ -77,7 +77,7 @@ def _origins(graph):
         if node.target is operator.getitem:
             is_view = found[operands[0]] != (operands[0],)
         else:
-            is_view = getattr(node.target, "is_view", False) or not _holdsTensor(node)
+            is_view = getattr(node.target, "is_view", False) or not _holds_tensor(node)
         if node.op == "placeholder" or is_view:
             found[node] = tuple(dict.fromkeys(origin for operand in operands for origin in found[operand]))
         else:
@@ -85,7 +85,7 @@ def _origins(graph):
     return found
 
 
-def _drawsNumbers(graph):
+def _draws_numbers(graph):
     return any(torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) for node in graph.nodes)
 
 
@@ -104,7 +104,7 @@ class _Compiled:
         self._show = self._part(module, views, computed, results)
         self._computes = bool(computed)
         self._computation = self._part(module, graph.nodes, (), list(computed))
-        self._draws = _drawsNumbers(graph)
+        self._draws = _draws_numbers(graph)
         self._model = None
 
     @staticmethod
@@ -168,7 +168,7 @@ def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **settin
         abele.Error: E0702 for settings.
     """
     if settings:
-        raise userError(
+        raise user_error(
             "E0702",
             f"torch.compile(backend='abele') was given {', '.join(f'{key}={settings[key]!r}' for key in settings)}",
             expected="neither mode nor options",

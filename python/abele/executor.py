@@ -11,8 +11,8 @@ import weakref
 import torch
 
 from . import _files, _objects, _saved_programs, _whole_state, optim, profiling, structures, wrapping
-from ._arguments import Binding, formOf, hasDict, orderOf
-from ._errors import AT_COMPILE, createPoptorchError, refused, userError
+from ._arguments import Binding, form_of, has_dict, order_of
+from ._errors import AT_COMPILE, createPoptorchError, refused, user_error
 from ._executor_checkpoint import Checkpoints
 from ._executor_files import Files
 from ._executor_introspection import Introspection
@@ -22,13 +22,13 @@ from ._executor_weights import WeightSync
 from ._logging import logger
 from ._module_source import ModuleSource
 from ._native import core
-from ._one_at_a_time import oneAtATime
+from ._one_at_a_time import one_at_a_time
 from ._progress import ProgressBar
 from ._replaced_buffers import ReplacedBuffers
-from ._replica_grouping import Groupings, ParameterProxy, groupWrapped
-from ._support import requireOwnGaps, requireShapes
+from ._replica_grouping import Groupings, ParameterProxy, group_wrapped
+from ._support import require_own_gaps, require_shapes
 from ._version import POPTORCH_VERSION
-from ._whole_files import nativePath
+from ._whole_files import native_path
 from .annotations import module_repr
 from .enums import OutputMode
 from .options import Options
@@ -37,14 +37,14 @@ from .strategies import PipelinedExecution
 _TRACED = ("copyWeightsToHost", "copyWeightsToDevice", "setOptimizer", "compile", "destroy")
 
 
-def _tracedFrom(module, *, copies):
+def _traced_from(module, *, copies):
     """The module with the class that it has now, whatever wrapping makes of it.
 
     Args:
         copies: it has attributes of its own, as after copy.copy; else both have the same.
     """
     placement = getattr(module.__dict__.get("forward"), "__self__", None)
-    is_placed = hasattr(placement, "placeCopy")  # abele.pipeline: its forward has the module's own `training`
+    is_placed = hasattr(placement, "place_copy")  # abele.pipeline: its forward has the module's own `training`
     shares = not copies and not is_placed
     if hasattr(type(module), "__copy__") and not shares:
         result = copy.copy(module)
@@ -52,7 +52,7 @@ def _tracedFrom(module, *, copies):
         result = type(module).__new__(type(module))  # copy.copy needs a module that can be pickled
         object.__setattr__(result, "__dict__", module.__dict__ if shares else dict(module.__dict__))
     if is_placed:
-        placement.placeCopy(result)
+        placement.place_copy(result)
     return result
 
 
@@ -75,14 +75,14 @@ class _Source(ModuleSource):
         native.setGroupings(executor._groupings.native())
         if given is not None:
             positional, named = given
-            if hasDict([*positional, *named.values()]):
+            if has_dict([*positional, *named.values()]):
                 executor._native.warnOnce(
                     "Dicts as inputs only have partial support: a dict must have the same keys at every call"
                 )
             self._options._native.requireTarget()
-            requireShapes(self._model)
+            require_shapes(self._model)
             if self._training:
-                requireOwnGaps(self._model)
+                require_own_gaps(self._model)
         return native
 
     def claim(self):
@@ -91,12 +91,12 @@ class _Source(ModuleSource):
 
     def release(self):
         executor = self._executor()
-        executor._releaseState()
+        executor._release_state()
         if self._training:
-            wrapping.unwrapModel(executor._user_model)
+            wrapping.unwrap_model(executor._user_model)
 
     def trainers(self):
-        return [executor._native for executor in wrapping.trainingExecutors(self._model)]
+        return [executor._native for executor in wrapping.training_executors(self._model)]
 
     def capture(self, given, compile, progress=None):
         bar = ProgressBar() if self._options.show_compilation_progress_bar else None
@@ -124,7 +124,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
     # Around forward and backward while they are captured; it is given their FunctionRules.
     _around = staticmethod(contextlib.nullcontext)
     _profiling_name = "poptorch._poplar_executor.PoplarExecutor"  # of its methods in a trace
-    _parserOf = staticmethod(lambda model: Binding(model.forward))  # binds the arguments of calls
+    _parser_of = staticmethod(lambda model: Binding(model.forward))  # binds the arguments of calls
     _traces_copies = False  # does forward see attributes of the outermost module as they were when it was wrapped?
     _calls_watch = None  # of all executors: told of modules that are wrapped for training, and of calls before they run
 
@@ -132,22 +132,22 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         if isinstance(model, Executor):
             model = model._user_model
         if not isinstance(model, torch.nn.Module):
-            raise userError(
+            raise user_error(
                 "E0708", f"the model is a {type(model).__name__}", expected="a torch.nn.Module or an executor"
             )
         options = Options() if options is None else options
         if not isinstance(options, Options):
-            raise userError("E0708", f"options are a {type(options).__name__}", expected="poptorch.Options")
+            raise user_error("E0708", f"options are a {type(options).__name__}", expected="poptorch.Options")
         self._policy = policy
         self._training = training
-        self._options = _wrappingOptions(options, training)
+        self._options = _wrapping_options(options, training)
         if training:
             user_model = model if user_model is None else user_model
             if Executor._calls_watch is not None:
                 Executor._calls_watch.wraps(user_model)
             wrapping.release(user_model)
-        self._args_parser = self._parserOf(model)
-        self._model = _tracedFrom(model, copies=self._traces_copies)
+        self._args_parser = self._parser_of(model)
+        self._model = _traced_from(model, copies=self._traces_copies)
         self._user_model = self._model if user_model is None else user_model
         self._poptorch_version = poptorch_version
         connection = int(self._options.connection_type)
@@ -163,27 +163,27 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         self._watch = None
         self._reads_weights_only = False  # inside of copyWeightsToHostIfNeeded
         if training:
-            requireShapes(model)
+            require_shapes(model)
             parameters = list(model.parameters())
             if optimizer is None and parameters:
                 optimizer = optim.SGD(parameters, lr=0.01)
             if optimizer is not None:
-                self._useOptimizer(optimizer)
+                self._use_optimizer(optimizer)
             wrapping.claim(user_model, self)
-        self._releaseState = _whole_state.guard(model, self)
+        self._release_state = _whole_state.guard(model, self)
         self._options._freeze()
         self._channel = profiling.Channel("poptorch.trainingModel" if training else "poptorch.inferenceModel")
         self._channel.instrument(self, *_TRACED)
 
     # Calls -----------------------------------------------------------------------------------------------------------
-    @oneAtATime
+    @one_at_a_time
     def __call__(self, *args, **kwargs):
         """Runs one step; the first call compiles. Takes the arguments of the model's forward."""
         if Executor._calls_watch is not None:
             Executor._calls_watch.called(self, args, kwargs)
         self._native.requireDevice()
         given, originals, tensors, opened, form = self._prepare(args, kwargs)
-        self._followBuffers()
+        self._follow_buffers()
         form += self._replaced.form()
         if not self._native.isReady(tensors, form):
             self._native.choose(tensors, form, given)
@@ -192,23 +192,23 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         with self._channel.tracepoint("modelExecution"):
             outputs = self._native.step(originals, tensors)
             if self._program.replaced:
-                outputs = self._takeBuffers(outputs)
-            result = self._program.resultOf(outputs, opened)
+                outputs = self._take_buffers(outputs)
+            result = self._program.result_of(outputs, opened)
             if self._host_updates is not None:
-                self._updateOnHost()
+                self._update_on_host()
         self._rng_cache = None
         if self._optimizer is not None:
             self._optimizer._opt_called = True  # what torch's schedulers ask for before they step
         return result
 
-    @oneAtATime
+    @one_at_a_time
     def compile(self, *args, **kwargs):
         """Captures and compiles for these arguments, and uploads the weights, without running."""
         given, _, tensors, _, form = self._prepare(args, kwargs)
         if self.isCompiled() and not self._policy.many_programs:
             logger.warning("compile() has no effect: the model is compiled already")
             return
-        self._followBuffers()
+        self._follow_buffers()
         self._native.choose(tensors, form + self._replaced.form(), given)
 
     def _prepare(self, args, kwargs):
@@ -217,27 +217,27 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         given, opened, like = self._args_parser.bind(args, kwargs), None, None
         program = self._program
         if self._policy.many_programs:
-            given, opened = _objects.openCall(given)
-            form = formOf(given)
+            given, opened = _objects.open_call(given)
+            form = form_of(given)
         elif program is None:
-            form = orderOf(given)
+            form = order_of(given)
         else:
-            form = program.orderOf(given)
+            form = program.order_of(given)
             like = program.arguments if program.keys_are_sorted else None
         tensors = structures.flattenTensorStructure(given, like)
         return given, tensors, self._native.deviceInputs(tensors), opened, form
 
     # Compilation -----------------------------------------------------------------------------------------------------
-    def _followBuffers(self):
+    def _follow_buffers(self):
         written = self._replaced.follow()
         session = self._native.session() if written else None
         if session is not None:
             session.copyBuffersToDevice([path for path in written if path in self._program.buffers])
 
-    def _takeBuffers(self, outputs):
+    def _take_buffers(self, outputs):
         outputs, is_new = self._replaced.take(self._program, outputs)
         if is_new and self._training:
-            wrapping.wrapTensors(self._user_model, self)
+            wrapping.wrap_tensors(self._user_model, self)
         if is_new:
             self._native.noteTensors()
         return outputs
@@ -273,9 +273,9 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
             return ParameterProxy(self, name, value)
         return value
 
-    @oneAtATime
-    def _groupParameter(self, tensor, comm_group_type, shards, variable_retrieval_mode):
-        groupWrapped(self, tensor, comm_group_type, shards, variable_retrieval_mode)
+    @one_at_a_time
+    def _group_parameter(self, tensor, comm_group_type, shards, variable_retrieval_mode):
+        group_wrapped(self, tensor, comm_group_type, shards, variable_retrieval_mode)
 
     def __repr__(self):
         return module_repr(self._user_model)
@@ -290,11 +290,11 @@ def _rebuild(cls, model, options, training, optimizer):
     return cls(model, options, training, POPTORCH_VERSION, optimizer)
 
 
-def _wrappingOptions(options, training):
+def _wrapping_options(options, training):
     """Freezes the caller's options. Returns: an unfrozen clone with the output mode resolved."""
     if not training and options.Training.gradient_accumulation != 1:
         pipelined = isinstance(options._execution_strategy, PipelinedExecution)
-        raise userError(
+        raise user_error(
             "E0702",
             f"gradientAccumulation is {options.Training.gradient_accumulation} for an inference model",
             expected="1",
@@ -307,7 +307,7 @@ def _wrappingOptions(options, training):
     return result
 
 
-def loadAs(cls, filename, edit_opts_fn=None, *, trust=True):
+def load_as(cls, filename, edit_opts_fn=None, *, trust=True):
     """An executor of this class from a file that an executor saved. Nothing of it runs before all else is checked.
 
     Args:
@@ -316,46 +316,46 @@ def loadAs(cls, filename, edit_opts_fn=None, *, trust=True):
     """
     file = _files.read(filename)
     if file.metadata:
-        _requireLoadable(file, filename, trust)
-    contents = _saved_programs.contentsOf(file, filename)
+        _require_loadable(file, filename, trust)
+    contents = _saved_programs.contents_of(file, filename)
     options = contents["options"]
-    saved_place = _placeOf(contents["processes"], options)
+    saved_place = _place_of(contents["processes"], options)
     if file.metadata:  # a program without its module cannot be compiled for other processes
         options._native.takePlaceHere(contents["process"], contents["processes"])
     if edit_opts_fn is not None:
         compiled = options.clone()
         edit_opts_fn(options)
-        options._keepCompiled(compiled)
+        options._keep_compiled(compiled)
     if file.metadata:
         logger.warning(
             "load(): %s holds a pickled module, and reading it runs what its author put there: load only files that "
             "you trust; loadExecutable() runs nothing of a file",
             filename,
         )
-    parts = file.readParts(nativePath(filename)) if file.parts else None
+    parts = file.readParts(native_path(filename)) if file.parts else None
     tensors = file.tensors if parts is None else file.tensorsOf(parts)
-    objects = _files.objectsOf(file, tensors) if file.metadata else _saved_programs.objectsOf(file, tensors)
+    objects = _files.objects_of(file, tensors) if file.metadata else _saved_programs.objects_of(file, tensors)
     model, optimizer = objects
     executor = cls(model, options, contents["training"], POPTORCH_VERSION, optimizer)
     if parts is not None:
-        executor._takeParts(parts)
-    if not file.metadata or _placeOf(options.Distributed.numProcesses, options) == saved_place:
-        executor._adoptProgram(file, contents)
+        executor._take_parts(parts)
+    if not file.metadata or _place_of(options.Distributed.numProcesses, options) == saved_place:
+        executor._adopt_program(file, contents)
     else:
         logger.info(
             "load(): %s was saved by other processes than these, and is compiled again when it is called", filename
         )
-    executor._adoptState(file, contents, parts)
+    executor._adopt_state(file, contents, parts)
     return executor
 
 
-def _placeOf(processes, options):
+def _place_of(processes, options):
     """What a compiled program depends on, of the place among other processes."""
     devices = options.Distributed.devices_per_process
     return (processes, devices, options.Distributed.processes_per_replica) if devices else None
 
 
-def _requireLoadable(file, filename, trust):
+def _require_loadable(file, filename, trust):
     """Raises where load() does not read what Python wrote into a file."""
     if file.version != POPTORCH_VERSION:
         raise refused(
@@ -369,7 +369,7 @@ def _requireLoadable(file, filename, trust):
             "poptorch.trainingModel, then call executor.loadExecutable(filename)",
         )
     if not trust:
-        raise userError(
+        raise user_error(
             "E0712",
             "the module of a file is a pickle, which runs what its author put there",
             at=str(filename),

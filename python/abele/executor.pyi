@@ -67,7 +67,7 @@ class Executor:
     def copyWeightsToDevice(self) -> None: ...
     def copyNamedBuffersToDevice(self) -> None: ...
 
-def loadAs(
+def load_as(
     cls: type[_Executor],
     filename: str | os.PathLike[str],
     edit_opts_fn: Callable[[Options], Any] | None = None,

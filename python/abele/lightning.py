@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ._errors import userError
+from ._errors import user_error
 from ._models import inferenceModel, trainingModel
-from ._stages import stagedOptions
+from ._stages import staged_options
 from .enums import OutputMode
 from .losses import identity_loss
 from .options import Options
@@ -32,10 +32,10 @@ __all__ = ["AbeleStrategy"]
 
 
 def _refused(what, remedy):
-    return userError("E0711", f"AbeleStrategy: {what}", remedy=remedy)
+    return user_error("E0711", f"AbeleStrategy: {what}", remedy=remedy)
 
 
-def _metricsOf(module):
+def _metrics_of(module):
     """(name, metric, number of its updates) of the metrics of torchmetrics in a module."""
     kind = getattr(sys.modules.get("torchmetrics"), "Metric", ())
     return [(name, each, each._update_count) for name, each in module.named_modules() if isinstance(each, kind)]
@@ -53,7 +53,7 @@ class _Step(torch.nn.Module):
         self._settings = {}  # name of a logged value -> arguments of log()
 
     def forward(self, batch, *indices):
-        logged, metrics = {}, _metricsOf(self.module)
+        logged, metrics = {}, _metrics_of(self.module)
 
         def log(name, value, **settings):
             if not isinstance(value, (torch.Tensor, int, float)):
@@ -91,7 +91,7 @@ class _Step(torch.nn.Module):
             f"training_step returns {type(result).__name__}", "return the loss, or a dict with the loss as 'loss'"
         )
 
-    def logAgain(self, logged):
+    def log_again(self, logged):
         """Logs the results of a call. For several micro-batches it logs their mean."""
         for name, (settings, number) in self._settings.items():
             if number is not None:
@@ -150,7 +150,7 @@ class AbeleStrategy(SingleDeviceStrategy):
     def training_step(self, batch: Any, *indices: Any) -> Any:
         """Runs forward, backward and update."""
         optimizer = self.optimizers[0]
-        model = self._modelOf("training_step", self.precision_plugin.train_step_context, optimizer)
+        model = self._model_of("training_step", self.precision_plugin.train_step_context, optimizer)
         numbers = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
         if numbers != self._numbers:
             model.setOptimizer(optimizer)
@@ -162,15 +162,15 @@ class AbeleStrategy(SingleDeviceStrategy):
 
     def validation_step(self, batch: Any, *indices: Any) -> Any:
         """Runs a whole batch."""
-        return self._run(self._modelOf("validation_step", self.precision_plugin.val_step_context), batch, indices, 1)
+        return self._run(self._model_of("validation_step", self.precision_plugin.val_step_context), batch, indices, 1)
 
     def test_step(self, batch: Any, *indices: Any) -> Any:
         """Runs a whole batch."""
-        return self._run(self._modelOf("test_step", self.precision_plugin.test_step_context), batch, indices, 1)
+        return self._run(self._model_of("test_step", self.precision_plugin.test_step_context), batch, indices, 1)
 
     def predict_step(self, batch: Any, *indices: Any) -> Any:
         """Runs a whole batch."""
-        return self._run(self._modelOf("predict_step", self.precision_plugin.predict_step_context), batch, indices, 1)
+        return self._run(self._model_of("predict_step", self.precision_plugin.predict_step_context), batch, indices, 1)
 
     def backward(self, closure_loss: Any, *args: Any, **kwargs: Any) -> Any:
         """Does nothing, because the step includes backward."""
@@ -202,15 +202,15 @@ class AbeleStrategy(SingleDeviceStrategy):
         self._numbers = None
         super().teardown()
 
-    def _modelOf(self, name: str, context: Any, optimizer: Any = None) -> Any:
+    def _model_of(self, name: str, context: Any, optimizer: Any = None) -> Any:
         if name not in self._models:
             step = _Step(self.lightning_module, name, context)
             step.train(self.lightning_module.training)
             if optimizer is None:
-                options = stagedOptions(self._options, self._num_devices, 1).outputMode(OutputMode.Final)
+                options = staged_options(self._options, self._num_devices, 1).outputMode(OutputMode.Final)
                 self._models[name] = inferenceModel(step, options)
             else:
-                options = stagedOptions(self._options, self._num_devices, self._micro_batches)
+                options = staged_options(self._options, self._num_devices, self._micro_batches)
                 options.outputMode(OutputMode.All)
                 self._models[name] = trainingModel(step, options, optimizer)
         return self._models[name]
@@ -219,5 +219,5 @@ class AbeleStrategy(SingleDeviceStrategy):
     def _run(model: Any, batch: Any, indices: Any, micro_batches: int) -> Any:
         # Indices are tensors, so that a step that reads one is refused (E0101). A number would become a constant.
         result, logged = model(batch, *(torch.full((micro_batches,), index) for index in indices))
-        model.model.logAgain(logged)
+        model.model.log_again(logged)
         return result

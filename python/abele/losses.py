@@ -70,7 +70,7 @@ def _marking(original):
     return loss
 
 
-def addLosses(rules):
+def add_losses(rules):
     """Rules for forward: the result of each loss is marked. Losses that torch computes inside a loss do not count."""
     for function in _LOSSES:
         rules.add(function, _marking)

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import torch
 
-from ._errors import refused, userError
+from ._errors import refused, user_error
 from ._native import core, isCapturing
 from .enums import MultiConvPlanType
 
@@ -71,7 +71,7 @@ class MultiConv:
     def __enter__(self) -> Self:
         if isCapturing():
             if MultiConv._is_active:
-                raise userError("E0710", "a MultiConv inside a MultiConv")
+                raise user_error("E0710", "a MultiConv inside a MultiConv")
             MultiConv._is_active = True
             self._before = core().numOperators("convolution")
         return self
@@ -84,10 +84,10 @@ class MultiConv:
             return
         count = core().numOperators("convolution") - self._before
         if count == 0:
-            raise userError("E0710", "a MultiConv without a convolution inside")
+            raise user_error("E0710", "a MultiConv without a convolution inside")
         for name, setting in self._settings.items():
             if isinstance(setting, (list, tuple)) and len(setting) != count:
-                raise userError(
+                raise user_error(
                     "E0710",
                     f"MultiConv.{name} has {len(setting)} values for {count} convolutions",
                     expected="one value, or one for each",

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ._errors import refused, requireType, typedArguments, userError
+from ._errors import refused, require_type, typed_arguments, user_error
 from ._native import core, isCapturing
 from ._overlap import set_overlap_for_input, set_overlap_for_output
 from .annotations import (  # noqa: F401  (poptorch.ops holds all that a forward uses)
@@ -56,15 +56,15 @@ __all__ = [
 
 
 def _refuse(what, found="", expected=""):
-    return userError("E0708", what, found=found, expected=expected)
+    return user_error("E0708", what, found=found, expected=expected)
 
 
-def _requireTensor(function, tensor, argument="the argument"):
+def _require_tensor(function, tensor, argument="the argument"):
     if not isinstance(tensor, torch.Tensor):
         raise _refuse(f"{function}: {argument} is a {type(tensor).__name__}", expected="a tensor")
 
 
-def _requireInt(function, value, argument):
+def _require_int(function, value, argument):
     if not isinstance(value, int) or isinstance(value, bool):
         raise _refuse(f"{function}: {argument} is a {type(value).__name__}", expected="an int")
 
@@ -76,11 +76,11 @@ def isRunningOnIpu() -> bool:
 
 def nop(tensor: torch.Tensor) -> torch.Tensor:
     """A copy of the tensor."""
-    _requireTensor("nop", tensor)
+    _require_tensor("nop", tensor)
     return tensor.clone()
 
 
-@typedArguments
+@typed_arguments
 def ipu_print_tensor(
     tensor: torch.Tensor,
     title: str = "",
@@ -111,7 +111,7 @@ def ipu_print_tensor(
     Raises:
         KeyError: another float_format.
     """
-    _requireTensor("ipu_print_tensor", tensor)
+    _require_tensor("ipu_print_tensor", tensor)
     if float_format not in ("auto", "fixed", "scientific", "none"):
         raise KeyError(float_format)
     return core().printTensor(
@@ -131,8 +131,8 @@ def ipu_print_tensor(
 
 def set_available_memory(tensor: torch.Tensor, available_memory_proportion: float) -> torch.Tensor:
     """Returns the tensor itself. The share (0..1) of memory for the operation that made it is a hint."""
-    _requireTensor("set_available_memory", tensor)
-    requireType(
+    _require_tensor("set_available_memory", tensor)
+    require_type(
         "set_available_memory",
         "available_memory_proportion",
         available_memory_proportion,
@@ -140,7 +140,7 @@ def set_available_memory(tensor: torch.Tensor, available_memory_proportion: floa
         "a number in 0..1",
     )
     if not 0 <= available_memory_proportion <= 1:
-        raise userError(
+        raise user_error(
             "E0702", f"available memory proportion is {available_memory_proportion}", expected="a number in 0..1"
         )
     return tensor
@@ -164,7 +164,7 @@ def recomputationCheckpoint(*tensors: torch.Tensor) -> Any:
 _SERIALIZATION = list(MatMulSerializationMode)
 
 
-@typedArguments
+@typed_arguments
 def serializedMatMul(
     lhs: torch.Tensor, rhs: torch.Tensor, mode: MatMulSerializationMode, factor: int = 0, keep_precision: bool = False
 ) -> torch.Tensor:
@@ -197,10 +197,10 @@ def dynamic_slice(tensor: torch.Tensor, dim: int, start: torch.Tensor, size: int
         size: length of the window; on a device a divisor of the dimension's length.
         step: distance between the elements.
     """
-    _requireTensor("dynamic_slice", tensor, "tensor")
-    _requireTensor("dynamic_slice", start, "start")
+    _require_tensor("dynamic_slice", tensor, "tensor")
+    _require_tensor("dynamic_slice", start, "start")
     for value, argument in ((dim, "dim"), (size, "size"), (step, "step")):
-        _requireInt("dynamic_slice", value, argument)
+        _require_int("dynamic_slice", value, argument)
     return core().dynamicSlice(tensor, dim, start, size, step)
 
 
@@ -214,11 +214,11 @@ def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: torc
         start: integer tensor of one element.
         size: length of the values along dim.
     """
-    _requireTensor("dynamic_update", input, "input")
-    _requireTensor("dynamic_update", src, "src")
-    _requireTensor("dynamic_update", start, "start")
-    _requireInt("dynamic_update", dim, "dim")
-    _requireInt("dynamic_update", size, "size")
+    _require_tensor("dynamic_update", input, "input")
+    _require_tensor("dynamic_update", src, "src")
+    _require_tensor("dynamic_update", start, "start")
+    _require_int("dynamic_update", dim, "dim")
+    _require_int("dynamic_update", size, "size")
     return core().dynamicUpdate(input, src, dim, start, size)
 
 
@@ -230,14 +230,14 @@ def ctc_beam_search_decoder(
     Returns: log-probabilities [N, top_paths], lengths [N, top_paths], classes [N, top_paths, T]; the last two are
     int32.
     """
-    _requireTensor("ctc_beam_search_decoder", probs, "probs")
-    _requireTensor("ctc_beam_search_decoder", lengths, "lengths")
+    _require_tensor("ctc_beam_search_decoder", probs, "probs")
+    _require_tensor("ctc_beam_search_decoder", lengths, "lengths")
     for value, argument in ((blank, "blank"), (beam_width, "beam_width"), (top_paths, "top_paths")):
-        _requireInt("ctc_beam_search_decoder", value, argument)
+        _require_int("ctc_beam_search_decoder", value, argument)
     return core().ctcBeamSearchDecoder(probs, lengths, blank, beam_width, top_paths)
 
 
-@typedArguments
+@typed_arguments
 def fps(src: torch.Tensor, ptr: Sequence[int], ratio: float = 0.5, random_start: bool = False) -> torch.Tensor:
     """Farthest point sampling of each batch. Returns int32 indices of rows of `src`, in the order of selection.
 
@@ -247,7 +247,7 @@ def fps(src: torch.Tensor, ptr: Sequence[int], ratio: float = 0.5, random_start:
         ratio: share of the points to pick.
         random_start: begin at a random point of each batch instead of its first one.
     """
-    _requireTensor("fps", src, "src")
+    _require_tensor("fps", src, "src")
     if not isinstance(ptr, list) or len(ptr) < 2:
         raise _refuse("fps: ptr is no list of two boundaries or more", found=repr(ptr))
     if not isinstance(ratio, float):
@@ -267,7 +267,7 @@ def _batch(batch, argument):
     return torch.tensor(batch, dtype=torch.int64)
 
 
-@typedArguments
+@typed_arguments
 def nearest(
     x: torch.Tensor,
     y: torch.Tensor,
@@ -280,8 +280,8 @@ def nearest(
         x, y: points [n, F], or [n] for one feature.
         batch_x, batch_y: sorted ids, one per row. If only one is given, the other is all zeros.
     """
-    _requireTensor("nearest", x, "x")
-    _requireTensor("nearest", y, "y")
+    _require_tensor("nearest", x, "x")
+    _require_tensor("nearest", y, "y")
     if isinstance(batch_x, list) and isinstance(batch_y, list) and set(batch_x) != set(batch_y):
         raise _refuse("nearest: batch_x and batch_y hold different ids", found=f"{batch_x}, {batch_y}")
     return core().nearest(

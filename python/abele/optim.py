@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ._errors import formatMessage, refused
+from ._errors import format_message, refused
 from ._logging import logger
 
 
@@ -70,7 +70,7 @@ _STATE_DICT = {"ipu_state", "ipu_param", "state", "param_groups"}
 _HINTS = ("maximize", "foreach", "capturable", "differentiable", "fused")
 
 
-def _requireTensors(name, tensors):
+def _require_tensors(name, tensors):
     """Checks a part of a state dict: None, or tensors by name, as state_dict() makes it."""
     is_dict = isinstance(tensors, Mapping)
     if tensors is None or (
@@ -80,7 +80,7 @@ def _requireTensors(name, tensors):
     wrong = [f"{k!r}: {type(v).__name__}" for k, v in tensors.items()] if is_dict else [type(tensors).__name__]
     raise refused(
         RuntimeError,
-        formatMessage(
+        format_message(
             "E0706",
             f"{name} of the state dict is damaged",
             found=", ".join(wrong[:3]),
@@ -138,7 +138,7 @@ class Optimizer:
         """The device's part of the state. Reads it back first if the device has a newer one."""
         executor = self._executor() if self._executor is not None else None
         if self.host_state_is_dirty and executor is not None:
-            executor._pullOptimizerState()
+            executor._pull_optimizer_state()
         return dict(self._device_state)
 
     def set_state_dict(self, state: dict[str, Any]) -> None:
@@ -149,7 +149,7 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """Device state and parameters, and torch's own state dict."""
-        self._requireWholeState("state_dict() of the optimizer")
+        self._require_whole_state("state_dict() of the optimizer")
         return {**self.get_state_dict(), **super().state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -167,7 +167,7 @@ class Optimizer:
                 RuntimeError, "the state dict has no ipu_state and ipu_param: it was not saved by a poptorch optimizer"
             )
         for name in ("ipu_state", "ipu_param"):
-            _requireTensors(name, state_dict[name])
+            _require_tensors(name, state_dict[name])
         for name in state_dict:
             if name not in _STATE_DICT:
                 logger.warning("load_state_dict(): %r is left out: the optimizer keeps nothing of that name", name)
@@ -175,10 +175,10 @@ class Optimizer:
             super().load_state_dict({"state": state_dict["state"], "param_groups": state_dict["param_groups"]})
         self.set_state_dict(state_dict)
 
-    def _requireWholeState(self, what):
+    def _require_whole_state(self, what):
         executor = self._executor() if self._executor is not None else None
         if executor is not None:
-            executor._requireWholeState(what)
+            executor._require_whole_state(what)
 
     def _connect(self, executor):
         self._executor = weakref.ref(executor)
@@ -189,7 +189,7 @@ class Optimizer:
         self.host_state_is_dirty = False
 
     def __getstate__(self):
-        self._requireWholeState("a pickle or copy of the optimizer")
+        self._require_whole_state("a pickle or copy of the optimizer")
         self.get_state_dict()
         own = {name: self.__dict__[name] for name in self._own}
         return {
@@ -305,10 +305,10 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
         use_tf_variant: bool | None = None,
     ) -> None:
         self._start(torch.optim.RMSprop.__init__, locals())
-        requireOneCentered(self)
+        require_one_centered(self)
 
 
-def requireOneCentered(optimizer):
+def require_one_centered(optimizer):
     """Raises unless all groups of RMSprop have the same value of centered, because they share the form of the state."""
     if len({bool(group["centered"]) for group in optimizer.param_groups}) != 1:
         raise refused(

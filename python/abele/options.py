@@ -17,7 +17,7 @@ from ._errors import ConfigFileError, refused
 from ._logging import logger
 from ._native import core
 from ._options_dict import OptionsDict
-from ._options_text import CLASSES, applyFile, applyJson
+from ._options_text import CLASSES, apply_file, apply_json
 from ._progress import ProgressBar
 from .enums import *  # noqa: F403  (as in PopTorch)
 from .enums import OutputMode
@@ -136,7 +136,7 @@ class Options(table.OptionsSetters, OptionsDict):
     def __init__(self):
         super().__init__()
         self._native.strategy = strategies.PipelinedExecution()
-        self._addGroups()
+        self._add_groups()
         cache = os.environ.get("POPTORCH_CACHE_DIR", "")
         if cache:
             logger.info("POPTORCH_CACHE_DIR is set: executables are cached in %s", cache)
@@ -151,11 +151,11 @@ class Options(table.OptionsSetters, OptionsDict):
         """Options with these native values, without those of the environment."""
         result = cls.__new__(cls)
         OptionsDict.__init__(result, values)
-        result._addGroups()
+        result._add_groups()
         result.__dict__["_built"] = True
         return result
 
-    def _addGroups(self):
+    def _add_groups(self):
         for attribute, kind, _ in _GROUPS.values():
             setattr(self, attribute, kind(self._native))
 
@@ -204,19 +204,19 @@ class Options(table.OptionsSetters, OptionsDict):
     # Files and copies ------------------------------------------------------------------------------------------------
     def loadFromFile(self, filepath):
         """Applies a file of setter calls, one per line, without the prefix "options.". Returns self."""
-        applyFile(self, filepath)
+        apply_file(self, filepath)
         return self
 
     def from_json(self, string):
         """Applies a JSON object {"dotted.setter": arguments}. Returns self."""
-        applyJson(self, string)
+        apply_json(self, string)
         return self
 
     def clone(self):
         """An unfrozen deep copy."""
         return copy.deepcopy(self)
 
-    def _keepCompiled(self, compiled):
+    def _keep_compiled(self, compiled):
         """Resets all that is part of a program to its value in the compiled options. A warning names what changed."""
         ignored = self._native.keepCompiled(compiled._native)
         if ignored:
@@ -226,16 +226,16 @@ class Options(table.OptionsSetters, OptionsDict):
         """All values in one flat dict. Requires: an output mode was chosen."""
         if self.defaultOutputMode():
             raise refused(AssertionError, "choose an output mode first: opts.outputMode(...)")
-        own = self._asDict()
+        own = self._as_dict()
         shares = own["available_memory_proportion"]
         own["available_memory_proportion"] = {f"IPU{device}": share for device, share in shares.items()}
         result = dict(self._execution_strategy.backendOptions())
         for values in (
             copy.deepcopy(self._popart.options),
             own,
-            self._training._asDict(),
-            self._distributed._asDict(),
-            self._tensor_locations._asDict(),
+            self._training._as_dict(),
+            self._distributed._as_dict(),
+            self._tensor_locations._as_dict(),
         ):
             common = values.keys() & result.keys()
             if common:
@@ -246,7 +246,7 @@ class Options(table.OptionsSetters, OptionsDict):
         return result
 
     def __repr__(self):
-        parts = [f"{name}={value!r}" for name, value in self._asDict().items()]
+        parts = [f"{name}={value!r}" for name, value in self._as_dict().items()]
         properties = sorted(
             name
             for cls in type(self).__mro__

@@ -58,7 +58,7 @@ def move_to_device(data: _Data, device: _Device) -> _Data:
     Returns: the moved data. Tensors that are on the device already are the same objects.
     """
     device = get_device(device)
-    return _moved(data, device) if _isReachable(device) else data
+    return _moved(data, device) if _is_reachable(device) else data
 
 
 def _moved(data: Any, device: torch.device) -> Any:
@@ -79,7 +79,7 @@ def _like(container, items):
     return type(container)(items) if factory is None else type(container)(factory, items)
 
 
-def _isReachable(device):
+def _is_reachable(device):
     kind = device.type if device.type in _reachable else str(device)
     if kind not in _reachable:
         try:
@@ -118,10 +118,12 @@ class _Placement:
         function.__signature__ = own.replace(parameters=[first, *own.parameters.values()])
         return types.MethodType(function, self)  # a method, so that copies of the module get their own placement
 
-    def placeCopy(self, module):
+    def place_copy(self, module):
         """Makes a shallow copy of the module run this forward with the copy's own attributes."""
         placement = copy.copy(self)
-        placement.forward = types.MethodType(self.forward.__func__, module) if _isMethod(self.forward) else self.forward
+        placement.forward = (
+            types.MethodType(self.forward.__func__, module) if _is_method(self.forward) else self.forward
+        )
         _install(module, placement)
 
     def extra_repr_with_devices(self):
@@ -155,9 +157,9 @@ def parallelize_module(module: _Module, processing_device: _Device, output_devic
     Raises:
         RuntimeError: the module is parallelized already.
     """
-    _requirePlain(module, type(module).__name__)
+    _require_plain(module, type(module).__name__)
     placement = _Placement(module, processing_device, output_device)
-    _moveModule(module, placement.processing_device)
+    _move_module(module, placement.processing_device)
     _install(module, placement)
     return module
 
@@ -169,17 +171,17 @@ def _install(module, placement):
     module.extra_repr = placement.extra_repr_with_devices
 
 
-def _isMethod(forward):
+def _is_method(forward):
     return isinstance(forward, types.MethodType) and isinstance(forward.__self__, torch.nn.Module)
 
 
-def _requirePlain(module, name):
+def _require_plain(module, name):
     if hasattr(module, _FORWARD):
         raise refused(RuntimeError, f"{name} is parallelized already: unparallelize it first")
 
 
-def _moveModule(module, device):
-    if _isReachable(device):
+def _move_module(module, device):
+    if _is_reachable(device):
         module.to(device)
 
 
@@ -200,7 +202,7 @@ def unparallelize_module(module: _Module, common_device: _Device | None = None) 
         delattr(module, _FORWARD)
         delattr(module, _ORIGINAL)
     if common_device is not None:
-        _moveModule(module, get_device(common_device))
+        _move_module(module, get_device(common_device))
     return module
 
 
@@ -219,17 +221,17 @@ def parallelize_pipeline(model: _Module, module_to_device: Mapping[str, _Device 
         ValueError: an unknown name, or more than two devices.
         RuntimeError: a module is parallelized already, or named twice.
     """
-    devices = {name: _devicesOf(name, value) for name, value in module_to_device.items()}
+    devices = {name: _devices_of(name, value) for name, value in module_to_device.items()}
     modules = {name: _submodule(model, name) for name in devices}
     seen = set()
     for name, module in modules.items():
-        _requirePlain(module, repr(name))
+        _require_plain(module, repr(name))
         if id(module) in seen:
             raise refused(RuntimeError, f"{name!r} has a second name that is placed as well")
         seen.add(id(module))
     for name in sorted(devices, key=lambda name: len(_path(name))):  # outer modules first: they move the inner ones too
         processing, output = devices[name]
-        parallelize_module(modules[name], processing, _outputAbove(name, devices) if output is None else output)
+        parallelize_module(modules[name], processing, _output_above(name, devices) if output is None else output)
     return model
 
 
@@ -237,7 +239,7 @@ def _path(name):
     return name.split(".") if name else []
 
 
-def _devicesOf(name, value):
+def _devices_of(name, value):
     values = list(value) if isinstance(value, (list, tuple)) else [value, None]
     if len(values) != 2:
         raise refused(
@@ -255,7 +257,7 @@ def _submodule(model, name):
     return module
 
 
-def _outputAbove(name, devices):
+def _output_above(name, devices):
     """The device on which the nearest named parent computes, or None."""
     path = _path(name)
     for length in range(len(path) - 1, -1, -1):
@@ -275,5 +277,5 @@ def unparallelize_pipeline(model: _Module, common_device: _Device | None = None)
     for module in model.modules():
         unparallelize_module(module)
     if common_device is not None:
-        _moveModule(model, get_device(common_device))
+        _move_module(model, get_device(common_device))
     return model

@@ -26,7 +26,7 @@ def _tracing():
         return None
     from . import _trace_file
 
-    return _trace_file if _trace_file.isRecording() else None
+    return _trace_file if _trace_file.is_recording() else None
 
 
 class Channel:
@@ -91,7 +91,7 @@ def _new(cls, *args):
     return cls.__new__(cls, *args)
 
 
-def _newWith(cls, args, kwargs):
+def _new_with(cls, args, kwargs):
     return cls.__new__(cls, *args, **kwargs)
 
 
@@ -100,7 +100,7 @@ def _reduce(self, protocol):
     cls, original = type(self), type(self)._abele_original
     function, args, *rest = original.__reduce_ex__(self, protocol)
     # Pickle requires that these two functions get the object's own class.
-    function = {copyreg.__newobj__: _new, copyreg.__newobj_ex__: _newWith}.get(function, function)
+    function = {copyreg.__newobj__: _new, copyreg.__newobj_ex__: _new_with}.get(function, function)
     return function, tuple(original if item is cls else item for item in args), *rest
 
 

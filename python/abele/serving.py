@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import torch
 
 from . import structures, wrapping
-from ._arguments import formOfKinds
-from ._errors import userError
+from ._arguments import form_of_kinds
+from ._errors import user_error
 from ._item_access import replaced
 from ._native import core
 
@@ -68,7 +68,7 @@ class Answer:
         """
         if not self._native.wait(-1.0 if timeout is None else max(timeout, 0.0)):
             raise TimeoutError(f"no answer within {timeout} s")
-        return self._calls.resultOf(self._form, self._native.take())
+        return self._calls.result_of(self._form, self._native.take())
 
 
 class _Calls:
@@ -87,7 +87,7 @@ class _Calls:
     def flat(self, args, kwargs):
         """(form, tensors) of a request."""
         positional, named = self._model._args_parser.bind(args, kwargs)
-        form = formOfKinds((positional, named))
+        form = form_of_kinds((positional, named))
         with self._lock:
             known = self._given.get(form)
             if known is None:
@@ -104,7 +104,7 @@ class _Calls:
             result = self._model(*positional, **named)
         except Exception as error:
             answered = self._answered.get(form)
-            if answered is not None and kind not in answered and self._isHopeless(form, answered[0], kind):
+            if answered is not None and kind not in answered and self._is_hopeless(form, answered[0], kind):
                 self._hopeless[form, kind] = error
             raise
         answered = self._answered.setdefault(form, [])
@@ -113,21 +113,21 @@ class _Calls:
         self._results[form] = structures.skeleton(result)
         return structures.flattenTensorStructure(result)
 
-    def _isHopeless(self, form, right, wrong):
+    def _is_hopeless(self, form, right, wrong):
         """True if forward fails for all tensors of these types and sizes, so that there is no point in trying again. A
         request with wrong values must not make the server refuse others of its kind. So forward runs on tensors without
         values: it must succeed with types and sizes that were answered, and fail with these."""
         if len(self._hopeless) >= _MOST_HOPELESS:
             return False
-        return self._runsWithoutValues(form, right) is True and self._runsWithoutValues(form, wrong) is False
+        return self._runs_without_values(form, right) is True and self._runs_without_values(form, wrong) is False
 
-    def _runsWithoutValues(self, form, kind):
+    def _runs_without_values(self, form, kind):
         """None if forward needs values, or calls functions that need them."""
         from torch._subclasses import fake_tensor
 
         mode = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)
         quiet = replaced("disabled", True, fake_tensor.log)  # because errors inside are expected
-        with mode, torch.no_grad(), wrapping.withoutPull(), quiet:
+        with mode, torch.no_grad(), wrapping.without_pull(), quiet:
             tensors = [torch.empty(shape, dtype=dtype) for dtype, shape in kind]
             positional, named = structures.reconstructTensorStructure(self._given[form], tensors)
             try:
@@ -143,7 +143,7 @@ class _Calls:
                 return False
             return True
 
-    def resultOf(self, form, tensors):
+    def result_of(self, form, tensors):
         return structures.reconstructTensorStructure(self._results[form], tensors)
 
 
@@ -162,7 +162,7 @@ class Server:
         most_shapes: int,
     ) -> None:
         if getattr(model, "_training", True):
-            raise userError(
+            raise user_error(
                 "E0708",
                 f"a server of a {type(model).__name__}"
                 + (" for training" if getattr(model, "_training", False) else ""),
@@ -171,7 +171,7 @@ class Server:
         self._calls = _Calls(model)
         self._native = core().Batcher(
             self._calls.run,
-            _batchRows(model) if batch_rows is None else batch_rows,
+            _batch_rows(model) if batch_rows is None else batch_rows,
             longest_wait_ms / 1000,
             most_waiting_rows,
             most_shapes,
@@ -246,12 +246,12 @@ def serve(
     return Server(model, batch_rows, longest_wait_ms, most_waiting_rows, most_shapes)
 
 
-def _batchRows(model):
+def _batch_rows(model):
     """Rows of the first tensor of a call."""
     sizes = model._native.inputSizes()
     if sizes and sizes[0]:
         return sizes[0][0]
-    raise userError(
+    raise user_error(
         "E0705",
         "a server of a model that is not compiled, without a number of rows",
         remedy="call model.compile(...) or load a compiled one, or pass batch_rows",

@@ -85,7 +85,7 @@ class Phase:
         return f"Phase({', '.join(repr(stage) for stage in self._stages)})"
 
 
-def _itemsOf(item):
+def _items_of(item):
     """The items of a list or tuple. Any other object is the only item."""
     return item if isinstance(item, (list, tuple)) else (item,)
 
@@ -130,7 +130,7 @@ class _StageStrategy(_Strategy):
         if len(args) == 1 and isinstance(args[0], enums.AutoStage):
             self._start([], args)
             return
-        stages = [item if isinstance(item, Stage) else Stage(*_itemsOf(item)) for item in args]
+        stages = [item if isinstance(item, Stage) else Stage(*_items_of(item)) for item in args]
         self._start(stages, [stage._native for stage in stages])
         for index, stage in enumerate(stages):
             stage._stage_id = index
@@ -213,7 +213,7 @@ class _PhasedStrategy(_Strategy):
     """Arguments: phases in order. Each is a Phase, a list (of stages or block ids), a Stage or a block id."""
 
     def __init__(self, *phases: Any) -> None:
-        self._phases = [item if isinstance(item, Phase) else Phase(*_itemsOf(item)) for item in phases]
+        self._phases = [item if isinstance(item, Phase) else Phase(*_items_of(item)) for item in phases]
         stages = [stage for phase in self._phases for stage in phase.stages]
         self._start(stages, [[stage._native for stage in phase.stages] for phase in self._phases])
         for index, phase in enumerate(self._phases):

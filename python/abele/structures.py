@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ._errors import requireType, userError
+from ._errors import require_type, user_error
 
 
 class ICustomArgParser(abc.ABC):
@@ -37,12 +37,12 @@ _own_parsers = {}
 
 def registerCustomArgParser(arg_data_type: type, arg_parser: ICustomArgParser) -> None:
     """Uses `arg_parser` for values of this type, instead of an earlier parser. None removes the parser."""
-    requireType("registerCustomArgParser", "arg_data_type", arg_data_type, type, "a class")
+    require_type("registerCustomArgParser", "arg_data_type", arg_data_type, type, "a class")
     if arg_parser is None:
         _parsers.pop(arg_data_type, None)
         return
     if not isinstance(arg_parser, ICustomArgParser):
-        raise userError(
+        raise user_error(
             "E0708",
             f"the parser for {arg_data_type.__name__} is a {type(arg_parser).__name__}",
             expected="an instance of a subclass of poptorch.ICustomArgParser",
@@ -50,17 +50,17 @@ def registerCustomArgParser(arg_data_type: type, arg_parser: ICustomArgParser) -
     _parsers[arg_data_type] = arg_parser
 
 
-def registerOwnParser(arg_data_type, arg_parser):
+def register_own_parser(arg_data_type, arg_parser):
     """The same for types of this package. Such a parser is not one of the program's."""
     _own_parsers[arg_data_type] = arg_parser
 
 
-def hasOwnParser(value):
+def has_own_parser(value):
     """True for a type of this package."""
     return type(value) in _own_parsers
 
 
-def registeredParsers():
+def registered_parsers():
     """Type -> parser, in the order of registration."""
     return dict(_parsers)
 
@@ -74,7 +74,7 @@ def registerGeometricCustomArgParsers():
     registerCustomArgParsers()
 
 
-def parserFor(value):
+def parser_for(value):
     """The parser for the value's type, or for the nearest of its bases that has one; otherwise None."""
     if isinstance(value, torch.Tensor):
         return None
@@ -84,7 +84,7 @@ def parserFor(value):
     return next((parser for cls, parser in _parsers.items() if isinstance(value, cls)), None)
 
 
-def typedNesting(function):
+def typed_nesting(function):
     """Makes structures that are nested deeper than Python's recursion allows end in E0708."""
 
     @functools.wraps(function)
@@ -93,7 +93,7 @@ def typedNesting(function):
             return function(*args, **kwargs)
         except RecursionError:
             pass
-        raise userError(
+        raise user_error(
             "E0708",
             "arguments or results are nested too deeply",
             found=f"more levels than Python's recursion limit of {sys.getrecursionlimit()} allows",
@@ -104,7 +104,7 @@ def typedNesting(function):
     return walk
 
 
-def _isTensor(value):
+def _is_tensor(value):
     return isinstance(value, torch.Tensor)
 
 
@@ -112,7 +112,7 @@ def _visit(structure, canonical, found):
     if isinstance(structure, torch.Tensor):
         found.append(structure)
         return
-    parser = parserFor(structure)
+    parser = parser_for(structure)
     if parser is not None:
         found.extend(parser.yieldTensors(structure))
     elif isinstance(structure, dict):
@@ -126,7 +126,7 @@ def _visit(structure, canonical, found):
             _visit(item, like, found)
 
 
-@typedNesting
+@typed_nesting
 def flattenTensorStructure(tensors, canonical_structure=None):
     """The tensors of a structure, depth first. Skips other leaves.
 
@@ -139,34 +139,34 @@ def flattenTensorStructure(tensors, canonical_structure=None):
     return found
 
 
-def partsOf(structure):
+def parts_of(structure):
     """What a container holds, in its order. None for a leaf: a tensor, a value with a parser, any other object."""
-    if isinstance(structure, torch.Tensor) or parserFor(structure) is not None:
+    if isinstance(structure, torch.Tensor) or parser_for(structure) is not None:
         return None
     if isinstance(structure, dict):
         return structure.values()
     return structure if isinstance(structure, (list, tuple)) else None
 
 
-def containersIn(structure):
+def containers_in(structure):
     """The containers of a structure, each before those that it holds."""
-    parts = partsOf(structure)
+    parts = parts_of(structure)
     if parts is not None:
         yield structure
         for part in parts:
-            yield from containersIn(part)
+            yield from containers_in(part)
 
 
-@typedNesting
-def otherLeaves(structure):
+@typed_nesting
+def other_leaves(structure):
     """The leaves of a structure that are neither tensors nor values with a parser, depth first."""
-    parts = partsOf(structure)
+    parts = parts_of(structure)
     if parts is not None:
-        return [leaf for part in parts for leaf in otherLeaves(part)]
-    return [] if isinstance(structure, torch.Tensor) or parserFor(structure) is not None else [structure]
+        return [leaf for part in parts for leaf in other_leaves(part)]
+    return [] if isinstance(structure, torch.Tensor) or parser_for(structure) is not None else [structure]
 
 
-def ownAttributes(container):
+def own_attributes(container):
     """Attributes of a container of the program's class, name -> value. Leaves out attributes that are items."""
     held = getattr(container, "__dict__", None)
     if not held or held is container:  # its attributes are its items
@@ -175,7 +175,7 @@ def ownAttributes(container):
     return {name: value for name, value in held.items() if id(value) not in items}
 
 
-def _emptyLike(structure):
+def _empty_like(structure):
     """A dictionary or list of a subclass without items, but with all that the subclass adds (default factories,
     attributes)."""
     is_own = getattr(structure, "__dict__", None) is structure  # its attributes are its items
@@ -201,7 +201,7 @@ def _reconstructed(parser, structure, values, replace):
         missed = -1
     if missed:
         taken = "more" if missed < 0 else len(own) - missed
-        raise userError(
+        raise user_error(
             "E0708",
             f"the parser of {type(structure).__name__} takes other tensors than it yields",
             found=f"reconstruct() takes {taken}, yieldTensors() yields {len(own)}",
@@ -213,13 +213,13 @@ def _reconstructed(parser, structure, values, replace):
 def _rebuild(structure, values, replace):
     if replace(structure):
         return next(values)
-    parser = parserFor(structure)
+    parser = parser_for(structure)
     if parser is not None:
         return _reconstructed(parser, structure, values, replace)
     if isinstance(structure, dict):
         if type(structure) is dict:
             return {key: _rebuild(value, values, replace) for key, value in structure.items()}
-        result = _emptyLike(structure)
+        result = _empty_like(structure)
         for key, value in structure.items():
             result[key] = _rebuild(value, values, replace)
         return result
@@ -228,15 +228,15 @@ def _rebuild(structure, values, replace):
         if type(structure) in (list, tuple):
             return type(structure)(items)
         if isinstance(structure, list):
-            result = _emptyLike(structure)
+            result = _empty_like(structure)
             result[:] = items
             return result
         return type(structure)._make(items) if hasattr(structure, "_fields") else type(structure)(items)
     return structure
 
 
-@typedNesting
-def reconstructTensorStructure(structure, values, filter_fn=_isTensor):
+@typed_nesting
+def reconstructTensorStructure(structure, values, filter_fn=_is_tensor):
     """The same structure with its tensors replaced, in order, by `values`. Keeps container types.
 
     Args:
@@ -249,13 +249,13 @@ def converted(structure, convert):
     """The same structure, with convert(part) in place of each part for which it is not None."""
     new = []
 
-    def isConverted(part):
+    def is_converted(part):
         found = convert(part)
         if found is not None:
             new.append(found)
         return found is not None
 
-    return reconstructTensorStructure(structure, (new.pop() for _ in itertools.count()), isConverted)
+    return reconstructTensorStructure(structure, (new.pop() for _ in itertools.count()), is_converted)
 
 
 def skeleton(structure):

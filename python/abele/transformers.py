@@ -15,9 +15,9 @@ import torch
 from transformers import Trainer
 
 from . import optim
-from ._errors import userError
+from ._errors import user_error
 from ._models import inferenceModel, trainingModel
-from ._stages import stagedOptions
+from ._stages import staged_options
 from .enums import OutputMode
 from .losses import identity_loss
 from .options import Options
@@ -26,7 +26,7 @@ __all__ = ["AbeleTrainer"]
 
 
 def _refused(what, remedy):
-    return userError("E0711", f"AbeleTrainer: {what}", remedy=remedy)
+    return user_error("E0711", f"AbeleTrainer: {what}", remedy=remedy)
 
 
 class _Loss(torch.nn.Module):
@@ -147,8 +147,8 @@ class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missin
         optimizer = getattr(self.optimizer, "optimizer", self.optimizer)  # accelerate wraps it
         if self._compiled is None:
             self.model.train()
-            options = self._optionsOf(self._micro_batches).outputMode(OutputMode.All)
-            loss = _Loss(self.model, self._lossOf)
+            options = self._options_of(self._micro_batches).outputMode(OutputMode.All)
+            loss = _Loss(self.model, self._loss_of)
             self._compiled = trainingModel(loss, options, optimizer)
         numbers = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
         if numbers != self._numbers:
@@ -156,8 +156,8 @@ class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missin
             self._numbers = numbers
         return self._compiled(dict(self._prepare_inputs(inputs)), self._items(num_items_in_batch)).mean()
 
-    def _optionsOf(self, micro_batches: int) -> Options:
-        options: Options = stagedOptions(self._abele_options, self._num_devices, micro_batches)
+    def _options_of(self, micro_batches: int) -> Options:
+        options: Options = staged_options(self._abele_options, self._num_devices, micro_batches)
         # One program serves batches with and without padding: models that know of a compiler keep every mask.
         if not options.exists("capture_as_compiling"):
             options.captureAsCompiling()
@@ -177,7 +177,7 @@ class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missin
             ignored = tuple(default if ignore_keys is None else ignore_keys)
             if ignored not in self._evaluators:
                 forward = _Forward(self.model, self.compute_loss_context_manager, ignored)
-                options = self._optionsOf(1).outputMode(OutputMode.Final)
+                options = self._options_of(1).outputMode(OutputMode.Final)
                 self._evaluators[ignored] = inferenceModel(forward.eval(), options)
             model = _Compiled(model, self._evaluators[ignored])  # type: ignore[assignment]
         return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys=ignore_keys)
@@ -189,9 +189,9 @@ class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missin
             return super().evaluation_loop(*args, **kwargs)
         finally:
             if not self.is_in_train:
-                self._endEvaluation()
+                self._end_evaluation()
 
-    def _endEvaluation(self) -> None:
+    def _end_evaluation(self) -> None:
         for evaluator in self._evaluators.values():
             evaluator.destroy()
         self._evaluators.clear()
@@ -205,7 +205,7 @@ class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missin
             each = each / self._micro_batches
         return each.repeat(self._micro_batches)
 
-    def _lossOf(self, model: torch.nn.Module, inputs: Any, items: torch.Tensor | None) -> torch.Tensor:
+    def _loss_of(self, model: torch.nn.Module, inputs: Any, items: torch.Tensor | None) -> torch.Tensor:
         with self.compute_loss_context_manager():
             loss: torch.Tensor = self.compute_loss(model, inputs, num_items_in_batch=items)
         return loss
@@ -226,7 +226,7 @@ class AbeleTrainer(Trainer):  # type: ignore[misc]  # transformers may be missin
             if self._compiled is not None:
                 self._compiled.destroy()
                 self._compiled, self._numbers = None, None
-            self._endEvaluation()
+            self._end_evaluation()
 
     def _clip_grad_norm(self, model: torch.nn.Module) -> None:
         """Does nothing, because the optimizer clips inside the step."""

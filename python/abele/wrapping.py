@@ -13,27 +13,27 @@ import weakref
 
 import torch
 
-from ._errors import createPoptorchError, refused, userError
+from ._errors import createPoptorchError, refused, user_error
 from ._logging import logger
 from ._native import core
 
 _LINK = "_abele_link"  # key in the __dict__ of a wrapped module or tensor
 _READS = ("forward", "_parameters", "_buffers")
-_thread = threading.local()  # suspended: the number of withoutPull() contexts around this thread's code
+_thread = threading.local()  # suspended: the number of without_pull() contexts around this thread's code
 
 
 @contextlib.contextmanager
-def withoutPull():
+def without_pull():
     """Inside, this thread reads wrapped tensors without bringing weights back from the device."""
-    _thread.suspended = isSuspended() + 1
+    _thread.suspended = is_suspended() + 1
     try:
         yield
     finally:
         _thread.suspended -= 1
 
 
-def isSuspended():
-    """True if this thread is inside of withoutPull()."""
+def is_suspended():
+    """True if this thread is inside of without_pull()."""
     return getattr(_thread, "suspended", 0)
 
 
@@ -65,77 +65,77 @@ class _Link:
 
     def pull(self):
         """Refreshes the host's weights if a device has newer ones."""
-        if not isSuspended():
+        if not is_suspended():
             for executor in self.executors():
                 executor.copyWeightsToHostIfNeeded()
 
-    def warnOfClipping(self, gradient):
+    def warn_of_clipping(self, gradient):
         """Warns if torch's functions that clip gradients read a gradient, because gradients are on the device."""
         executor = self.executor()
-        if gradient is None and executor is not None and _isClipping(sys._getframe(2)):
+        if gradient is None and executor is not None and _is_clipping(sys._getframe(2)):
             executor._native.warnOnce(
                 "clip_grad_norm_ and clip_grad_value_ find no gradients: they are on the device, which has used them "
                 "by then; give the optimizer max_grad_norm (poptorch.optim.SGD, Adam, AdamW) instead"
             )
 
 
-def _isClipping(frame):
+def _is_clipping(frame):
     """True if the frame, or the one around a comprehension, belongs to torch.nn.utils.clip_grad."""
     return frame.f_globals.get("__name__") == "torch.nn.utils.clip_grad"
 
 
-def _linkOf(thing):
+def _link_of(thing):
     return thing.__dict__.get(_LINK)
 
 
-def isWrapped(tensor):
+def is_wrapped(tensor):
     """Whether a tensor is a parameter or buffer of a model that is wrapped for training."""
     return isinstance(tensor, _WrappedTensor)
 
 
-def executorOf(thing):
+def executor_of(thing):
     """The live executor that a wrapped module or tensor belongs to, or None."""
-    link = _linkOf(thing)
+    link = _link_of(thing)
     return None if link is None else link.executor()
 
 
-def _pullArguments(values):
+def _pull_arguments(values):
     for value in values:
         if isinstance(value, _WrappedTensor):
-            _linkOf(value).pull()
+            _link_of(value).pull()
         elif isinstance(value, (list, tuple)):
-            _pullArguments(value)
+            _pull_arguments(value)
 
 
 class _WrappedTensor:
     """The common part of wrapped parameters and buffers."""
 
     def __getattribute__(self, name):
-        if not name.startswith("__") and not isSuspended():
+        if not name.startswith("__") and not is_suspended():
             link = object.__getattribute__(self, "__dict__").get(_LINK)
             if link is not None:
                 link.pull()
                 if name == "grad":
-                    link.warnOfClipping(super().__getattribute__(name))
+                    link.warn_of_clipping(super().__getattribute__(name))
         return super().__getattribute__(name)
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        if not isSuspended():
-            _pullArguments(args)
-            _pullArguments((kwargs or {}).values())
+        if not is_suspended():
+            _pull_arguments(args)
+            _pull_arguments((kwargs or {}).values())
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
 
     def replicaGrouping(self, comm_group_type, shards, variable_retrieval_mode):
         """Gives each group of replicas its own value: see _replica_grouping.ParameterProxy."""
-        executor = executorOf(self)
+        executor = executor_of(self)
         if executor is None:
             raise createPoptorchError("replicaGrouping: the model is no longer wrapped for training")
-        executor._groupParameter(self, comm_group_type, shards, variable_retrieval_mode)
+        executor._group_parameter(self, comm_group_type, shards, variable_retrieval_mode)
 
     def __repr__(self):
-        return super().__repr__() if isSuspended() else repr(unwrapped(self))
+        return super().__repr__() if is_suspended() else repr(unwrapped(self))
 
     def __format__(self, format_spec):
         return format(unwrapped(self), format_spec)
@@ -163,8 +163,8 @@ def unwrapped(tensor):
     """A tensor of the original class with the memory of a wrapped one. Other tensors are returned unchanged."""
     if not isinstance(tensor, _WrappedTensor):
         return tensor
-    _linkOf(tensor).pull()
-    with withoutPull(), torch._C.DisableTorchFunctionSubclass():
+    _link_of(tensor).pull()
+    with without_pull(), torch._C.DisableTorchFunctionSubclass():
         data = torch.Tensor.detach(tensor)
         result = torch.nn.Parameter(data, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else data
     result.__dict__.update({name: value for name, value in tensor.__dict__.items() if name != _LINK})
@@ -184,18 +184,18 @@ class _WrappedModule:
     def __getattr__(self, name):
         value = super().__getattr__(name)
         if isinstance(value, _WrappedTensor):
-            _linkOf(value).pull()
+            _link_of(value).pull()
         return value
 
     def destroy(self):
         """Releases the compiled program and gives the model its original class back."""
-        executor = executorOf(self)
+        executor = executor_of(self)
         if executor is not None:
             executor.destroy()
 
     def copyWeightsToHostIfNeeded(self):
         """Brings weights back from the device if they are newer. Returns: True if it copied."""
-        executor = executorOf(self)
+        executor = executor_of(self)
         return executor is not None and executor.copyWeightsToHostIfNeeded()
 
     def state_dict(self, *args, **kwargs):
@@ -203,8 +203,8 @@ class _WrappedModule:
 
         If several processes hold the stages, all call it and each gets all tensors.
         """
-        _linkOf(self).pull()
-        self._requireComplete("state_dict()")
+        _link_of(self).pull()
+        self._require_complete("state_dict()")
         state = super().state_dict(*args, **kwargs)
         copies = {}
         for name, value in state.items():
@@ -212,18 +212,18 @@ class _WrappedModule:
                 state[name] = copies.setdefault(id(value), unwrapped(value))
         return state
 
-    def _requireComplete(self, what):
-        executor = executorOf(self)
+    def _require_complete(self, what):
+        executor = executor_of(self)
         if executor is not None:
-            executor._requireComplete(what)
+            executor._require_complete(what)
 
     def __copy__(self):
         result = type(self).__new__(type(self))
         result.__dict__.update(self.__dict__)
         return result
 
-    def _plainState(self):
-        _linkOf(self).pull()
+    def _plain_state(self):
+        _link_of(self).pull()
         state = dict(super().__getstate__())
         state.pop(_LINK, None)
         return state
@@ -231,61 +231,61 @@ class _WrappedModule:
     def __deepcopy__(self, memo):
         import copy
 
-        original = _linkOf(self).original_class
+        original = _link_of(self).original_class
         result = original.__new__(original)
         memo[id(self)] = result
-        result.__setstate__(copy.deepcopy(self._plainState(), memo))
+        result.__setstate__(copy.deepcopy(self._plain_state(), memo))
         return result
 
     def __reduce_ex__(self, protocol):
-        self._requireComplete("a pickle")
+        self._require_complete("a pickle")
         # Refers only to the standard library, so that the file loads without this package.
-        return copyreg._reconstructor, (_linkOf(self).original_class, object, None), self._plainState()
+        return copyreg._reconstructor, (_link_of(self).original_class, object, None), self._plain_state()
 
 
 _module_classes = weakref.WeakKeyDictionary()
 
 
-def _wrapperClass(cls):
+def _wrapper_class(cls):
     """`Poptorch<Name>`, made once per class."""
     if cls not in _module_classes:
         _module_classes[cls] = type(f"Poptorch{cls.__name__}", (_WrappedModule, cls), {"__module__": cls.__module__})
     return _module_classes[cls]
 
 
-def userClass(model):
+def user_class(model):
     """The class of the user's module without a wrapper."""
     cls = type(model)
     return cls.__bases__[1] if issubclass(cls, _WrappedModule) else cls
 
 
-def trainerOf(model):
+def trainer_of(model):
     """The live executor that trains the model and was not destroyed. None: the model can be wrapped."""
-    executor = executorOf(model) if isinstance(model, _WrappedModule) else None
+    executor = executor_of(model) if isinstance(model, _WrappedModule) else None
     return executor if executor is not None and executor._has_model else None
 
 
 def release(model):
     """Restores the class of a model whose executor is gone, or was destroyed before it compiled anything."""
-    if trainerOf(model) is not None:
+    if trainer_of(model) is not None:
         raise refused(
             RuntimeError,
             "E0709 already-wrapped: the model belongs to another executor of poptorch.trainingModel\n"
             "  try       model.destroy() first",
         )
-    unwrapModel(model)
+    unwrap_model(model)
 
 
 def claim(model, executor):
     """Wraps the model for training by this executor, unless it is wrapped already."""
-    if trainerOf(model) is executor:
+    if trainer_of(model) is executor:
         return
     release(model)
     executor._has_model = True
-    wrapModel(model, executor)
+    wrap_model(model, executor)
 
 
-def wrapTensors(model, executor):
+def wrap_tensors(model, executor):
     """Gives wrapper classes to the parameters and buffers that lack them."""
     for tensors, original, wrapper in (
         (model.parameters(), torch.nn.Parameter, PoptorchParameter),
@@ -296,14 +296,14 @@ def wrapTensors(model, executor):
                 tensor.__dict__[_LINK] = _Link(executor, original)
                 tensor.__class__ = wrapper
             elif type(tensor) is wrapper and executor._policy.shares_weights:
-                _linkOf(tensor).add(executor)
+                _link_of(tensor).add(executor)
 
 
-def _warnOfSharing(model, executor):
+def _warn_of_sharing(model, executor):
     """Warns if a live training executor already trains some of the model's parameters."""
-    with withoutPull():
+    with without_pull():
         for name, tensor in model.named_parameters():
-            other = executorOf(tensor) if isinstance(tensor, _WrappedTensor) else None
+            other = executor_of(tensor) if isinstance(tensor, _WrappedTensor) else None
             if other is not None and other is not executor:
                 logger.warning(
                     "%s is trained by another executor that is still alive: each has weights of its own on its "
@@ -314,46 +314,46 @@ def _warnOfSharing(model, executor):
                 return
 
 
-def wrapModel(model, executor):
+def wrap_model(model, executor):
     """Gives the module, its parameters and its buffers their wrapper classes."""
     core().noteWrapping()
     for name, buffer in model.named_buffers():
         if type(buffer) not in (torch.Tensor, PoptorchBuffer):
-            raise userError(
+            raise user_error(
                 "E0105",
                 f"buffer {name} is a {type(buffer).__name__}",
                 expected="a torch.Tensor",
                 remedy="register a plain tensor as buffer",
             )
     if not executor._policy.shares_weights:
-        _warnOfSharing(model, executor)
-    wrapTensors(model, executor)
+        _warn_of_sharing(model, executor)
+    wrap_tensors(model, executor)
     cls = type(model)
-    model.__class__ = _wrapperClass(cls)
+    model.__class__ = _wrapper_class(cls)
     model.__dict__[_LINK] = _Link(executor, cls)
 
 
-def unwrapModel(model):
-    """The inverse of wrapModel, for the objects that this module's executor wrapped."""
+def unwrap_model(model):
+    """The inverse of wrap_model, for the objects that this module's executor wrapped."""
     if not isinstance(model, _WrappedModule):
         return
     core().noteWrapping()
     link = model.__dict__.pop(_LINK)
     model.__class__ = link.original_class
-    with withoutPull():
+    with without_pull():
         for tensor in [*model.parameters(), *model.buffers()]:
-            own = _linkOf(tensor)
+            own = _link_of(tensor)
             if own is not None and own.remove(link.executor()):
                 tensor.__class__ = own.original_class
                 del tensor.__dict__[_LINK]
 
 
-def trainingExecutors(model):
+def training_executors(model):
     """The live training executors that parameters or buffers of this model belong to, in order."""
     found = collections.OrderedDict()
-    with withoutPull():
+    with without_pull():
         for tensor in [*model.parameters(), *model.buffers()]:
             if isinstance(tensor, _WrappedTensor):
-                for executor in _linkOf(tensor).executors():
+                for executor in _link_of(tensor).executors():
                     found[id(executor)] = executor
     return list(found.values())

@@ -8,14 +8,14 @@ from . import _names
 
 _names.publish()
 
-from abele._native import addPackageFolder as _addPackageFolder
+from abele._native import add_package_folder as _add_package_folder
 from abele._devices import ipuHardwareIsAvailable, ipuHardwareVersion
 from abele._files import importPoptorchMetadataFromFile
 from abele._hooks import registerPostCompileHook, registerPreCompileHook
 from abele._process import poptorchAtExit
 from abele._process import start as _start
 from abele._tracing import getIpuTensorId
-from abele._version import POPTORCH_VERSION as __version__
+from abele._version import POPTORCH_VERSION as __version__  # noqa: N811
 
 from . import _args_parser, _impl, _library_names, _poplar_executor, _utils, enums, ops, optim, options, profiling
 
@@ -81,6 +81,6 @@ def __getattr__(name):
     raise AttributeError(f"module 'poptorch' has no attribute {name!r}")
 
 
-_addPackageFolder(__file__)
+_add_package_folder(__file__)
 _start()
 registerGeometricCustomArgParsers()

@@ -13,7 +13,7 @@ import sys
 
 import torch
 from abele import wrapping
-from abele._function_rules import getterOf
+from abele._function_rules import getter_of
 from abele._item_access import exchanged
 from abele._logging import logger
 from abele._native import core, isCapturing
@@ -41,23 +41,23 @@ _WRAPPING = wrapping._WrappedTensor.__getattribute__.__code__.co_filename
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
 
-def _isDevice(device):
+def _is_device(device):
     return isinstance(device, (str, torch.device)) and torch.device(device).type == "ipu"
 
 
-def _isKeras(frame):
+def _is_keras(frame):
     """Whether code of Keras runs there, which names the device of its backend, "cpu", at every turn."""
     return frame.f_globals.get("__name__", "").startswith("keras.src.")
 
 
-def _isLibrary(frame):
+def _is_library(frame):
     """Whether code of torch or of Keras runs there, which has nothing to say about devices."""
     while frame.f_code.co_filename == _WRAPPING:  # a wrapped parameter hands the question on
         frame = frame.f_back
-    return frame.f_code.co_filename.startswith(_TORCH) or _isKeras(frame)
+    return frame.f_code.co_filename.startswith(_TORCH) or _is_keras(frame)
 
 
-def _warnOfFactory(name):
+def _warn_of_factory(name):
     logger.warning("torch.%s() names no device: the captured program makes the tensor on its own device", name)
 
 
@@ -66,16 +66,16 @@ def _redirected(rules, name, warned, original):
 
     def factory(*args, **kwargs):
         device = kwargs.get("device")
-        if _isDevice(device):
+        if _is_device(device):
             kwargs["device"] = None
         elif (
             device is None
             and name not in warned
             and not (name == "normal" and any(isinstance(value, torch.Tensor) for value in args))
-            and not _isLibrary(rules.caller())
+            and not _is_library(rules.caller())
         ):
             warned.add(name)
-            _warnOfFactory(name)
+            _warn_of_factory(name)
         return original(*args, **kwargs)
 
     return factory
@@ -86,27 +86,27 @@ def _range(original):
 
     @functools.wraps(original)
     def factory(*args, **kwargs):
-        if isCapturing() and _isDevice(kwargs.get("device")):
+        if isCapturing() and _is_device(kwargs.get("device")):
             kwargs["device"] = None
-        elif isCapturing() and kwargs.get("device") is None and not _isLibrary(sys._getframe(1)):
-            _warnOfFactory("range")
+        elif isCapturing() and kwargs.get("device") is None and not _is_library(sys._getframe(1)):
+            _warn_of_factory("range")
         return original(*args, **kwargs)
 
     return factory
 
 
-def _atHome(original):
+def _at_home(original):
     """The function, which takes the device "ipu" for none."""
 
     def function(*args, **kwargs):
-        if _isDevice(kwargs.get("device")):
+        if _is_device(kwargs.get("device")):
             del kwargs["device"]
         return original(*args, **kwargs)
 
     return function
 
 
-def _typeAtHome(original):
+def _type_at_home(original):
     """A function of a device's type, which takes "ipu" for this process."""
 
     @functools.wraps(original)
@@ -120,39 +120,39 @@ def _typeAtHome(original):
     return function
 
 
-def _deviceOf(rules, original):
+def _device_of(rules, original):
     """Tensor.device, which is "ipu" of tensors of the program; torch's own functions see where the memory is."""
 
     def device(tensor):
-        is_hosts = _isLibrary(rules.caller()) or not core().isCaptured(tensor)
+        is_hosts = _is_library(rules.caller()) or not core().isCaptured(tensor)
         return original(tensor) if is_hosts else _DEVICE
 
     return device
 
 
-def _isOnHost(rules, original):
+def _is_on_host(rules, original):
     """Tensor.is_cpu, which agrees with Tensor.device."""
 
-    def isOnHost(tensor):
-        return original(tensor) and (_isLibrary(rules.caller()) or not core().isCaptured(tensor))
+    def is_on_host(tensor):
+        return original(tensor) and (_is_library(rules.caller()) or not core().isCaptured(tensor))
 
-    return isOnHost
+    return is_on_host
 
 
-def _isOnDevice(rules, original):
+def _is_on_device(rules, original):
     """Tensor.is_ipu, likewise."""
 
-    def isOnDevice(tensor):
-        return original(tensor) or (not _isLibrary(rules.caller()) and core().isCaptured(tensor))
+    def is_on_device(tensor):
+        return original(tensor) or (not _is_library(rules.caller()) and core().isCaptured(tensor))
 
-    return isOnDevice
+    return is_on_device
 
 
 def _moving(rules, to):
-    def moveTo(tensor, *args, **kwargs):
+    def move_to(tensor, *args, **kwargs):
         device = kwargs.get("device", args[0] if args else None)
         names_host = isinstance(device, str) and torch.device(device).type == "cpu"
-        if _isDevice(device) or (names_host and _isKeras(rules.caller())):
+        if _is_device(device) or (names_host and _is_keras(rules.caller())):
             kwargs.pop("device", None)
             rest = args[1:] if args and args[0] is device else args
             return to(tensor, *rest, **kwargs) if rest or kwargs.keys() - {"non_blocking", "copy"} else tensor
@@ -161,32 +161,32 @@ def _moving(rules, to):
             core().readValue(tensor, f"to({device!r})")
         return to(tensor, *args, **kwargs)
 
-    return moveTo
+    return move_to
 
 
-def _movingToHost(cpu):
-    def moveToHost(tensor, *args, **kwargs):
+def _moving_to_host(cpu):
+    def move_to_host(tensor, *args, **kwargs):
         core().readValue(tensor, "cpu()")
         return cpu(tensor, *args, **kwargs)
 
-    return moveToHost
+    return move_to_host
 
 
 @contextlib.contextmanager
-def redirectedCalls(rules):
+def redirected_calls(rules):
     """Around forward and backward."""
     warned = set()
     for name in _FACTORIES:
         rules.add(getattr(torch, name), functools.partial(_redirected, rules, name, warned))
     for function in (torch.as_tensor, torch.asarray, torch.Tensor.new_tensor):
-        rules.add(function, _atHome)
+        rules.add(function, _at_home)
     rules.add(torch.Tensor.to, functools.partial(_moving, rules))
-    rules.add(torch.Tensor.cpu, _movingToHost)
-    for name, make in {"device": _deviceOf, "is_cpu": _isOnHost, "is_ipu": _isOnDevice}.items():
-        rules.add(getterOf(name), functools.partial(make, rules))
+    rules.add(torch.Tensor.cpu, _moving_to_host)
+    for name, make in {"device": _device_of, "is_cpu": _is_on_host, "is_ipu": _is_on_device}.items():
+        rules.add(getter_of(name), functools.partial(make, rules))
     with contextlib.ExitStack() as stack:
         for name in _OF_DEVICE_TYPES:
-            stack.enter_context(exchanged(torch, name, _typeAtHome))
+            stack.enter_context(exchanged(torch, name, _type_at_home))
         stack.enter_context(exchanged(torch, "range", _range))
-        stack.enter_context(exchanged(torch.autocast, "__init__", _typeAtHome))
+        stack.enter_context(exchanged(torch.autocast, "__init__", _type_at_home))
         yield

@@ -10,7 +10,7 @@ import inspect
 import torch
 from abele import options, strategies, structures, wrapping
 from abele._arguments import Binding
-from abele._errors import userError
+from abele._errors import user_error
 from abele.enums import CommGroupType, VariableRetrievalMode
 
 OTHERS = "no reader is known; the original has it in the same module"
@@ -84,11 +84,11 @@ class ExecutorNames:
 # _impl ---------------------------------------------------------------------------------------------------------------
 def unwrapModelIfNecessary(model):
     """Gives a model wrapped for training its original class back, until rewrapModelIfNecessary."""
-    executor = wrapping.executorOf(model)
+    executor = wrapping.executor_of(model)
     if executor is not None:
         executor.copyWeightsToHostIfNeeded()
         model.__dict__["_abele_unwrapped_from"] = wrapping.weakref.ref(executor)
-        wrapping.unwrapModel(model)
+        wrapping.unwrap_model(model)
 
 
 def rewrapModelIfNecessary(model):
@@ -96,7 +96,7 @@ def rewrapModelIfNecessary(model):
     reference = model.__dict__.pop("_abele_unwrapped_from", None)
     executor = reference() if reference is not None else None
     if executor is not None:
-        wrapping.wrapModel(model, executor)
+        wrapping.wrap_model(model, executor)
 
 
 # _utils --------------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def combine_batch_tensors_gen(tensors):
 
 
 custom_arg_parsers = structures._parsers  # type -> registered parser
-getCustomParser = structures.parserFor
+getCustomParser = structures.parser_for
 
 
 def isOnIpu(tensor):
@@ -122,11 +122,11 @@ def publish():
 
 
 # _poplar_executor ----------------------------------------------------------------------------------------------------
-def requireManager(manager):
+def require_manager(manager):
     """Raises E0708 for an object that cannot be a substitution manager."""
     missing = [name for name in ("replace", "restore") if not callable(getattr(manager, name, None))]
     if missing or not isinstance(manager, type):
-        raise userError(
+        raise user_error(
             "E0708",
             f"registerSubsitutionManager: {manager!r} is no substitution manager",
             expected="a class with the methods replace() and restore()",

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from abele._native import core
 from abele._version import POPTORCH_VERSION
-from abele.executor import Executor, _rebuild, loadAs  # noqa: F401  (pickled executors name _rebuild)
+from abele.executor import Executor, _rebuild, load_as  # noqa: F401  (pickled executors name _rebuild)
 from abele.options import Options
 
-from ._device_name import redirectedCalls
-from ._library_names import ArgsParser, ExecutorNames, requireManager
+from ._device_name import redirected_calls
+from ._library_names import ArgsParser, ExecutorNames, require_manager
 
 # PopTorch's limits that programs can see (src/calls/policy.h). Gaps of its devices are not among them.
 POLICY = core().Policy(
@@ -46,13 +46,13 @@ class _OverwriteContextManager:
     @classmethod
     def registerSubsitutionManager(cls, manager):
         """Registers a class. Its objects replace() functions before a capture and restore() them after it."""
-        requireManager(manager)
+        require_manager(manager)
         cls._managers.append(manager)
 
     @classmethod
     @contextlib.contextmanager
     def around(cls, rules):
-        with redirectedCalls(rules), contextlib.ExitStack() as stack:
+        with redirected_calls(rules), contextlib.ExitStack() as stack:
             for kind in cls._managers:
                 manager = kind()
                 stack.callback(manager.restore)
@@ -77,7 +77,7 @@ class PoplarExecutor(ExecutorNames, Executor, metaclass=_AnyExecutor):
     """
 
     _around = staticmethod(_OverwriteContextManager.around)
-    _parserOf = ArgsParser
+    _parser_of = ArgsParser
     _traces_copies = True
 
     def __init__(
@@ -134,7 +134,7 @@ def load(filename: str | os.PathLike[str], edit_opts_fn: Callable[[Options], Any
     Raises:
         AssertionError: the file was written by another version, or without the model.
     """
-    return loadAs(PoplarExecutor, filename, edit_opts_fn)
+    return load_as(PoplarExecutor, filename, edit_opts_fn)
 
 
 __all__ = ["PoplarExecutor", "inferenceModel", "load", "trainingModel"]

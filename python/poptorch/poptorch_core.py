@@ -3,8 +3,8 @@
 import enum
 
 from abele import _native
-from abele._errors import userError
-from abele._exceptions import NATIVE, Error, RecoverableError, UnrecoverableError, makeError
+from abele._errors import user_error
+from abele._exceptions import NATIVE, Error, RecoverableError, UnrecoverableError, make_error
 from abele._files import importPoptorchMetadataFromFile
 
 isCompilingWithDispatcher = _native.isCapturing
@@ -18,17 +18,17 @@ _OF_STRATEGIES = {"execution_mode": "int", "separate_backward_phase": "bool", "t
 def _validateOptions(values):
     """Raises poptorch.Error for values that Options.toDict() cannot have made: an unknown name or a wrong type."""
     if not isinstance(values, dict):
-        raise userError("E0708", f"options are a {type(values).__name__}", expected="a dict")
+        raise user_error("E0708", f"options are a {type(values).__name__}", expected="a dict")
     kinds = {**_native.core().optionKeys(), **_OF_STRATEGIES}
     settings = {}
     for key, value in values.items():
         expected = _TYPES.get(kinds[key], int) if key in kinds else None
         if not isinstance(key, str) or (expected is None and callable(value) and key != "compilation_progress_bar_fn"):
-            raise userError("E0701", f"an option {key!r} is set to {value!r}")
+            raise user_error("E0701", f"an option {key!r} is set to {value!r}")
         if expected is None and not callable(value):
             settings[key] = value
         elif expected is not None and not isinstance(value, expected):
-            raise userError("E0702", f"option {key} is {value!r}", expected=f"of type {expected}")
+            raise user_error("E0702", f"option {key} is {value!r}", expected=f"of type {expected}")
     _native.core().validateExpert(settings)
 
 
@@ -62,7 +62,7 @@ _TEST_ERRORS = {
 def _throwTestError(kind):
     """Raises the error of this kind, as a device or compiler would. For tests of programs that handle errors."""
     cls, type_name = _TEST_ERRORS[TestErrorType(kind)]
-    raise makeError(
+    raise make_error(
         cls,
         f"test error {TestErrorType(kind).name}",
         type_name,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from abele._errors import formatMessage, refused, userError
+from abele._errors import format_message, refused, user_error
 
 _Content = TypeVar("_Content")
 
@@ -41,7 +41,7 @@ class Value:
             raise self._wrong(f"object with {key!r}")
         return Value(self._value[key], key, self)
 
-    def isNull(self) -> bool:
+    def is_null(self) -> bool:
         return self._value is None
 
     def items(self) -> Iterator[Value]:
@@ -87,10 +87,10 @@ def read(path: str | os.PathLike[str], kind: str, writer: str, parse: Callable[[
         return parse(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         what = f"the {kind} cannot be read: {error.strerror}"
-        raise userError("E0712", what, at=os.fspath(path), remedy=remedy) from error
+        raise user_error("E0712", what, at=os.fspath(path), remedy=remedy) from error
     except (Foreign, ValueError, OverflowError, RecursionError) as error:
         what = f"a damaged or foreign file, and no {kind}"
-        raise userError("E0501", what, at=os.fspath(path), found=str(error), remedy=remedy) from error
+        raise user_error("E0501", what, at=os.fspath(path), found=str(error), remedy=remedy) from error
 
 
 class Part:
@@ -101,4 +101,4 @@ class Part:
         def __getattr__(self, name):
             what = f"pva: {type(self).__name__}.{name} has no counterpart here"
             remedy = "docs/tracing.md has the names that there are; model.report() shows time and memory by operator"
-            raise refused(AttributeError, formatMessage("E0711", what, remedy=remedy))
+            raise refused(AttributeError, format_message("E0711", what, remedy=remedy))

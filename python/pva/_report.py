@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from abele._errors import userError
+from abele._errors import user_error
 
 from ._files import Foreign, Part, Value, read
 
@@ -130,20 +130,20 @@ class Compilation(Part):
     _stages: tuple[_Stage, ...]  # of the first run
 
     def _missing(self, what: str, remedy: str) -> Exception:
-        return userError("E0705", f"the profile has no {what}", at=self._path, remedy=remedy)
+        return user_error("E0705", f"the profile has no {what}", at=self._path, remedy=remedy)
 
-    def _requireRun(self) -> tuple[_Stage, ...]:
+    def _require_run(self) -> tuple[_Stage, ...]:
         if not self._stages:
             raise self._missing("run yet, which names the stages", "call the model before the profile is read")
         return tuple(stage for stage in self._stages if stage.replica == self._stages[0].replica)
 
     @property
     def graph(self) -> Graph:
-        return Graph(len(self._requireRun()))
+        return Graph(len(self._require_run()))
 
     @property
     def target(self) -> Target:
-        devices = self._bytes if self._bytes is not None else {stage.device for stage in self._requireRun()}
+        devices = self._bytes if self._bytes is not None else {stage.device for stage in self._require_run()}
         return Target(_TILES * len(devices))
 
     @property
@@ -170,8 +170,8 @@ class Report(Part):
     execution: Execution
 
 
-def _bytesByDevice(memory: Value) -> dict[int, int] | None:
-    if memory.isNull():
+def _bytes_by_device(memory: Value) -> dict[int, int] | None:
+    if memory.is_null():
         return None
     found: dict[int, int] = {}
     for entry in memory["devices"].items():
@@ -180,15 +180,15 @@ def _bytesByDevice(memory: Value) -> dict[int, int] | None:
     return found
 
 
-def _stagesOf(run: Value) -> tuple[_Stage, ...]:
+def _stages_of(run: Value) -> tuple[_Stage, ...]:
     return tuple(
         _Stage(stage["replica"].count(), stage["device"].count(), stage["name"].text())
         for stage in run["stages"].items()
     )
 
 
-def _stepOf(run: Value) -> Step:
-    stages = _stagesOf(run)
+def _step_of(run: Value) -> Step:
+    stages = _stages_of(run)
     cycles = int(run["step_ns"].count() * 1e-9 * _CYCLES_PER_SECOND)
     devices = dict.fromkeys((stage.replica, stage.device) for stage in stages)
     return Step([Ipu(cycles) for _ in sorted(devices)], Program(stages))
@@ -207,11 +207,11 @@ def openReport(path: str | os.PathLike[str]) -> Report:
         if root["version"].integer() != _VERSION:
             raise Foreign(f"a profile of version {root['version'].integer()}; this reads version {_VERSION}")
         runs = list(root["execution"].items())
-        stages = _stagesOf(runs[0]) if runs else ()
+        stages = _stages_of(runs[0]) if runs else ()
         return Report(
             Version(root["abele"].text()),
-            Compilation(os.fspath(path), _bytesByDevice(root["memory"]), stages),
-            Execution([_stepOf(run) for run in runs]),
+            Compilation(os.fspath(path), _bytes_by_device(root["memory"]), stages),
+            Execution([_step_of(run) for run in runs]),
         )
 
     return read(path, "profile", "Options.enableProfiling", parse)

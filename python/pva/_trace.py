@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from abele._errors import userError
+from abele._errors import user_error
 
 from ._files import Foreign, Part, Value, read
 
@@ -74,7 +74,7 @@ class Trace(Part):
 
 
 def _unknown(kind: str, number: int, numbers: list[int]) -> Exception:
-    return userError(
+    return user_error(
         "E0708",
         f"the trace has no {kind} {number}",
         expected=", ".join(map(str, numbers)) or "nothing: it is empty",
@@ -82,7 +82,7 @@ def _unknown(kind: str, number: int, numbers: list[int]) -> Exception:
     )
 
 
-def _timesOf(event: Event) -> tuple[int, int]:
+def _times_of(event: Event) -> tuple[int, int]:
     """Begin and end in ns, as they were taken: sums of microseconds may round beyond the end of the span around."""
     begin = round(event.timestamp * _NS_PER_US)
     return begin, begin + round(event.duration * _NS_PER_US)
@@ -92,7 +92,7 @@ def _nested(events: list[Event]) -> list[Event]:
     """Those that lie within no other; the others are their children, and children's children."""
     tops: list[Event] = []
     around: list[tuple[int, Event]] = []  # what the next event may lie in, with its end; the innermost last
-    timed = [(*_timesOf(event), event) for event in events]
+    timed = [(*_times_of(event), event) for event in events]
     timed.sort(key=lambda each: (each[0], -each[1]))
     for _, end, event in timed:
         while around and end > around[-1][0]:
@@ -103,7 +103,7 @@ def _nested(events: list[Event]) -> list[Event]:
     return tops
 
 
-def _entriesOf(text: str) -> Iterator[Value]:
+def _entries_of(text: str) -> Iterator[Value]:
     """The list of a file, also of one that a program did not close, without the line that it did not end."""
     lines = text.rpartition("\n")[0].rstrip().removesuffix(",")
     for whole in (text, text + "]}", lines + "]}"):
@@ -117,7 +117,7 @@ def _entriesOf(text: str) -> Iterator[Value]:
 def _parse(text: str) -> Trace:
     names: dict[tuple[str, int, int], str] = {}
     found: dict[int, dict[int, list[Event]]] = {}  # by process and thread
-    for entry in _entriesOf(text):
+    for entry in _entries_of(text):
         label, kind = entry["name"].text(), entry["ph"].text()
         pid, tid = entry["pid"].integer(), entry["tid"].integer()
         threads = found.setdefault(pid, {})

@@ -1,8 +1,8 @@
 """The slowest tests of a run, from what googletest, ctest and pytest leave."""
 
 import re
-import xml.etree.ElementTree as xml
 from pathlib import Path
+from xml.etree import ElementTree
 
 SHOWN = 20
 CASE = re.compile(r"^\[       OK \] (\S+) \((\d+) ms\)$", re.MULTILINE)
@@ -16,7 +16,7 @@ def cpp(log: Path) -> list[tuple[float, str]]:
 
 def python(report: Path) -> list[tuple[float, str]]:
     """Those of each test in a report of pytest --junitxml, fixtures included."""
-    cases = xml.parse(report).iter("testcase") if report.exists() else ()
+    cases = ElementTree.parse(report).iter("testcase") if report.exists() else ()
     return [(float(case.get("time")), f"{case.get('classname')}::{case.get('name')}") for case in cases]
 
 

@@ -104,7 +104,7 @@ def _loggers():
     return {name: [repr(handler) for handler in one.handlers] for name, one in with_handlers.items()}
 
 
-def _ofTorch():
+def _of_torch():
     module = torch.nn.modules.module
     return {
         "module hooks": [
@@ -143,7 +143,7 @@ def take():
     hooks = {name: id(getattr(sys, name)) for name in ("excepthook", "unraisablehook", "displayhook", "breakpointhook")}
     hooks["threading.excepthook"] = id(threading.excepthook)
     parts = {"hooks": hooks, "environ": dict(os.environ), "status": _status(), "signals": _signals()}
-    parts |= {"loggers": _loggers(), "torch": _ofTorch(), "members": _members(), "process": sizes}
+    parts |= {"loggers": _loggers(), "torch": _of_torch(), "members": _members(), "process": sizes}
     return {f"{part} {name}": value for part, values in parts.items() for name, value in values.items()}
 
 
@@ -152,7 +152,7 @@ def difference(before, after):
     return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
 
 
-def _ofAnotherThread(function):
+def _of_another_thread(function):
     results = []
     thread = threading.Thread(target=lambda: results.append(function()), name="census")
     thread.start()
@@ -172,7 +172,7 @@ class Net(torch.nn.Module):
     def forward(self, x):
         y = torch.nn.functional.dropout(self.norm(self.layer(x)), 0.1, self.training) * torch.rand(8)
         if self.training not in self.during:
-            self.during[self.training] = _ofAnotherThread(take)
+            self.during[self.training] = _of_another_thread(take)
         return y, torch.nn.functional.mse_loss(y, x)
 
 
@@ -185,7 +185,7 @@ def main():
     net = Net()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     x = torch.randn(2, 4, 8)
-    _ofAnotherThread(take)  # imports what it needs
+    _of_another_thread(take)  # imports what it needs
     before = take()
     package = importlib.import_module(package_name)
     training = package.trainingModel

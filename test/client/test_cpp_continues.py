@@ -159,7 +159,7 @@ def test_files_of_other_versions_are_refused(tmp_path, monkeypatch):
 
     file = tmp_path / "program.poptorch"
     cpp("save", file, STEPS, ROWS, 0.02)
-    monkeypatch.setattr(_saved_programs, "versionOf", lambda: "abele 99")
+    monkeypatch.setattr(_saved_programs, "version_of", lambda: "abele 99")
     with pytest.raises(poptorch.Error, match="E0712"):
         poptorch.load(file)
 

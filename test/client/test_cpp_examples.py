@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-from ports import freePort
+from ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("ABELE_BUILD_DIR", ROOT / "build" / "dev"))
@@ -87,7 +87,7 @@ def started(name, count, *place, **variables):
 
 def test_two_processes_train_one_model_without_python(tmp_path):
     traces = {"PVTI_OPTIONS": json.dumps({"enable": "true", "directory": str(tmp_path / "traces")})}
-    processes = started("processes", 2, freePort(), **traces)
+    processes = started("processes", 2, free_port(), **traces)
     outputs = [process.communicate(timeout=120)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     for rank, output in enumerate(outputs):
@@ -103,7 +103,7 @@ def test_two_processes_train_one_model_without_python(tmp_path):
 
 
 def test_a_signal_to_one_process_ends_all_behind_the_same_step():
-    processes = started("processes", 2, freePort(), str(10**9))
+    processes = started("processes", 2, free_port(), str(10**9))
     try:
         for rank, process in enumerate(processes):
             assert process.stdout.readline() == f"process {rank} of 2 trains\n"
@@ -124,7 +124,7 @@ def catches(process, number):
 
 
 def test_a_signal_before_the_first_step_leaves_the_weights_of_the_start():
-    port = freePort()
+    port = free_port()
     processes = [start(0, "processes", 2, port, str(10**9))]  # waits for the other one
     try:
         while not catches(processes[0], signal.SIGTERM):
@@ -140,7 +140,7 @@ def test_a_signal_before_the_first_step_leaves_the_weights_of_the_start():
 
 
 def test_a_process_whose_others_do_not_come_says_so():
-    (first, second) = started("processes", 2, freePort(), ABELE_PROCESS_TIMEOUT="3")
+    (first, second) = started("processes", 2, free_port(), ABELE_PROCESS_TIMEOUT="3")
     second.kill()
     second.communicate()
     output = first.communicate(timeout=120)[0]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-from ports import freePort
+from ports import free_port
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 LIMIT_S = 600  # far beyond what anything takes
@@ -103,7 +103,7 @@ def test_two_processes_have_the_losses_and_weights_of_one():
     assert len(losses) == 2
     (mine,) = re.findall(r"^process 0 of 1: (\S+) MiB, weights (\w{16})$", alone, re.M)
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1"]
-    command = [*launch, "--master-port", str(freePort()), EXAMPLES / "python" / "two_processes.py", "--steps", "11"]
+    command = [*launch, "--master-port", str(free_port()), EXAMPLES / "python" / "two_processes.py", "--steps", "11"]
     done = subprocess.run(
         command,
         env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"},

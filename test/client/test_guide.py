@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-from ports import freePort
+from ports import free_port
 
 pytestmark = pytest.mark.own_process  # a page may call torch.compile, which changes torch for good
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -62,7 +62,7 @@ def test_torch_pipelining_and_abele_print_the_same_loss(tmp_path):
     (tmp_path / "ours.py").write_text(common + "".join(ours))
     launch = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1"]
     losses = []
-    for words in ([*launch, f"--master-port={freePort()}", "theirs.py"], ["ours.py"]):
+    for words in ([*launch, f"--master-port={free_port()}", "theirs.py"], ["ours.py"]):
         environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
         command = [sys.executable, *words]
         done = subprocess.run(

@@ -35,7 +35,7 @@ class Training(torch.nn.Module):
         return poptorch.identity_loss(self.second(h).square(), reduction="mean")
 
 
-def _interruptSoon():
+def _interrupt_soon():
     """Ctrl-C from another thread, once this one is inside of native code or about to be."""
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 
@@ -49,7 +49,7 @@ def test_a_long_step():
     executor.compile(x)
     interrupted = False
     try:
-        _interruptSoon()
+        _interrupt_soon()
         while True:
             executor(x)
     except KeyboardInterrupt:
@@ -92,7 +92,7 @@ def test_waiting_for_another_thread(call):
     assert inside.wait(LIMIT_S)
     try:
         with pytest.raises(KeyboardInterrupt):
-            _interruptSoon()
+            _interrupt_soon()
             executor(x) if call == "call" else getattr(executor, call)()
     finally:
         model.waits = False

@@ -99,7 +99,7 @@ def made():
     return module, copy.deepcopy(module)
 
 
-def oneThread():
+def one_thread_options():
     options = abele.Options()
     options.threadsPerDevice(1)
     return options
@@ -109,7 +109,7 @@ def oneThread():
 @pytest.mark.parametrize(("devices", "micro_batches"), [(1, 1), (2, 4)])
 def test_fit_validate_test_and_predict(devices, micro_batches, tmp_path):
     module, eager = made()
-    strategy = AbeleStrategy(devices=devices, micro_batches=micro_batches, options=oneThread())
+    strategy = AbeleStrategy(devices=devices, micro_batches=micro_batches, options=one_thread_options())
     ours = trainer(tmp_path, strategy)
     ours.fit(module, loader(), loader(ROWS - 3))
     losses = eagerly(eager, micro_batches)

@@ -119,7 +119,7 @@ MODELS = [
 CASES = [(family, task, settings, layers) for family, settings, layers, tasks in MODELS for task in tasks.split()]
 
 
-def lossOf(result):
+def loss_of(result):
     return result.loss if hasattr(result, "loss") else result[0]
 
 
@@ -145,10 +145,10 @@ def test_optimum_graphcore(family, task, settings, layers, one_thread):
     eager = torch.optim.AdamW(reference.parameters(), lr=1e-3, weight_decay=0.0)
     batch = INPUTS[inputs or task]()
     for _ in range(2):
-        losses = lossOf(executor(**batch)).flatten()
+        losses = loss_of(executor(**batch)).flatten()
         eager.zero_grad()
         for row in range(ROWS):
-            loss = lossOf(reference(**{key: value[row : row + 1] for key, value in batch.items()}))
+            loss = loss_of(reference(**{key: value[row : row + 1] for key, value in batch.items()}))
             (loss / ROWS).backward()
             assert torch.equal(losses[row], loss.detach())
         eager.step()

@@ -48,7 +48,7 @@ class Classifier(lightning.LightningModule):
         return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 2)]
 
 
-def nativeStrategy():
+def native_strategy():
     from pytorch_lightning import strategies
 
     if not hasattr(strategies, "IPUStrategy"):
@@ -56,7 +56,7 @@ def nativeStrategy():
     return {"accelerator": "ipu", "strategy": strategies.IPUStrategy()}
 
 
-def lightningGraphcore():
+def lightning_graphcore():
     package = pytest.importorskip("lightning_graphcore")
     from lightning_graphcore.precision import IPUPrecision
 
@@ -70,7 +70,7 @@ def points():
     return torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long())
 
 
-def trainEagerly(module, batch, groups):
+def train_eagerly(module, batch, groups):
     """Each update takes `groups` micro-batches of `batch` rows. Returns their losses."""
     x, labels = points()[:]
     [optimizer], [scheduler] = module.configure_optimizers()
@@ -90,7 +90,7 @@ def trainEagerly(module, batch, groups):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("settings", [{}, {"devices": 2}, {"accumulate_grad_batches": 4}], ids=str)
-@pytest.mark.parametrize("make", [nativeStrategy, lightningGraphcore])
+@pytest.mark.parametrize("make", [native_strategy, lightning_graphcore])
 def test_fit_test_and_predict(make, settings, tmp_path):
     groups = settings.get("devices", 1) * settings.get("accumulate_grad_batches", 1)
     arguments = {"devices": 1, **make(), **settings}
@@ -110,7 +110,7 @@ def test_fit_test_and_predict(make, settings, tmp_path):
     trainer.fit(module, loader, loader)
     # lightning-graphcore leaves the loader as it is, so that an executor cuts each batch of it into pieces.
     [rows] = module.rows_of_calls
-    losses = trainEagerly(eager, rows // groups, groups)
+    losses = train_eagerly(eager, rows // groups, groups)
     assert losses[-1] < losses[0]
     if groups == 1:  # else Lightning 2 divides what it shows
         assert module.losses == losses

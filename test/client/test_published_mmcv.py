@@ -89,7 +89,7 @@ class Losses:
         return Keeping()
 
 
-def trainEagerly(model):
+def train_eagerly(model):
     """The losses of the last micro-batches, and the learning rates."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
     losses, rates, data = [], [], Images()
@@ -130,7 +130,7 @@ def test_a_runner_trains_and_evaluates(tmp_path):
     loader = ipu.IPUDataLoader(Images(), None, batch_size=BATCH, num_workers=0, persistent_workers=False)
     runner.run([loader], [("train", 1)])
 
-    losses, rates = trainEagerly(eager)
+    losses, rates = train_eagerly(eager)
     assert kept.losses == losses and kept.rates == rates
     runner.model.copyWeightsToHost()
     for name, value in eager.state_dict().items():

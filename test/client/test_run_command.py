@@ -53,7 +53,7 @@ class Training:
         self.model = abele.trainingModel(self.net, self.options, optimizer=self.optimizer)
         self.step, self.losses, self.rates = 0, [], []
 
-    def trainTo(self, last, folder=None, schedule=None):
+    def train_to(self, last, folder=None, schedule=None):
         while self.step < last:
             for x, target in self.loader:
                 if schedule is not None:
@@ -97,7 +97,7 @@ def data(tmp_path):
 @pytest.fixture
 def saved(tmp_path, data):
     """A program that was trained for four steps, and how to run it."""
-    Training(data).trainTo(4).model.save(tmp_path / "program.poptorch")
+    Training(data).train_to(4).model.save(tmp_path / "program.poptorch")
     return [tmp_path / "program.poptorch", "--data", tmp_path / "data.safetensors", "--inputs=x,target", "--threads=1"]
 
 
@@ -128,7 +128,7 @@ if processes > 1:  # a stage in each
     common.options = shared
 run = common.Training(abele.load_tensors(folder / "data.safetensors"), seed=9)
 run.step = abele.load_checkpoint(folder / "run", run.model, run.loader)["step"]
-run.trainTo(int(sys.argv[3]))
+run.train_to(int(sys.argv[3]))
 abele.save_tensors(folder / f"state-{process}", {**run.state(), "losses": torch.stack(run.losses)})
 run.model.destroy()
 """
@@ -137,8 +137,8 @@ run.model.destroy()
 @pytest.mark.parametrize("processes", [1, 2])
 def test_python_then_the_command_then_python_is_one_run(tmp_path, data, processes):
     """50 steps in Python, 50 by the command, 50 in Python again, in as many processes: the bits of 150 in Python."""
-    whole = Training(data).trainTo(150)
-    Training(data).trainTo(50).model.save(tmp_path / "program.poptorch")
+    whole = Training(data).train_to(150)
+    Training(data).train_to(50).model.save(tmp_path / "program.poptorch")
     done = run(
         tmp_path / "program.poptorch",
         *("--data", tmp_path / "data.safetensors", "--inputs=x,target", "--threads=1", "--done=50", "--steps=100"),
@@ -161,8 +161,8 @@ def test_python_then_the_command_then_python_is_one_run(tmp_path, data, processe
 
 
 def test_it_goes_on_from_a_checkpoint_of_python(tmp_path, data, saved):
-    whole = Training(data).trainTo(14)
-    Training(data).trainTo(8, tmp_path / "run")
+    whole = Training(data).train_to(14)
+    Training(data).train_to(8, tmp_path / "run")
     done = run(*saved, "--steps=14", "--out", tmp_path / "losses", "--checkpoint", tmp_path / "run", "--every=3")
     assert done.returncode == DONE, done.stderr
     assert "goes on from" in done.stdout
@@ -174,7 +174,7 @@ def test_it_goes_on_from_a_checkpoint_of_python(tmp_path, data, saved):
 
 
 def test_what_it_saved_is_a_program(tmp_path, data, saved):
-    whole = Training(data).trainTo(7)
+    whole = Training(data).train_to(7)
     assert run(*saved, "--done=4", "--steps=6", "--save", tmp_path / "further").returncode == DONE
     again = [tmp_path / "further", *saved[1:]]
     assert run(*again, "--done=6", "--steps=7", "--out", tmp_path / "losses").returncode == DONE
@@ -215,7 +215,7 @@ def test_schedules_are_those_of_torch(tmp_path, data, text):
     """The rates and losses of a training in Python with torch's schedule; also where it was stopped meanwhile."""
     steps = 13
     whole = Training(data)
-    whole.trainTo(steps, schedule=SCHEDULES[text](whole.optimizer))
+    whole.train_to(steps, schedule=SCHEDULES[text](whole.optimizer))
     rates, losses = torch.tensor(whole.rates, dtype=torch.double), whole.losses
     fresh = Training(data)
     fresh.model.compile(data["x"][:4], data["target"][:4])
@@ -376,7 +376,7 @@ class Wide(torch.nn.Module):
         return abele.identity_loss(self.layer(x), "mean")
 
 
-def peakOf(words, steps):
+def peak_of(words, steps):
     """The most memory that the command took for so many steps, in bytes."""
     process = subprocess.Popen([COMMAND, *map(str, words), f"--steps={10 * steps}"], text=True, stdout=subprocess.PIPE)
     for line in process.stdout:
@@ -400,7 +400,7 @@ def test_data_need_not_fit_into_memory(tmp_path, words):
     for count in rows:
         abele.save_tensors(tmp_path / "data", {"x": torch.ones(count, 1 << 16)})
         run = [tmp_path / "program", "--data", tmp_path / "data", "--threads=1", *words]
-        peaks.append(peakOf(run, steps=rows[-1] // 2 + 2))
+        peaks.append(peak_of(run, steps=rows[-1] // 2 + 2))
     assert peaks[1] - peaks[0] < (192 << 20) / 4, peaks
 
 

@@ -30,7 +30,7 @@ def _models(first_during, second_during):
     ]
 
 
-def _eagerLosses(model, x, target, steps):
+def _eager_losses(model, x, target, steps):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     losses = []
     for _ in range(steps):
@@ -45,11 +45,11 @@ def _eagerLosses(model, x, target, steps):
 def test_models_are_compiled_by_two_threads_at_once():
     inside, go, first_is_done = threading.Event(), threading.Event(), threading.Event()
 
-    def pauseFirst():
+    def pause_first():
         inside.set()
         go.wait(60)
 
-    models, executors = _models(pauseFirst, lambda: first_is_done.wait(5))
+    models, executors = _models(pause_first, lambda: first_is_done.wait(5))
     x, target = torch.randn(4, 3), torch.randn(4, 2)
     states = [{name: value.clone() for name, value in model.state_dict().items()} for model in models]
     untouched = (torch.tensor, torch.manual_seed, torch.Tensor.__getitem__, torch.nn.functional.cross_entropy)
@@ -69,7 +69,7 @@ def test_models_are_compiled_by_two_threads_at_once():
     for index, state in enumerate(states):
         eager = Waiting(int)
         eager.load_state_dict(state)
-        assert losses[index] == _eagerLosses(eager, x, target, 3)
+        assert losses[index] == _eager_losses(eager, x, target, 3)
     now = (torch.tensor, torch.manual_seed, torch.Tensor.__getitem__, torch.nn.functional.cross_entropy)
     assert now == untouched
 
@@ -152,7 +152,7 @@ def test_weights_are_read_while_another_thread_captures_them():
     finally:
         go.set()
         thread.join()
-    assert losses == _eagerLosses(eager, x, target, 2)
+    assert losses == _eager_losses(eager, x, target, 2)
 
 
 def test_threads_share_an_executor():
@@ -185,7 +185,7 @@ def test_a_training_is_read_while_another_thread_trains():
     thread.start()
     while thread.is_alive():
         assert torch.isfinite(model.state_dict()["linear.weight"]).all()
-    assert losses == _eagerLosses(eager, x, target, 200)
+    assert losses == _eager_losses(eager, x, target, 200)
 
 
 def test_threads_that_train_the_same_weights_at_once_are_told(caplog):

@@ -70,7 +70,7 @@ def batches(name):
             yield torch.randint(50, (4, 7)), torch.randint(50, (4, 7))
 
 
-def lossOf(output, target):
+def loss_of(output, target):
     return F.cross_entropy(output.flatten(0, -2), target.flatten())
 
 
@@ -88,7 +88,7 @@ def test_training_is_that_of_eager(kind):
         for x, target in list(batches(kind)):
             torch.set_rng_state(numbers)
             optimizer.zero_grad()
-            loss = lossOf(call(x), target)
+            loss = loss_of(call(x), target)
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
@@ -182,7 +182,7 @@ def test_plain_functions_views_and_writes():
     assert results[4] is ours
 
 
-def twoGates(x):
+def two_gates(x):
     mean, deviation = torch.var_mean(x, 1, keepdim=True)
     return F.dropout(x - mean, 0.5) / deviation, F.dropout(x, 0.25)
 
@@ -192,7 +192,7 @@ def attends(x):
     return F.scaled_dot_product_attention(heads, heads, heads, dropout_p=0.5)
 
 
-@pytest.mark.parametrize("program", [F.dropout, twoGates, attends, F.alpha_dropout], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("program", [F.dropout, two_gates, attends, F.alpha_dropout], ids=lambda each: each.__name__)
 def test_random_numbers_are_drawn_once(program):
     x = torch.randn(8, 16)
     seen = []
@@ -229,7 +229,7 @@ def parts(x):
     return (x + 1).split(1)
 
 
-def aComplexNumber(x):
+def a_complex_number(x):
     z = torch.complex(x, x + 1)
     return z, z.conj(), torch.view_as_real(z), z.imag, x[1:]
 
@@ -248,7 +248,7 @@ def memory(results):
 
 
 @pytest.mark.parametrize("has_gradient", [False, True])
-@pytest.mark.parametrize("program", [views, parts, aComplexNumber, written], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("program", [views, parts, a_complex_number, written], ids=lambda each: each.__name__)
 def test_results_share_memory_as_those_of_eager(program, has_gradient):
     x = torch.randn(3, 4)
     compiled = torch.compile(program, backend="abele", fullgraph=True)

@@ -16,7 +16,7 @@ class Net(torch.nn.Module):
         return y, poptorch.identity_loss(y.square(), reduction="mean")
 
 
-def compileBoth():
+def compile_both():
     model = Net()
     training = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
     training(torch.ones(1, 2))
@@ -30,7 +30,7 @@ class Subclass(torch.Tensor):
 
 @pytest.mark.parametrize("cls", [torch.Tensor, torch.nn.Parameter, Subclass], ids=lambda cls: cls.__name__)
 def test_tensors_without_dimensions_stay_numbers_in_lists(cls):
-    compileBoth()
+    compile_both()
     losses = [torch.ones(()).as_subclass(cls), torch.zeros(())]
     assert torch.equal(torch.tensor([torch.tensor(1.0), torch.tensor(2.0)]), torch.tensor([1.0, 2.0]))
     assert numpy.mean([loss.detach() for loss in losses]) == 0.5
@@ -41,7 +41,7 @@ def test_nothing_of_torch_is_replaced():
     homes = [torch, torch.Tensor, torch.nn.Parameter, torch.nn.functional, torch.nn.Module, torch.random]
     homes += [torch.nn.modules.transformer, torch._tensor_str, torch.compiler, torch.optim.Optimizer]
     before = [dict(vars(home)) for home in homes]
-    compileBoth()
+    compile_both()
     for home, names in zip(homes, before, strict=True):
         changed = [name for name, value in vars(home).items() if names.get(name) is not value]
         assert [name for name in changed if not name.startswith("__")] == [], home

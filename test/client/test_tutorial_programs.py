@@ -14,7 +14,7 @@ def seed(one_thread):
     torch.manual_seed(0)
 
 
-def trainEqually(model, batches, accumulation=1, lr=1e-2):
+def train_equally(model, batches, accumulation=1, lr=1e-2):
     """Each batch is one update. The loss is the last result of forward."""
     reference = copy.deepcopy(model)
     opts = poptorch.Options().outputMode(poptorch.OutputMode.All)
@@ -60,7 +60,7 @@ def test_temporal_graph_network():
         nodes = torch.arange(6, dtype=torch.int32)
         return nodes, torch.randint(0, 10, (6,), dtype=torch.int32), nodes + start, torch.rand(6).round()
 
-    trainEqually(TemporalGraph(), [events(0), events(6), events(12)], accumulation=3)
+    train_equally(TemporalGraph(), [events(0), events(6), events(12)], accumulation=3)
 
 
 class SelfDistillation(nn.Module):
@@ -86,7 +86,7 @@ class SelfDistillation(nn.Module):
 
 
 def test_self_distillation():
-    trainEqually(SelfDistillation(), [(torch.randn(4, 12), torch.randn(4, 12)) for _ in range(3)])
+    train_equally(SelfDistillation(), [(torch.randn(4, 12), torch.randn(4, 12)) for _ in range(3)])
 
 
 class Transducer(nn.Module):
@@ -122,7 +122,7 @@ class Transducer(nn.Module):
 
 
 def test_transducer():
-    trainEqually(Transducer(), [(torch.randn(4, 4, 6), torch.randint(1, 5, (4, 2)))] * 2, accumulation=2)
+    train_equally(Transducer(), [(torch.randn(4, 4, 6), torch.randint(1, 5, (4, 2)))] * 2, accumulation=2)
 
 
 class MaskedImages(nn.Module):
@@ -150,7 +150,7 @@ class MaskedImages(nn.Module):
 
 
 def test_masked_images():
-    trainEqually(MaskedImages(), [(torch.randn(4, 3, 16, 16), torch.rand(4, 16)) for _ in range(2)], accumulation=2)
+    train_equally(MaskedImages(), [(torch.randn(4, 3, 16, 16), torch.rand(4, 16)) for _ in range(2)], accumulation=2)
 
 
 class Policy(nn.Module):

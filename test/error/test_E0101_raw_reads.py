@@ -15,7 +15,7 @@ import torch
 X = torch.tensor([1.0, 2.0, 3.0, 4.0])
 
 
-def onThread(function):
+def on_thread(function):
     results = []
     thread = threading.Thread(target=lambda: results.append(function()))
     thread.start()
@@ -23,7 +23,7 @@ def onThread(function):
     return results[0]
 
 
-def onPool(function):
+def on_pool(function):
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         return pool.submit(function).result()
 
@@ -34,7 +34,7 @@ def stored(x):
     return torch.load(file)
 
 
-def addressOf(x):
+def address_of(x):
     return ctypes.c_float.from_address(x.data_ptr()).value
 
 
@@ -43,8 +43,8 @@ READS = {
     "dlpack of numpy": lambda x, w: torch.from_numpy(np.from_dlpack(x).copy()),
     "capsule": lambda x, w: torch.from_dlpack(x.__dlpack__()),
     "to_dlpack": lambda x, w: torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(x)),
-    "address": lambda x, w: x * addressOf(x),
-    "address of a weight": lambda x, w: x * addressOf(w),
+    "address": lambda x, w: x * address_of(x),
+    "address of a weight": lambda x, w: x * address_of(w),
     "address of a storage": lambda x, w: x * ctypes.c_float.from_address(x.untyped_storage().data_ptr()).value,
     "numpy of the base": lambda x, w: torch.from_numpy(torch._C.TensorBase.numpy(x) + 1),
     "tolist of the base": lambda x, w: torch.tensor(torch._C.TensorBase.tolist(x)),
@@ -57,18 +57,18 @@ READS = {
     "file": lambda x, w: stored(x),
     "apply": lambda x, w: (x * 1).apply_(lambda v: v + 1),
     "map": lambda x, w: (x * 1).map_(x, lambda a, b: a * b),
-    "number on a pool": lambda x, w: x * onPool(lambda: x.sum().item()),
-    "array on a pool": lambda x, w: x * float(onPool(lambda: x.numpy().sum())),
+    "number on a pool": lambda x, w: x * on_pool(lambda: x.sum().item()),
+    "array on a pool": lambda x, w: x * float(on_pool(lambda: x.numpy().sum())),
     "numpy of a weight": lambda x, w: x * float(w.numpy().sum()),
     "numbers of a weight": lambda x, w: x * w.tolist()[0],
     "array of a weight": lambda x, w: x * torch.from_numpy(np.asarray(w) + 1),
     "dlpack of a weight": lambda x, w: x * torch.from_dlpack(w),
-    "operator on a pool": lambda x, w: onPool(lambda: x * 2) + 1,
-    "array of a constant that is written": lambda x, w: writtenAfter(torch.zeros(4), x),
+    "operator on a pool": lambda x, w: on_pool(lambda: x * 2) + 1,
+    "array of a constant that is written": lambda x, w: written_after(torch.zeros(4), x),
 }
 
 
-def writtenAfter(constant, x):
+def written_after(constant, x):
     array = constant.numpy()
     constant.copy_(x)
     return torch.from_numpy(array.copy())
@@ -90,7 +90,7 @@ def test_reads_are_refused_with_the_line(read):
     eager = model(X)
     with pytest.raises(poptorch.Error, match="E0101 data-dependent") as raised:
         poptorch.inferenceModel(model)(X)
-    lines = [inspect.getsourcelines(function)[1] for function in (read, stored, addressOf, writtenAfter)]
+    lines = [inspect.getsourcelines(function)[1] for function in (read, stored, address_of, written_after)]
     shown = [line for line in range(1, 120) if f"{__file__.rpartition('/')[2]}:{line}" in str(raised.value)]
     assert any(start <= line <= start + 5 for line in shown for start in lines), str(raised.value)
     assert torch.equal(model(X), eager)  # everything can be read again
@@ -145,10 +145,10 @@ def test_memory_beside_a_weight_is_no_part_of_it():
 
 
 KEEPS = {
-    "view on a thread": lambda x, w: onThread(lambda: x[:2]) + 1,
-    "constant on a thread": lambda x, w: x * onThread(lambda: torch.ones(4) * 2),
+    "view on a thread": lambda x, w: on_thread(lambda: x[:2]) + 1,
+    "constant on a thread": lambda x, w: x * on_thread(lambda: torch.ones(4) * 2),
     "array of a constant": lambda x, w: x * float(torch.ones(3).numpy().sum()),
-    "address of a constant": lambda x, w: x * addressOf(torch.ones(3)),
+    "address of a constant": lambda x, w: x * address_of(torch.ones(3)),
     "copy": lambda x, w: copy.deepcopy(x) * 2,
     "sizes": lambda x, w: x * x.untyped_storage().nbytes() * x.stride(0),
     "one memory": lambda x, w: x * 2 if x.untyped_storage()._cdata == x.view(2, 2).untyped_storage()._cdata else x,
@@ -193,13 +193,13 @@ def test_other_threads_may_work_with_other_tensors():
 
     class Works(torch.nn.Module):
         def forward(self, x):
-            return x * 2 + onThread(lambda: held * 3)
+            return x * 2 + on_thread(lambda: held * 3)
 
     assert torch.equal(poptorch.inferenceModel(Works())(X), X * 2 + 3)
 
 
 @torch.library.custom_op("abele_test::read_by_numpy", mutates_args=())
-def readByNumpy(x: torch.Tensor) -> torch.Tensor:
+def read_by_numpy(x: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(np.tanh(x.numpy(force=True)))
 
 
@@ -212,7 +212,7 @@ class OnTheHost(torch.nn.Module):
         return self.function(x) * 2
 
 
-@pytest.mark.parametrize("operator", [readByNumpy, poptorch.CPU(readByNumpy, "tanh")])
+@pytest.mark.parametrize("operator", [read_by_numpy, poptorch.CPU(read_by_numpy, "tanh")])
 def test_an_operator_of_torch_library_whose_body_is_numpys(operator):
     """Every step calls it."""
     model = poptorch.inferenceModel(OnTheHost(operator))

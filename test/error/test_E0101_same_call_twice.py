@@ -51,25 +51,25 @@ def counted(function):
     return call
 
 
-def keepsTuple(self, x):
+def keeps_tuple(self, x):
     before = self.kept or (torch.zeros(2, 2), 0)
     self.kept = (x.detach(), before[1] + 1)
     return x + before[0]
 
 
-def makesBuffer(self, x):
+def makes_buffer(self, x):
     if not hasattr(self, "center"):
         self.center = x.mean(0)
     return x - self.center
 
 
-def makesLayer(self, x):
+def makes_layer(self, x):
     if self.kept is None:
         self.kept = torch.nn.Linear(2, 2)
     return self.kept(x)
 
 
-def scalesOnce(self, x):
+def scales_once(self, x):
     if self.count == 0:
         with torch.no_grad():
             self.linear.weight.mul_(0.5)
@@ -85,7 +85,7 @@ def rotates(self, x):
     return x * queue[0]
 
 
-def inDictionary(self, x):
+def in_dictionary(self, x):
     numbers["n"] += 1
     return x * torch.tensor(float(numbers["n"]))
 
@@ -99,11 +99,11 @@ KEEPS = {
     "attribute of a class": (lambda self, x: x + Counter().next(), "at +aten::add"),
     "behind a decorator": (counted(lambda self, x: x), "at +aten::mul"),
     "deque": (rotates, "at +aten::mul"),
-    "dictionary": (inDictionary, r"at +aten::mul.*\n.*f32\[\] \[2\] in the first call, f32\[\] \[3\] in the second"),
-    "tuple": (keepsTuple, "at +aten::add"),
-    "buffer made of an input": (makesBuffer, "at +aten::mean"),
-    "layer made in forward": (makesLayer, "at +aten::"),
-    "weights that are scaled once": (scalesOnce, "at +aten::mul_"),
+    "dictionary": (in_dictionary, r"at +aten::mul.*\n.*f32\[\] \[2\] in the first call, f32\[\] \[3\] in the second"),
+    "tuple": (keeps_tuple, "at +aten::add"),
+    "buffer made of an input": (makes_buffer, "at +aten::mean"),
+    "layer made in forward": (makes_layer, "at +aten::"),
+    "weights that are scaled once": (scales_once, "at +aten::mul_"),
     "branch": (lambda self, x: x.relu() if tick(self) % 2 else x.tanh(), "aten::relu in the first call.*aten::tanh"),
     "shape": (lambda self, x: x.repeat(tick(self), 1), "at +aten::repeat"),
     "result without inputs": (

@@ -21,18 +21,18 @@ class Outer(torch.nn.Module):
         return self.call(x[0:1]) + 1
 
 
-def compilesAnother(x):
+def compiles_another(x):
     return poptorch.inferenceModel(torch.nn.ReLU())(x.detach())
 
 
-def trainsAnother(x):
+def trains_another(x):
     loss = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Flatten(0))
     loss.forward = lambda x: poptorch.identity_loss(x.sum() * loss[0].bias.sum(), "sum")
     poptorch.trainingModel(loss)(torch.ones(1, 3))
     return x
 
 
-@pytest.mark.parametrize("call", [compilesAnother, trainsAnother])
+@pytest.mark.parametrize("call", [compiles_another, trains_another])
 def test_a_model_does_not_compile_another_in_its_forward(call):
     before = members()
     with pytest.raises(poptorch.Error, match="E0107 nested-capture"):

@@ -9,7 +9,7 @@ import torch
 X = torch.ones(4, 3)
 
 
-def _codeOf(call):
+def _code_of(call):
     try:
         call()
     except poptorch.Error as error:
@@ -23,7 +23,7 @@ class Calls(torch.nn.Module):
     def __init__(self, name, during):
         super().__init__()
         self.linear = torch.nn.Linear(3, 3)
-        self.host = poptorch.CPU(self.onHost, name)
+        self.host = poptorch.CPU(self.on_host, name)
         self.during = during
 
     def forward(self, x):
@@ -32,7 +32,7 @@ class Calls(torch.nn.Module):
         poptorch.Block.start("second", ipu_id=1)
         return self.host(y)
 
-    def onHost(self, y):
+    def on_host(self, y):
         self.during()
         return y
 
@@ -50,7 +50,7 @@ def test_a_call_from_a_host_function(what, tmp_path):
         "copyWeightsToDevice": lambda: executor.copyWeightsToDevice(),
         "save": lambda: executor.save(tmp_path / "file"),
     }
-    executor = _wrapped(f"own {what}", lambda: inside and codes.append(_codeOf(calls[what])))
+    executor = _wrapped(f"own {what}", lambda: inside and codes.append(_code_of(calls[what])))
     expected = executor(X)
     inside.append(True)
     assert torch.equal(executor(X), expected)
@@ -66,7 +66,7 @@ def test_models_that_wait_for_each_other():
         if calls[index]:
             calls[index] = False
             both.wait()
-            codes.append(_codeOf(lambda: executors[1 - index](X)))
+            codes.append(_code_of(lambda: executors[1 - index](X)))
 
     executors = [_wrapped(f"model {index}", lambda index=index: during(index)) for index in range(2)]
     for executor in executors:

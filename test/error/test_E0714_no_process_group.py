@@ -7,7 +7,7 @@ import sys
 import poptorch
 import pytest
 import torch
-from support.ports import freePort
+from support.ports import free_port
 
 
 class Net(torch.nn.Module):
@@ -43,7 +43,7 @@ opts.Distributed.configureProcessId(0, 2)
 poptorch.trainingModel(Net(), opts)(torch.ones(1, 2))
 """
     here = os.path.dirname(__file__)
-    env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(freePort()), "ABELE_PROCESS_TIMEOUT": "20"}
+    env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "ABELE_PROCESS_TIMEOUT": "20"}
     env["PYTHONPATH"] = os.pathsep.join([here, os.path.dirname(here), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert done.returncode == 1

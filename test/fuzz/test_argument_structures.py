@@ -66,7 +66,7 @@ def _double(leaf):
 NARROW = {torch.int64: torch.int32, torch.float64: torch.float32}
 
 
-def requireSame(ours, theirs):
+def require_same(ours, theirs):
     a, form_a = pytree.tree_flatten(ours)
     b, form_b = pytree.tree_flatten(theirs)
     assert form_a == form_b
@@ -84,7 +84,7 @@ def call(executor, args, kwargs):
         ours = executor(*args, **kwargs)
     except DOCUMENTED:
         return False
-    requireSame(ours, Doubles()(*args, **kwargs))
+    require_same(ours, Doubles()(*args, **kwargs))
     return True
 
 

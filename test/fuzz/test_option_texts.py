@@ -48,7 +48,7 @@ def path(tmp_path):
     return tmp_path / "options.conf"
 
 
-def requireUsable(opts):
+def require_usable(opts):
     """The object is whole, whatever happened."""
     repr(opts)
     opts.clone()
@@ -63,7 +63,7 @@ def test_json_objects(table):
         opts.from_json(json.dumps(table))
     except DOCUMENTED:
         pass
-    requireUsable(opts)
+    require_usable(opts)
 
 
 @QUICK
@@ -74,7 +74,7 @@ def test_json_texts(text):
         opts.from_json(text)
     except DOCUMENTED:
         pass
-    requireUsable(opts)
+    require_usable(opts)
 
 
 calls = st.builds(
@@ -110,7 +110,7 @@ def test_files(lines, path):
         assert "options.conf" in str(error) and repr(opts) == before  # nothing was applied
     except (*DOCUMENTED, NameError):
         pass
-    requireUsable(opts)
+    require_usable(opts)
 
 
 @QUICK
@@ -122,4 +122,4 @@ def test_files_of_bytes(data, path):
         opts.loadFromFile(str(path))
     except (*DOCUMENTED, NameError):
         pass
-    requireUsable(opts)
+    require_usable(opts)

@@ -52,7 +52,7 @@ def said(running):
     return [process.communicate(timeout=LIMIT_S)[0] for process in running]
 
 
-def allDone(running):
+def all_done(running):
     """Waits for trainings that come to their end."""
     for number, (process, text) in enumerate(zip(running, said(running), strict=True)):
         assert process.returncode == 0 and text.endswith("done\n"), (number, process.returncode, text[-2000:])
@@ -90,7 +90,7 @@ def test_hosts_hand_over_through_sockets_and_processes_of_one_through_memory(tmp
     assert "hands over through shared memory" in texts[0] and "hands over through sockets" in texts[1]
 
 
-def untilStep(process, step):
+def until_step(process, step):
     for line in process.stdout:
         if line == f"step {step}\n":
             return
@@ -101,7 +101,7 @@ def untilStep(process, step):
 def uninterrupted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     with Hosts(3) as hosts:
-        allDone(start(hosts, [0, 1, 2], [HERE / "train.py", folder, 30]))
+        all_done(start(hosts, [0, 1, 2], [HERE / "train.py", folder, 30]))
     return torch.load(folder / "end-0.pt")
 
 
@@ -129,7 +129,7 @@ def test_a_host_that_is_gone_ends_the_step_everywhere_and_the_run_goes_on(tmp_pa
     gone, step = number % 3, 4 + 5 * number % 7
     with Hosts(3) as hosts:
         running = start(hosts, [0, 1, 2], [HERE / "train.py", tmp_path, 1000], ABELE_PEER_SILENCE=SILENCE_S)
-        untilStep(running[gone], step)
+        until_step(running[gone], step)
         begin = time.monotonic()
         if way != "killed":
             hosts.cut(gone)
@@ -146,7 +146,7 @@ def test_a_host_that_is_gone_ends_the_step_everywhere_and_the_run_goes_on(tmp_pa
     faults.append({"way": way, "host": gone, "step": step, "heard_s": round(max(heard), 3)})
     assert max(heard) < MOST_S
     with Hosts(3) as hosts:
-        allDone(start(hosts, [0, 1, 2], [HERE / "train.py", tmp_path, 30]))
+        all_done(start(hosts, [0, 1, 2], [HERE / "train.py", tmp_path, 30]))
     for process in range(3):
         for name, value in torch.load(tmp_path / f"end-{process}.pt").items():
             assert torch.equal(value, uninterrupted[name]), (process, name)

@@ -93,7 +93,7 @@ def control(rows):
     return {**prompted(rows), "controlnet_cond": torch.randn(rows, 3, 2 * SIZE, 2 * SIZE)}
 
 
-def meanSquare(result, batch):
+def mean_square(result, batch):
     return result["sample"].float().square().mean()
 
 
@@ -117,7 +117,7 @@ class Fixed(torch.nn.Module):
         return self.model(**batch, **self.plain, **self._buffers)
 
 
-def row(name, settings, batch, stages, loss=meanSquare, fixed=None, **options):
+def row(name, settings, batch, stages, loss=mean_square, fixed=None, **options):
     def make():
         import diffusers
 

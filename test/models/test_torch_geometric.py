@@ -56,7 +56,7 @@ def bonds(rows):
     return {"x": torch.randn(rows, NODES, FEATURES), "edges": edges, "kinds": torch.randn(rows, EDGES, 4)}
 
 
-def everyPair(positions, batch):
+def every_pair(positions, batch):
     """The neighbours of each atom: all others."""
     first, second = torch.triu_indices(NODES, NODES, 1)
     edges = torch.stack([torch.cat([first, second]), torch.cat([second, first])])
@@ -98,7 +98,7 @@ ROWS = [
     row("PNA", 2, **LAYERS, **PNA),
     row("EdgeCNN", 2, **LAYERS),
     row("GraphUNet", 2, depth=2, training=TOP, inference=TOP),
-    row("SchNet", 3, OneMolecule, molecules, square, (16, 16, 2, 8), interaction_graph=everyPair),
+    row("SchNet", 3, OneMolecule, molecules, square, (16, 16, 2, 8), interaction_graph=every_pair),
     row("AttentiveFP", 2, OneBond, bonds, square, (FEATURES, 16, 3, 4, 2, 2)),
 ]
 

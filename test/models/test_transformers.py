@@ -67,7 +67,7 @@ def text(rows):
     return {"input_ids": words(rows), "attention_mask": mask}
 
 
-def plainText(rows):
+def plain_text(rows):
     return {"input_ids": words(rows), "labels": words(rows)}
 
 
@@ -92,7 +92,7 @@ def pixels(rows):
     return {"pixel_values": torch.randn(rows, 3, 32, 32)}
 
 
-def largeImages(rows):
+def large_images(rows):
     return images(rows, 64)
 
 
@@ -100,7 +100,7 @@ def regions(rows):
     return {"pixel_values": torch.randn(rows, 3, 64, 64), "labels": torch.randint(2, (rows, 64, 64))}
 
 
-def largePixels(rows):
+def large_pixels(rows):
     return {"pixel_values": torch.randn(rows, 3, 64, 64)}
 
 
@@ -120,11 +120,11 @@ def spectra(rows):
     return {"input_features": torch.randn(rows, 8, 40), "decoder_input_ids": words(rows), "labels": words(rows)}
 
 
-def wordsAndDecoder(rows):
+def words_and_decoder(rows):
     return {**text(rows), "decoder_input_ids": words(rows), "labels": words(rows)}
 
 
-def meanOf(name):
+def mean_of(name):
     """For classes that compute no loss."""
     return lambda result, batch: result[name].float().square().mean()
 
@@ -258,7 +258,7 @@ ROWS = [
     row(
         "MambaForCausalLM",
         {"vocab_size": WORDS, "hidden_size": 32, "num_hidden_layers": 3, "state_size": 4, "use_cache": False},
-        plainText,
+        plain_text,
         2,
     ),
     row(
@@ -274,17 +274,17 @@ ROWS = [
             "chunk_size": 4,
             "use_cache": False,
         },
-        plainText,
+        plain_text,
         2,
     ),
     # Text in, text out.
-    row("T5ForConditionalGeneration", T5, wordsAndDecoder, 3),
-    row("MT5ForConditionalGeneration", T5 | {"feed_forward_proj": "gated-gelu"}, wordsAndDecoder, 2),
-    row("BartForConditionalGeneration", SEQ2SEQ, wordsAndDecoder, 4),
-    row("MBartForConditionalGeneration", SEQ2SEQ, wordsAndDecoder, 2),
-    row("PegasusForConditionalGeneration", SEQ2SEQ, wordsAndDecoder, 2),
-    row("MarianMTModel", SEQ2SEQ | {"share_encoder_decoder_embeddings": True}, wordsAndDecoder, 3),
-    row("BlenderbotForConditionalGeneration", SEQ2SEQ, wordsAndDecoder, 2),
+    row("T5ForConditionalGeneration", T5, words_and_decoder, 3),
+    row("MT5ForConditionalGeneration", T5 | {"feed_forward_proj": "gated-gelu"}, words_and_decoder, 2),
+    row("BartForConditionalGeneration", SEQ2SEQ, words_and_decoder, 4),
+    row("MBartForConditionalGeneration", SEQ2SEQ, words_and_decoder, 2),
+    row("PegasusForConditionalGeneration", SEQ2SEQ, words_and_decoder, 2),
+    row("MarianMTModel", SEQ2SEQ | {"share_encoder_decoder_embeddings": True}, words_and_decoder, 3),
+    row("BlenderbotForConditionalGeneration", SEQ2SEQ, words_and_decoder, 2),
     # Images.
     row("ViTForImageClassification", VIT, images, 4),
     row("DeiTForImageClassification", VIT, images, 3),
@@ -314,11 +314,11 @@ ROWS = [
         images,
         2,
     ),
-    row("ConvNextForImageClassification", STAGED, largeImages, 4),
-    row("ConvNextV2ForImageClassification", STAGED, largeImages, 2),
-    row("ResNetForImageClassification", STAGED | {"embedding_size": 8}, largeImages, 3),
-    row("RegNetForImageClassification", STAGED | {"embedding_size": 8, "groups_width": 4}, largeImages, 2),
-    row("PoolFormerForImageClassification", STAGED, largeImages, 2),
+    row("ConvNextForImageClassification", STAGED, large_images, 4),
+    row("ConvNextV2ForImageClassification", STAGED, large_images, 2),
+    row("ResNetForImageClassification", STAGED | {"embedding_size": 8}, large_images, 3),
+    row("RegNetForImageClassification", STAGED | {"embedding_size": 8, "groups_width": 4}, large_images, 2),
+    row("PoolFormerForImageClassification", STAGED, large_images, 2),
     row("MobileNetV2ForImageClassification", {"depth_multiplier": 0.25, "image_size": 32}, images, 4),
     row(
         "SegformerForSemanticSegmentation",
@@ -346,7 +346,7 @@ ROWS = [
         VIT | {"num_detection_tokens": 5, "image_size": [32, 32]},
         pixels,
         2,
-        loss=meanOf("logits"),
+        loss=mean_of("logits"),
     ),
     row(
         "DetrForObjectDetection",
@@ -364,9 +364,9 @@ ROWS = [
             "decoder_ffn_dim": 48,
             "num_queries": 5,
         },
-        largePixels,
+        large_pixels,
         3,
-        loss=meanOf("logits"),
+        loss=mean_of("logits"),
     ),
     row(
         "CLIPModel",
@@ -397,9 +397,9 @@ ROWS = [
                 "iou_head_hidden_dim": 16,
             },
         },
-        lambda rows: {**largePixels(rows), "input_points": torch.rand(rows, 1, 2, 2) * 60},
+        lambda rows: {**large_pixels(rows), "input_points": torch.rand(rows, 1, 2, 2) * 60},
         2,
-        loss=meanOf("pred_masks"),
+        loss=mean_of("pred_masks"),
     ),
     # Sounds.
     row(

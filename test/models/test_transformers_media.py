@@ -10,7 +10,7 @@ from test_transformers import (
     STAGED,
     WORDS,
     images,
-    meanOf,
+    mean_of,
     pairs,
     text,
     words,
@@ -34,7 +34,7 @@ def row(name, configure, batch, stages, **options):
     return Row(name, make, batch, stages, **options)
 
 
-def inWords(pieces):
+def in_words(pieces):
     """Sentences in which so many words stand for the pieces of an image."""
 
     def batch(rows):
@@ -47,7 +47,7 @@ def inWords(pieces):
 
 
 def prefixed(rows):
-    batch = inWords(16)(rows)
+    batch = in_words(16)(rows)
     kinds = torch.cat([torch.zeros(rows, 18), torch.ones(rows, 8)], 1).long()
     return {**batch, "attention_mask": torch.ones_like(batch["input_ids"]), "token_type_ids": kinds}
 
@@ -117,7 +117,7 @@ def film(rows):
     return {"pixel_values": torch.randn(rows, 4, 3, 32, 32), "labels": torch.randint(2, (rows,))}
 
 
-def plainFilm(rows):
+def plain_film(rows):
     return {"pixel_values_videos": torch.randn(rows, 4, 3, 32, 32)}
 
 
@@ -140,7 +140,7 @@ ROWS = [
             text_config=t.LlamaConfig(**DECODER),
             image_token_index=IMAGE_WORD,
         ),
-        inWords(16),
+        in_words(16),
         3,
     ),
     row(
@@ -163,7 +163,7 @@ ROWS = [
             image_token_id=IMAGE_WORD,
             downsample_ratio=0.5,
         ),
-        inWords(4),
+        in_words(4),
         2,
     ),
     row(
@@ -194,7 +194,7 @@ ROWS = [
         lambda t: t.AltCLIPConfig(text_config=ENCODER | {"project_dim": 16}, vision_config=VISION, projection_dim=16),
         pairs,
         2,
-        loss=meanOf("logits_per_image"),
+        loss=mean_of("logits_per_image"),
     ),
     row(
         "CLIPSegForImageSegmentation",
@@ -215,14 +215,14 @@ ROWS = [
         lambda t: t.Siglip2Config(text_config=READER, vision_config=WIDTH | {"num_patches": 16, "patch_size": 4}),
         pieces,
         2,
-        loss=meanOf("logits_per_image"),
+        loss=mean_of("logits_per_image"),
     ),
     row(
         "Aimv2Model",
         lambda t: t.Aimv2Config(text_config=READER | {"eos_token_id": 2}, vision_config=VISION, projection_dim=16),
         pairs,
         2,
-        loss=meanOf("logits_per_image"),
+        loss=mean_of("logits_per_image"),
     ),
     row(
         "Kosmos2Model",
@@ -240,7 +240,7 @@ ROWS = [
         ),
         grounded,
         2,
-        loss=meanOf("last_hidden_state"),
+        loss=mean_of("last_hidden_state"),
     ),
     # Sounds.
     row("WavLMForSequenceClassification", lambda t: t.WavLMConfig(**SPEECH), sounds, 3),
@@ -350,7 +350,7 @@ ROWS = [
         lambda t: t.DINOv3ViTConfig(**VISION | {"num_hidden_layers": 3}, num_register_tokens=2),
         pixels(32),
         3,
-        loss=meanOf("last_hidden_state"),
+        loss=mean_of("last_hidden_state"),
     ),
     row(
         "VideoMAEForVideoClassification",
@@ -373,9 +373,9 @@ ROWS = [
             pred_num_attention_heads=2,
             pred_num_hidden_layers=2,
         ),
-        plainFilm,
+        plain_film,
         2,
-        loss=meanOf("last_hidden_state"),
+        loss=mean_of("last_hidden_state"),
     ),
     row(
         "HieraForImageClassification",
@@ -437,7 +437,7 @@ ROWS = [
         ),
         pixels(56),
         3,
-        loss=meanOf("predicted_depth"),
+        loss=mean_of("predicted_depth"),
     ),
     row(
         "RTDetrForObjectDetection",

@@ -59,16 +59,16 @@ def sentences(rows, pieces):
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
 
 
-def withPictures(pieces, *shape):
+def with_pictures(pieces, *shape):
     return lambda rows: {**sentences(rows, pieces), "pixel_values": torch.randn(rows, *shape)}
 
 
-def withSizes(pieces, *shape):
+def with_sizes(pieces, *shape):
     sizes = lambda rows: torch.full((rows, 2), shape[-1])  # noqa: E731
-    return lambda rows: {**withPictures(pieces, *shape)(rows), "image_sizes": sizes(rows)}
+    return lambda rows: {**with_pictures(pieces, *shape)(rows), "image_sizes": sizes(rows)}
 
 
-def withGrids(rows):
+def with_grids(rows):
     """Pictures of 4 x 4 patches, of which 2 x 2 become one word."""
     batch = sentences(rows, 4)
     return {
@@ -79,16 +79,16 @@ def withGrids(rows):
     }
 
 
-def withKinds(rows):
-    batch = withPictures(4, 3, 32, 32)(rows)
+def with_kinds(rows):
+    batch = with_pictures(4, 3, 32, 32)(rows)
     return {**batch, "token_type_ids": (batch["input_ids"] == IMAGE_WORD).long()}
 
 
-def withQuestions(rows):
-    return {**withPictures(4, 3, 32, 32)(rows), "qformer_input_ids": words(rows, 6)}
+def with_questions(rows):
+    return {**with_pictures(4, 3, 32, 32)(rows), "qformer_input_ids": words(rows, 6)}
 
 
-def withSounds(pieces, masked):
+def with_sounds(pieces, masked):
     def batch(rows):
         mask = {"feature_attention_mask": torch.ones(rows, 40).long()} if masked else {}
         return {**sentences(rows, pieces), "input_features": torch.randn(rows, 8, 40), **mask}
@@ -97,7 +97,7 @@ def withSounds(pieces, masked):
 
 
 def described(rows):
-    batch = withPictures(5, 3, 32, 32)(rows)
+    batch = with_pictures(5, 3, 32, 32)(rows)
     return {"input_ids": batch["input_ids"], "pixel_values": batch["pixel_values"], "labels": words(rows, 6)}
 
 
@@ -107,7 +107,7 @@ ROWS = [
         lambda t: t.Qwen2VLConfig(
             text_config=DECODER | TURNED, vision_config=GRID | {"embed_dim": 32, "hidden_size": 32}, **QWEN
         ),
-        withGrids,
+        with_grids,
         2,
     ),
     row(
@@ -117,7 +117,7 @@ ROWS = [
             vision_config=WIDE_GRID | {"window_size": 16, "fullatt_block_indexes": [1]},
             **QWEN,
         ),
-        withGrids,
+        with_grids,
         3,
     ),
     row(
@@ -127,7 +127,7 @@ ROWS = [
             vision_config=WIDE_GRID | {"num_position_embeddings": 16, "deepstack_visual_indexes": [0]},
             **QWEN,
         ),
-        withGrids,
+        with_grids,
         2,
     ),
     row(
@@ -140,7 +140,7 @@ ROWS = [
             image_start_token_id=BEGIN,
             image_end_token_id=END,
         ),
-        withGrids,
+        with_grids,
         2,
     ),
     row(
@@ -151,7 +151,7 @@ ROWS = [
             image_token_id=IMAGE_WORD,
             scale_factor=2,
         ),
-        withPictures(4, 1, 3, 32, 32),
+        with_pictures(4, 1, 3, 32, 32),
         2,
         trusts_reads=True,  # it leaves out pictures of zeros
     ),
@@ -163,7 +163,7 @@ ROWS = [
             image_token_id=IMAGE_WORD,
             scale_factor=2,
         ),
-        withPictures(4, 1, 3, 32, 32),
+        with_pictures(4, 1, 3, 32, 32),
         2,
         trusts_reads=True,  # it leaves out pictures of zeros
     ),
@@ -175,7 +175,7 @@ ROWS = [
             image_token_index=IMAGE_WORD,
             spatial_merge_size=2,
         ),
-        withSizes(4, 3, 32, 32),
+        with_sizes(4, 3, 32, 32),
         2,
     ),
     row(
@@ -186,7 +186,7 @@ ROWS = [
             image_token_index=IMAGE_WORD,
             image_grid_pinpoints=[[32, 32]],
         ),
-        withSizes(36, 2, 3, 32, 32),
+        with_sizes(36, 2, 3, 32, 32),
         2,
     ),
     row(
@@ -198,7 +198,7 @@ ROWS = [
             video_token_index=FILM_WORD,
             image_grid_pinpoints=[[32, 32]],
         ),
-        withSizes(36, 2, 3, 32, 32),
+        with_sizes(36, 2, 3, 32, 32),
         2,
     ),
     row(
@@ -209,7 +209,7 @@ ROWS = [
             image_token_index=IMAGE_WORD,
             vision_feature_layers=[-1, -2],
         ),
-        withPictures(16, 3, 32, 32),
+        with_pictures(16, 3, 32, 32),
         2,
     ),
     row(
@@ -221,7 +221,7 @@ ROWS = [
             downsample_factor=2,
             adapter_layer_norm_eps=1e-6,
         ),
-        withPictures(4, 3, 32, 32),
+        with_pictures(4, 3, 32, 32),
         2,
     ),
     row(
@@ -233,7 +233,7 @@ ROWS = [
             downsample_factor=2,
             alignment_intermediate_size=32,
         ),
-        withPictures(4, 3, 32, 32),
+        with_pictures(4, 3, 32, 32),
         2,
     ),
     row(
@@ -246,7 +246,7 @@ ROWS = [
             boi_token_index=BEGIN,
             eoi_token_index=END,
         ),
-        withKinds,
+        with_kinds,
         2,
     ),
     row(
@@ -259,7 +259,7 @@ ROWS = [
             hidden_size=32,
             vocab_size=WORDS,
         ),
-        withPictures(4, 3, 32, 32),
+        with_pictures(4, 3, 32, 32),
         2,
     ),
     row(
@@ -280,7 +280,7 @@ ROWS = [
             text_config=DECODER | {"model_type": "qwen2"},
             image_token_index=IMAGE_WORD,
         ),
-        withPictures(16, 3, 64, 64),
+        with_pictures(16, 3, 64, 64),
         2,
     ),
     row(
@@ -292,7 +292,7 @@ ROWS = [
             num_query_tokens=4,
             image_token_index=IMAGE_WORD,
         ),
-        withPictures(4, 3, 32, 32),
+        with_pictures(4, 3, 32, 32),
         2,
     ),
     row(
@@ -304,7 +304,7 @@ ROWS = [
             num_query_tokens=4,
             image_token_index=IMAGE_WORD,
         ),
-        withQuestions,
+        with_questions,
         2,
     ),
     row(
@@ -342,7 +342,7 @@ ROWS = [
             text_config=DECODER | {"model_type": "qwen2"},
             audio_token_index=IMAGE_WORD,
         ),
-        withSounds(10, masked=True),
+        with_sounds(10, masked=True),
         2,
     ),
     row(
@@ -359,7 +359,7 @@ ROWS = [
             text_config=DECODER | {"model_type": "llama", "head_dim": 8},
             audio_token_id=IMAGE_WORD,
         ),
-        withSounds(5, masked=False),
+        with_sounds(5, masked=False),
         2,
     ),
 ]

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_transformers import DECODER, ENCODER, T5, WORDS, meanOf, tokens, words
+from test_transformers import DECODER, ENCODER, T5, WORDS, mean_of, tokens, words
 from test_transformers_media import WIDTH, row
 from walk import Refused, check
 
@@ -18,11 +18,11 @@ def letters(rows):
     }
 
 
-def longText(rows):
+def long_text(rows):
     return {**letters(rows), "labels": words(rows, 16)}
 
 
-def plainText(rows):
+def plain_text(rows):
     return {"input_ids": words(rows), "labels": words(rows)}
 
 
@@ -67,7 +67,7 @@ ROWS = [
         lambda t: t.FunnelConfig(
             vocab_size=WORDS, block_sizes=[1, 1], num_decoder_layers=1, d_model=32, n_head=4, d_head=8, d_inner=48
         ),
-        longText,
+        long_text,
         2,
     ),
     row(
@@ -91,7 +91,7 @@ ROWS = [
         ),
         plays,
         2,
-        loss=meanOf("action_preds"),
+        loss=mean_of("action_preds"),
     ),
     row(
         "RwkvForCausalLM",
@@ -103,7 +103,7 @@ ROWS = [
             intermediate_size=48,
             use_cache=False,
         ),
-        plainText,
+        plain_text,
         2,
     ),
     row(

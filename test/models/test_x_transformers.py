@@ -12,7 +12,7 @@ def text(rows):
     return {"x": torch.randint(WORDS, (rows, 16)), "labels": torch.randint(WORDS, (rows, 16))}
 
 
-def nextWord(result, batch):
+def next_word(result, batch):
     return classes(result.flatten(0, 1), {"labels": batch["labels"].flatten()})
 
 
@@ -23,7 +23,7 @@ def row(name, stages, **settings):
         layers = x_transformers.Decoder(dim=32, depth=2, heads=4, attn_dim_head=8, **settings)
         return Called(x_transformers.TransformerWrapper(num_tokens=WORDS, max_seq_len=32, attn_layers=layers))
 
-    return Row(f"TransformerWrapper, {name}", make, text, stages, loss=nextWord)
+    return Row(f"TransformerWrapper, {name}", make, text, stages, loss=next_word)
 
 
 ROWS = [

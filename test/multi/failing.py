@@ -55,7 +55,7 @@ def attempt(call):
         say(" ".join(str(error).split()))
 
 
-def weightsSurvive(model, executor):
+def weights_survive(model, executor):
     """After a failed step: the weights are those of the step before, and the model still computes."""
     executor.copyWeightsToHost()
     alone = Net()
@@ -72,14 +72,14 @@ def ends():
         return
     attempt(lambda: executor(GOOD))
     attempt(lambda: executor(GOOD))
-    weightsSurvive(model, executor)
+    weights_survive(model, executor)
 
 
 def step_fails():
     model, executor = training()
     executor(GOOD)
     attempt(lambda: executor(BAD if RANK == 1 else GOOD))
-    weightsSurvive(model, executor)
+    weights_survive(model, executor)
 
 
 def has_weights_off_chip():
@@ -96,7 +96,7 @@ def is_silent():
         os._exit(0)
     attempt(lambda: executor(GOOD))
     store.set("heard", "1")
-    weightsSurvive(model, executor)
+    weights_survive(model, executor)
 
 
 def is_interrupted():
@@ -114,7 +114,7 @@ def is_interrupted():
     except KeyboardInterrupt:
         say("interrupted")
     store.set("heard", "1")
-    weightsSurvive(model, executor)
+    weights_survive(model, executor)
 
 
 def other_program():
@@ -122,7 +122,7 @@ def other_program():
     attempt(lambda: executor(GOOD))
     model, executor = training()
     executor(GOOD)  # the processes can go on with programs that are equal
-    weightsSurvive(model, executor)
+    weights_survive(model, executor)
 
 
 def other_weights():

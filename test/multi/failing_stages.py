@@ -7,7 +7,7 @@ import time
 import poptorch
 import torch
 import torch.nn.functional as F
-from abele.wrapping import withoutPull
+from abele.wrapping import without_pull
 
 RANK = int(os.environ["RANK"])
 ROWS, WIDTH = 4, 8
@@ -210,7 +210,7 @@ def last_backward_fails():
     executor(torch.eye(ROWS).repeat(3, 1))
     before = [tensor.detach().clone() for tensor in model.parameters()]
     attempt(lambda: executor(torch.cat([torch.eye(ROWS), torch.eye(ROWS), -torch.eye(ROWS)])))
-    with withoutPull():  # the devices' own memory, as it is
+    with without_pull():  # the devices' own memory, as it is
         say(f"unchanged {all(map(torch.equal, model.parameters(), before))}")
 
 

@@ -18,8 +18,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import simulated
-from forked import Forked, placeOf
-from ports import freePort
+from forked import Forked, place_of
+from ports import free_port
 
 PROCESSES, KILLS, HAS_STAGES = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "stages"
 LIMIT_S = 120  # beyond it a process hangs
@@ -40,7 +40,7 @@ class Net(torch.nn.Module):
 
 def train(rank, port, tell):
     """Trains until a process is gone. tell: takes a character a step, then what was heard."""
-    os.environ.update(placeOf(rank, PROCESSES, port))
+    os.environ.update(place_of(rank, PROCESSES, port))
     if os.environ.get("ABELE_DEVICE", "").startswith("simulated"):
         simulated.load()
     torch.set_num_threads(1)
@@ -65,7 +65,7 @@ def train(rank, port, tell):
 def kill(victim, after):
     """Kills a process after its step `after`. Returns what the others said, and how long they took to say it and to
     end."""
-    port, processes = freePort(), []
+    port, processes = free_port(), []
     for rank in range(PROCESSES):
         processes.append(Forked(functools.partial(train, rank, port), processes, LIMIT_S))
     while len(processes[victim].text()) < after and processes[victim].read():
@@ -74,7 +74,7 @@ def kill(victim, after):
     begin = time.monotonic()
     others = [process for rank, process in enumerate(processes) if rank != victim]
     for process in others:
-        process.readAll()
+        process.read_all()
     heard = time.monotonic() - begin
     said = [f"{process.text().lstrip('.') or 'nothing'}:{process.status()}" for process in others]
     took = time.monotonic() - begin

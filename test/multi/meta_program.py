@@ -13,7 +13,7 @@ import abele
 import poptorch
 import torch
 import torch.nn.functional as F
-from abele.wrapping import withoutPull
+from abele.wrapping import without_pull
 
 STAGES, ACCUMULATION, CALLS, SEED = 4, 4, 2, 11
 
@@ -40,12 +40,12 @@ class Net(torch.nn.Module):
         return poptorch.identity_loss(loss, reduction="mean")
 
 
-def peakBytes():
+def peak_bytes():
     text = pathlib.Path("/proc/self/status").read_text()
     return int(re.search(r"VmHWM:\s+(\d+) kB", text)[1]) << 10
 
 
-def forgetPeak():
+def forget_peak():
     """Returns: bytes that are in memory now."""
     pathlib.Path("/proc/self/clear_refs").write_text("5")
     text = pathlib.Path("/proc/self/status").read_text()
@@ -58,7 +58,7 @@ def run(folder, how, width, process=None, processes=1):
     options.threadsPerDevice(1)
     if process is not None:
         options.Distributed.configureProcessId(process, processes).devicesPerProcess(STAGES // processes)
-    before = forgetPeak()
+    before = forget_peak()
     with torch.device("cpu" if process is None else "meta"):
         model = Net(width)
     executor = abele.trainingModel(model, options, poptorch.optim.AdamW(model.parameters(), lr=0.01))
@@ -72,13 +72,13 @@ def run(folder, how, width, process=None, processes=1):
         batch = [torch.randint(13, (2 * ACCUMULATION,), generator=draw) for _ in range(2)]
         losses.append(executor(*batch))
     abele.save_weights(folder / f"{how}-out", executor)
-    peak = peakBytes() - before
+    peak = peak_bytes() - before
     abele.save_checkpoint(folder / f"{how}-checkpoint", executor, step=CALLS)
     abele.load_checkpoint(folder / f"{how}-checkpoint", executor)
-    peak_of_checkpoint = peakBytes() - before
+    peak_of_checkpoint = peak_bytes() - before
     whole = dict(abele.weights(executor)) if width < 100 else {}
     report = executor.memoryReport()
-    with withoutPull():  # what is here: state_dict() refuses what is not whole
+    with without_pull():  # state_dict() refuses a part of a model otherwise
         state = executor.model.state_dict()
     return {
         "losses": losses,

@@ -33,8 +33,8 @@ import poptorch
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-from forked import Forked, placeOf
-from ports import freePort
+from forked import Forked, place_of
+from ports import free_port
 
 KIND, KILLS, FOLDER = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
 MOST_S = float(sys.argv[4]) if len(sys.argv) > 4 else float("inf")
@@ -84,7 +84,7 @@ class Steps:
 def train(rank, port, folder, tell):
     """One life of a process. tell: takes what happened, a line each."""
     if PROCESSES > 1:
-        os.environ.update(placeOf(rank, PROCESSES, port))
+        os.environ.update(place_of(rank, PROCESSES, port))
     torch.set_num_threads(1)
     torch.manual_seed(1)
     for generator in (random, numpy.random):  # are in checkpoints too
@@ -128,13 +128,13 @@ def lived(rank, port, folder, tell):
         os._exit(status)
 
 
-def linesOf(process):
+def lines_of(process):
     return process.text().splitlines()
 
 
 def live(folder, choose=None):
     """Starts all processes. choose: kills at a random moment. Returns the lines of each, and which were killed."""
-    port, processes = freePort(), []
+    port, processes = free_port(), []
     for rank in range(PROCESSES):
         processes.append(Forked(functools.partial(lived, rank, port, folder), processes, LIMIT_S))
     victims = []
@@ -143,7 +143,7 @@ def live(folder, choose=None):
         watched = processes[victims[0]]
         lines = choose.choice([0, 1, *range(1, 2 * EVERY + 4)])
         is_alive = True
-        while is_alive and len(linesOf(watched)) < lines:
+        while is_alive and len(lines_of(watched)) < lines:
             is_alive = watched.read()
         until = time.monotonic() + choose.random() * (0.01 if lines else 0.2)
         while is_alive and time.monotonic() < until:
@@ -159,26 +159,26 @@ def live(folder, choose=None):
             processes[victim].kill()
     statuses = [process.status() for process in processes]
     for rank, (process, status) in enumerate(zip(processes, statuses, strict=True)):
-        lines = linesOf(process)
+        lines = lines_of(process)
         was_killed = rank in victims and status == -signal.SIGKILL
         heard = bool(victims) and lines and lines[-1].startswith("heard E0606")
         if not (was_killed or heard or (status == 0 and lines[-1] == "done")):
             raise SystemExit(f"process {rank} ended with {status}: {lines[-3:]}")
     is_done = all(status == 0 for status in statuses)
-    return [linesOf(process) for process in processes], is_done
+    return [lines_of(process) for process in processes], is_done
 
 
-def contentOf(path):
+def content_of(path):
     """A file of several has a mark of the save in its name and its header."""
     content = path.read_bytes()
     return content[8 + int.from_bytes(content[:8], "little") :] if KIND == "parts" else content
 
 
-def checkpointOf(folder):
+def checkpoint_of(folder):
     """What the files of the last step hold."""
     files = sorted(folder.glob(f"step-{LAST:010}*.safetensors"), key=lambda path: path.name[-27:])
     assert len(files) == (PROCESSES if KIND == "parts" else 1)
-    return [hashlib.sha256(contentOf(path)).hexdigest() for path in files]
+    return [hashlib.sha256(content_of(path)).hexdigest() for path in files]
 
 
 class Run:
@@ -210,7 +210,7 @@ class Run:
         self.moments["saving" if is_saving else "starting" if last[:1] in ([], ["from"]) else "training"] += 1
 
 
-def importAll(names):
+def import_all(names):
     for name in names:
         with contextlib.suppress(ImportError):  # what is no file: torch.ops and the like
             importlib.import_module(name)
@@ -222,26 +222,26 @@ def main():
     lives, is_done = live(whole.folder)
     whole.take(lives)
     assert is_done and len(whole.losses) == LAST
-    importAll(sorted({name for lines in lives for name in lines[-2].removeprefix("imported ").split(",")}))
-    files = checkpointOf(whole.folder)
+    import_all(sorted({name for lines in lives for name in lines[-2].removeprefix("imported ").split(",")}))
+    files = checkpoint_of(whole.folder)
     choose = random.Random(11)
     kills, runs, moments = 0, 0, {"starting": 0, "training": 0, "saving": 0}
     begin = time.monotonic()
 
-    def goesOn():
+    def goes_on():
         return kills < KILLS and time.monotonic() - begin < MOST_S
 
-    while goesOn():
+    while goes_on():
         run = Run(FOLDER / f"run-{runs}", whole.losses)
         while True:
             # The last life of all is left alone.
-            lives, is_done = live(run.folder, choose if goesOn() else None)
+            lives, is_done = live(run.folder, choose if goes_on() else None)
             if not is_done:
                 kills += 1
             run.take(lives)
             if is_done:
                 break
-        if checkpointOf(run.folder) != files:
+        if checkpoint_of(run.folder) != files:
             raise SystemExit(f"the last checkpoint differs from that of a run that was never killed: {run.folder}")
         # A save that is killed behind its file leaves the oldest one to the next save, which a complete run has not.
         most = KEEP * (len(files) + (KIND == "parts"))  # and an index

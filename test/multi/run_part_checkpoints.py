@@ -39,12 +39,12 @@ class Net(torch.nn.Module):
         return poptorch.identity_loss(loss, reduction="mean")
 
 
-def batchOf(step):
+def batch_of(step):
     draw = torch.Generator().manual_seed(step)
     return [torch.randint(13, (ROWS * ACCUMULATION,), generator=draw) for _ in range(2)]
 
 
-def modelOf(devices, process, processes):
+def model_of(devices, process, processes):
     options = poptorch.Options()
     options.Training.gradientAccumulation(ACCUMULATION)
     options.randomSeed(7)
@@ -62,7 +62,7 @@ def modelOf(devices, process, processes):
 def train(model, optimizer, scheduler, first, last):
     losses = {}
     for step in range(first, last):
-        losses[step] = model(*batchOf(step))
+        losses[step] = model(*batch_of(step))
         scheduler.step()
         model.setOptimizer(optimizer)
     return losses
@@ -89,15 +89,15 @@ def failing(folder, model, process, processes):
 
 def main(folder, last, devices, *how):
     process, processes = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    model, optimizer, scheduler = modelOf(devices, process, processes)
+    model, optimizer, scheduler = model_of(devices, process, processes)
     result = {}
     if "compiled" in how:
-        model(*batchOf(99))
+        model(*batch_of(99))
     if "refused" in how:
         before = contents(model) if "compiled" in how else None
         try:
             abele.load_checkpoint(folder, model, scheduler=scheduler)
-            model(*batchOf(0))
+            model(*batch_of(0))
         except abele.Error as error:
             result["error"] = str(error)
         if before is None:

@@ -38,11 +38,11 @@ class Net(torch.nn.Module):
         return (y, poptorch.identity_loss(y.square(), reduction="mean")) if self.training else y
 
 
-def batchOf(step):
+def batch_of(step):
     return torch.randn(2 * STAGES, WIDTH, generator=torch.Generator().manual_seed(step))
 
 
-def modelOf(process, processes, how):
+def model_of(process, processes, how):
     options = poptorch.Options().randomSeed(7)
     if "inference" in how:
         options.deviceIterations(STAGES)
@@ -64,13 +64,13 @@ def modelOf(process, processes, how):
 
 
 def train(model, first, last):
-    seen = {"results": [model(batchOf(step)) for step in range(first, last)]}
+    seen = {"results": [model(batch_of(step)) for step in range(first, last)]}
     seen["weights"] = dict(abele.weights(model))
     seen["state"] = dict(abele.optimizer_state(model))
     return seen
 
 
-def codeOf(call):
+def code_of(call):
     try:
         call()
     except abele.Error as error:
@@ -79,7 +79,7 @@ def codeOf(call):
 
 
 def save(folder, process, processes, how):
-    model = modelOf(process, processes, how)
+    model = model_of(process, processes, how)
     path = folder / "net.poptorch"
     train(model, 0, 1)
     if "again" in how:
@@ -87,11 +87,11 @@ def save(folder, process, processes, how):
     train(model, 1, DONE)
     refused = {}
     if "differ" in how:
-        refused["differ"] = codeOf(lambda: model.save(folder / f"net-{process}.poptorch"))
+        refused["differ"] = code_of(lambda: model.save(folder / f"net-{process}.poptorch"))
     if "fails" in how:
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (512 if process == processes - 1 else soft, hard))
-        refused["fails"] = codeOf(lambda: model.save(path))
+        refused["fails"] = code_of(lambda: model.save(path))
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         refused["is there"] = path.exists()
     model.save(path)
@@ -110,7 +110,7 @@ def load(folder, process, processes, how):
 
 def refused(folder, process, processes, how):
     """The error of loading, or of the first call where another process found the damage."""
-    found = codeOf(lambda: abele.load(folder / "net.poptorch", trust=True)(batchOf(0)))
+    found = code_of(lambda: abele.load(folder / "net.poptorch", trust=True)(batch_of(0)))
     torch.save(found, folder / f"refused-{process}.pt")
     os._exit(0)  # the others may wait for this process, and hear that it has ended
 

@@ -36,7 +36,7 @@ class Net(torch.nn.Module):
         return y, poptorch.identity_loss(y.square(), reduction="mean")
 
 
-def tensorsOf(optimizer):
+def tensors_of(optimizer):
     """All tensors of its state_dict() by name."""
     state = optimizer.state_dict()
     found = {f"{i}.{key}": value for i, entry in state["state"].items() for key, value in entry.items()}
@@ -47,7 +47,7 @@ def copied(state):
     return {name: value.clone() for name, value in state.items()}
 
 
-def codeOf(call):
+def code_of(call):
     try:
         call()
     except abele.Error as error:
@@ -77,16 +77,16 @@ def whole(net, model, optimizer, step):
     seen["streamed"] = dict(abele.weights(model))
     seen["state streamed"] = dict(abele.optimizer_state(model))
     model.copyWeightsToHost()
-    seen["optimizer"] = copied(tensorsOf(optimizer))
+    seen["optimizer"] = copied(tensors_of(optimizer))
     step()
     model.destroy()
     seen["destroyed"] = copied(net.state_dict())
-    seen["optimizer of the destroyed"] = copied(tensorsOf(optimizer))
+    seen["optimizer of the destroyed"] = copied(tensors_of(optimizer))
     return seen
 
 
-def onMeta(net, model, optimizer, step, infer):
-    before = codeOf(net.state_dict)
+def on_meta(net, model, optimizer, step, infer):
+    before = code_of(net.state_dict)
     step()
     errors = {"before": before}
     for name, ask in {
@@ -99,17 +99,17 @@ def onMeta(net, model, optimizer, step, infer):
         "optimizer": optimizer.state_dict,
         "pickle of the optimizer": lambda: torch.save(optimizer, io.BytesIO()),
     }.items():
-        errors[name] = codeOf(ask)
+        errors[name] = code_of(ask)
     model.copyWeightsToHost()
-    errors["optimizer again"] = codeOf(optimizer.state_dict)
+    errors["optimizer again"] = code_of(optimizer.state_dict)
     step()
     held = [len(entry) for entry in optimizer.state.values() if entry]
     found = {"weights": dict(abele.weights(model)), "state": dict(abele.optimizer_state(model))}
     frozen, inference = infer()
-    errors["inference"] = codeOf(inference.state_dict)
-    errors["module of the inference"] = codeOf(frozen.state_dict)
-    errors["submodule of the inference"] = codeOf(frozen.layers[1].state_dict)
-    errors["copy of a submodule"] = codeOf(copy.deepcopy(frozen.layers[1]).state_dict)
+    errors["inference"] = code_of(inference.state_dict)
+    errors["module of the inference"] = code_of(frozen.state_dict)
+    errors["submodule of the inference"] = code_of(frozen.layers[1].state_dict)
+    errors["copy of a submodule"] = code_of(copy.deepcopy(frozen.layers[1]).state_dict)
     return {"errors": errors, "held": len(held), **found}
 
 
@@ -146,7 +146,7 @@ def main(folder, how):
     if "meta" not in how:
         return whole(net, model, optimizer, step)
     if is_meta:
-        return onMeta(net, model, optimizer, step, infer)
+        return on_meta(net, model, optimizer, step, infer)
     step()
     step()
     return {"weights": dict(abele.weights(model)), "state": dict(abele.optimizer_state(model))}

@@ -28,7 +28,7 @@ def run(folder, processes, *numbers):
     return [torch.load(folder / f"losses-{numbers[1]}-{process}.pt") for process in range(processes)]
 
 
-def stateAt(folder, step):
+def state_at(folder, step):
     tensors = abele.load_tensors(folder / f"step-{step:010}.safetensors")
     return {name: value for name, value in tensors.items() if name.startswith(("model/", "optimizer/", "random/"))}
 
@@ -36,7 +36,7 @@ def stateAt(folder, step):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
-    return run(folder, 1, 4, LAST)[0], stateAt(folder, LAST)
+    return run(folder, 1, 4, LAST)[0], state_at(folder, LAST)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_it_goes_on(tmp_path, whole, before, after):
     for found in run(tmp_path, after[0], after[1], LAST):
         assert found.keys() == set(range(STOP, LAST))
         assert all(torch.equal(losses[step], loss) for step, loss in found.items())
-    found = stateAt(tmp_path, LAST)
+    found = state_at(tmp_path, LAST)
     assert found.keys() == state.keys()
     assert [name for name, value in state.items() if not torch.equal(found[name], value)] == []
 

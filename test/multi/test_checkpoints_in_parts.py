@@ -33,7 +33,7 @@ def run(folder, processes, *arguments):
     return [torch.load(folder / f"result-{arguments[0]}-{process}.pt") for process in range(processes)]
 
 
-def requireEqual(found, expected):
+def require_equal(found, expected):
     assert found.keys() == expected.keys()
     assert [name for name, value in expected.items() if not torch.equal(found[name], value)] == []
 
@@ -61,8 +61,8 @@ def test_it_goes_on(tmp_path, whole, before, after, how):
     for found in run(tmp_path, after[0], LAST, after[1], *how):
         assert found["losses"].keys() == set(range(STOP, LAST))
         assert all(torch.equal(whole["losses"][step], loss) for step, loss in found["losses"].items())
-        requireEqual(found["whole"], whole["whole"])
-        requireEqual(found["state"], whole["state"])
+        require_equal(found["whole"], whole["whole"])
+        require_equal(found["state"], whole["state"])
 
 
 def test_each_process_writes_what_it_has(tmp_path):

@@ -23,7 +23,7 @@ def of_three(tmp_path_factory):
     return trained("run_cases.py", tmp_path_factory.mktemp("three"), 3, OF_THREE)
 
 
-def _requireEqual(name, processes):
+def _require_equal(name, processes):
     case = CASES[name]
     alone = case.alone(len(processes))
     for process, result in enumerate(processes):
@@ -43,12 +43,12 @@ def _requireEqual(name, processes):
 
 @pytest.mark.parametrize("name", CASES)
 def test_two_processes(of_two, name):
-    _requireEqual(name, of_two[name])
+    _require_equal(name, of_two[name])
 
 
 @pytest.mark.parametrize("name", OF_THREE)
 def test_three_processes(of_three, name):
-    _requireEqual(name, of_three[name])
+    _require_equal(name, of_three[name])
 
 
 def test_the_processes_really_have_different_data(of_two):

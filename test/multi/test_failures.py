@@ -5,8 +5,8 @@ import pathlib
 import subprocess
 import sys
 
-from support.forked import placeOf
-from support.ports import freePort
+from support.forked import place_of
+from support.ports import free_port
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from launch import HERE, LIMIT_S, poprun
@@ -31,11 +31,11 @@ def test_a_process_that_ends():
 def test_processes_that_end_one_after_the_other_say_nothing_of_it(tmp_path):
     for process in range(2):
         os.mkfifo(tmp_path / str(process))
-    port, path = freePort(), os.pathsep.join([str(HERE), *sys.path])
+    port, path = free_port(), os.pathsep.join([str(HERE), *sys.path])
     running = [
         subprocess.Popen(
             [sys.executable, HERE / "failing.py", "ends_in_turn"],
-            env={**os.environ, "PYTHONPATH": path, "FIFOS": str(tmp_path), **placeOf(process, 3, port)},
+            env={**os.environ, "PYTHONPATH": path, "FIFOS": str(tmp_path), **place_of(process, 3, port)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -21,7 +21,7 @@ def run(folder, processes, action, *how):
     return [torch.load(folder / f"{action}-{process}.pt") for process in range(processes)]
 
 
-def requireEqual(found, expected):
+def require_equal(found, expected):
     for ours, theirs in zip(found["results"], expected["results"], strict=True):
         for own, other in zip(ours, theirs, strict=True):
             assert torch.equal(own, other)
@@ -54,9 +54,9 @@ def whole(tmp_path_factory):
 )
 def test_a_training_goes_on(tmp_path, whole, where, optimizer, before, after):
     for seen in run(tmp_path, before, "save", where, optimizer):
-        requireEqual(seen, whole[optimizer])
+        require_equal(seen, whole[optimizer])
     for seen in run(tmp_path, after, "load", where, optimizer):
-        requireEqual(seen, whole[optimizer])
+        require_equal(seen, whole[optimizer])
         assert seen["was compiled"] == (before == after)
 
 
@@ -66,7 +66,7 @@ def test_a_file_of_one_process_goes_on_in_several(tmp_path, whole, processes):
     path = whole["folder"] / "ours" / "net.poptorch"
     (tmp_path / "net.poptorch").write_bytes(path.read_bytes())
     for seen in run(tmp_path, processes, "load", "several"):
-        requireEqual(seen, whole["ours"])
+        require_equal(seen, whole["ours"])
 
 
 @pytest.mark.parametrize("where", ["host", "meta"])
@@ -74,7 +74,7 @@ def test_inference(tmp_path, whole, where):
     run(tmp_path, 2, "save", where, "inference")
     for processes in (2, 1):
         for seen in run(tmp_path, processes, "load"):
-            requireEqual(seen, whole["inference"])
+            require_equal(seen, whole["inference"])
 
 
 def test_one_file_where_each_process_has_the_whole_model(tmp_path):
@@ -105,7 +105,7 @@ def test_a_process_that_cannot_write(tmp_path):
     assert "E0712" in first["refused"]["fails"] and "process 1 could not write its part" in first["refused"]["fails"]
     assert "E0712" in second["refused"]["fails"]
     assert not first["refused"]["is there"]
-    requireEqual(first, second)
+    require_equal(first, second)
     assert len(list(tmp_path.glob("net*"))) == 4, "the parts of the call that failed are gone"
 
 

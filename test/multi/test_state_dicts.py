@@ -20,7 +20,7 @@ def run(folder, processes, how):
     return [torch.load(folder / f"{how}-{process}.pt") for process in range(processes)]
 
 
-def requireEqual(found, expected, what):
+def require_equal(found, expected, what):
     assert found.keys() == expected.keys(), what
     assert [name for name, value in expected.items() if not torch.equal(found[name], value)] == [], what
 
@@ -33,7 +33,7 @@ def test_every_process_gets_all_of_it_and_the_newest(tmp_path, how, processes):
     for process, seen in enumerate(run(tmp_path / "together", processes, how)):
         assert seen.keys() == alone.keys()
         for what, tensors in alone.items():
-            requireEqual(seen[what], tensors, (process, what))
+            require_equal(seen[what], tensors, (process, what))
 
 
 @pytest.mark.parametrize("how", ["meta", "meta-ours"])
@@ -47,6 +47,6 @@ def test_models_that_no_process_has_whole_refuse_or_stream_it(tmp_path, how):
                 continue  # torch's own, which asks nobody
             assert "E0711" in text and "abele.save_checkpoint" in text, (process, what, text)
         for what in ("weights", "state"):
-            requireEqual(seen[what], alone[what], (process, what))
+            require_equal(seen[what], alone[what], (process, what))
         if how == "meta":
             assert 0 < seen["held"] < 10, "the state of this process's stages alone"

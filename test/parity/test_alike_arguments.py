@@ -30,7 +30,7 @@ def sign(value):
     return torch.full((1,), 1.0 / abs(value) if value else torch.tensor(float(value)).reciprocal().item())
 
 
-def firstOf(value):
+def first_of(value):
     return torch.tensor([float(next(iter(value)))])
 
 
@@ -42,7 +42,7 @@ def colliding(*numbers):
     return made
 
 
-def namedTuples():
+def named_tuples():
     kinds = [collections.namedtuple("Batch", names) for names in ("x y", "y x")]
     return lambda v: v.x - v.y, *(kind(FIVE, TWO) for kind in kinds)
 
@@ -87,7 +87,7 @@ def keys():
     return lambda v: next(iter(v.values())) * next(iter(v)).number, {Text(1): FIVE}, {Text(3): FIVE}
 
 
-def itemsOf(kind):
+def items_of(kind):
     return lambda v: FIVE * next(iter(v)).number, kind([Text(1)]), kind([Text(3)])
 
 
@@ -127,17 +127,17 @@ def parsed():
 PATTERNS = [re.compile("a" * 300 + tail) for tail in "xy"]
 # Name: makes (function of an argument, an argument, another one).
 CASES = {
-    "named tuples": namedTuples,
+    "named tuples": named_tuples,
     "subclasses of dict": lambda: containers(dict),
     "subclasses of list": lambda: containers(list),
     "attributes of a dict": lambda: attributes(dict),
     "attributes of a list": lambda: attributes(list),
     "members of enumerations": lambda: members(lambda v: v["k"]),
     "keys": keys,
-    "items of a tuple": lambda: itemsOf(tuple),
-    "items of a set": lambda: itemsOf(set),
-    "items of a frozen set": lambda: itemsOf(frozenset),
-    "items of a deque": lambda: itemsOf(collections.deque),
+    "items of a tuple": lambda: items_of(tuple),
+    "items of a set": lambda: items_of(set),
+    "items of a frozen set": lambda: items_of(frozenset),
+    "items of a deque": lambda: items_of(collections.deque),
     "tensors in a deque": lambda: (lambda v: v[0], collections.deque([FIVE]), collections.deque([TWO])),
     "parsed": parsed,
     "zeros": lambda: (sign, 0.0, -0.0),
@@ -147,14 +147,14 @@ CASES = {
     "zeros in sets": lambda: (lambda v: sign(next(iter(v))), {0.0}, {-0.0}),
     "zeros of complex numbers": lambda: (lambda v: sign(v.imag), 0j, complex(0, -0.0)),
     "zeros of decimal numbers": lambda: (sign, decimal.Decimal("0"), decimal.Decimal("-0")),
-    "orders of sets": lambda: (firstOf, colliding(0, 8), colliding(8, 0)),
-    "orders of frozen sets": lambda: (firstOf, frozenset([0, 8]), frozenset([8, 0])),
+    "orders of sets": lambda: (first_of, colliding(0, 8), colliding(8, 0)),
+    "orders of frozen sets": lambda: (first_of, frozenset([0, 8]), frozenset([8, 0])),
     "orders of dicts": lambda: (
         lambda v: functools.reduce(torch.sub, v.values()),
         {"a": FIVE, "b": TWO},
         {"b": TWO, "a": FIVE},
     ),
-    "orders of dicts of numbers": lambda: (firstOf, {1: 5, 2: 6}, {2: 6, 1: 5}),
+    "orders of dicts of numbers": lambda: (first_of, {1: 5, 2: 6}, {2: 6, 1: 5}),
     "keys that are equal": lambda: (lambda v: v[1] * (2 if next(iter(v)) is True else 1), {1: FIVE}, {True: FIVE}),
     "patterns": lambda: (lambda v: FIVE * len(v.pattern.rstrip("x")), *PATTERNS),
     "texts of numbers": lambda: (lambda v: FIVE * (1 if v == 1 else 2), 1, "1"),
@@ -221,13 +221,13 @@ def test_poptorch_takes_every_order_of_keys(training):
             result = (first - 3 * second) * self.weight + self.calls
             return poptorch.identity_loss(result, reduction="sum")
 
-    def optimizerOf(model):
+    def optimizer_of(model):
         return torch.optim.SGD(model.parameters(), lr=0.25, momentum=0.5)
 
     model, eager = Net(), Net()
     make = poptorch.trainingModel if training else poptorch.inferenceModel
-    executor = make(model, optimizer=optimizerOf(model)) if training else make(model)
-    optimizer = optimizerOf(eager)
+    executor = make(model, optimizer=optimizer_of(model)) if training else make(model)
+    optimizer = optimizer_of(eager)
     for batch in ({"a": FIVE, "b": TWO}, {"b": TWO, "a": FIVE}, {"b": FIVE, "a": TWO}, {"a": TWO, "b": FIVE}):
         expected = eager(batch)
         if training:

@@ -124,7 +124,7 @@ class BalancedStack(torch.nn.Module):
         return poptorch.identity_loss(x.square().mean(), reduction="none")
 
 
-def stagesOfLayers(opts):
+def stages_of_layers(opts):
     model = BalancedStack()
     executor = poptorch.trainingModel(model, opts, torch.optim.SGD(model.parameters(), lr=0.1))
     executor.compile(torch.randn(8 * opts.Training.gradient_accumulation, 256))
@@ -135,7 +135,7 @@ def stagesOfLayers(opts):
 
 def test_equal_layers_are_shared_out_evenly():
     opts = options(lambda: poptorch.PipelinedExecution(AutoSplit).devices(4), 8)
-    assert stagesOfLayers(opts) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert stages_of_layers(opts) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_without_a_number_there_is_a_device_for_each_core():
@@ -144,7 +144,7 @@ def test_without_a_number_there_is_a_device_for_each_core():
         os.sched_setaffinity(0, cores[:number])  # of this thread, which compiles
         try:
             opts = options(lambda: poptorch.PipelinedExecution(AutoSplit), 8)
-            stages = sorted(set(stagesOfLayers(opts)))
+            stages = sorted(set(stages_of_layers(opts)))
         finally:
             os.sched_setaffinity(0, cores)
         assert stages == list(range(1 << (number.bit_length() - 1)))  # PopTorch reserves powers of two

@@ -32,7 +32,7 @@ class Stream(data.IterableDataset):
             yield torch.tensor([index, torch.rand(()).item()], dtype=torch.float64)
 
 
-def seededBySeed(worker):
+def seeded_by_seed(worker):
     """What torch's page on reproducibility advises."""
     random.seed(torch.initial_seed() % 2**32)
 
@@ -48,8 +48,8 @@ def arguments(kind, generator):
         sampler = data.RandomSampler(samples, generator=generator)
         return samples, {"batch_sampler": data.BatchSampler(sampler, 3, True)}
     if kind == "stream":
-        return Stream(), {"batch_size": 2, "worker_init_fn": seededBySeed}
-    return samples, {"batch_size": 3, "shuffle": kind == "shuffled", "worker_init_fn": seededBySeed}
+        return Stream(), {"batch_size": 2, "worker_init_fn": seeded_by_seed}
+    return samples, {"batch_size": 3, "shuffle": kind == "shuffled", "worker_init_fn": seeded_by_seed}
 
 
 def epochs(make, kind, has_generator, broken_off, **settings):

@@ -100,7 +100,7 @@ class Failing(python_dispatch.TorchDispatchMode):
         raise ValueError("not here")
 
 
-def inModes(x):
+def in_modes(x):
     with Counting() as counting:
         y = torch.nn.functional.linear(x, x) + 1
     with Counting():
@@ -126,9 +126,9 @@ def inModes(x):
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_modes_of_the_program(mode):
     x, other = torch.randn(3, 3), torch.randn(3, 3)
-    executor = abele.inferenceModel(Apply(inModes))
+    executor = abele.inferenceModel(Apply(in_modes))
     with mode():
-        assert torch.equal(executor(x), inModes(x)) and torch.equal(executor(other), inModes(other))
+        assert torch.equal(executor(x), in_modes(x)) and torch.equal(executor(other), in_modes(other))
 
 
 def test_a_mode_around_the_call():

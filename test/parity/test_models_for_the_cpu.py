@@ -76,14 +76,14 @@ def eagerly(model, inputs):
     return losses, list(model.state_dict().values())
 
 
-def requireSame(ours, theirs):
+def require_same(ours, theirs):
     for a, b in zip(ours, theirs, strict=True):
         assert all(map(torch.equal, a, b))
 
 
 def test_experts_count_as_in_eager():
     inputs = [torch.randn(5, 4) for _ in range(3)]
-    requireSame(trained(abele.trainingModel, Experts(), inputs), eagerly(Experts(), inputs))
+    require_same(trained(abele.trainingModel, Experts(), inputs), eagerly(Experts(), inputs))
 
 
 class Recomputing(torch.nn.Module):
@@ -107,7 +107,7 @@ class Recomputing(torch.nn.Module):
 def test_recomputation_sees_what_forward_saw(package, use_reentrant):
     inputs = [torch.randn(5, 4) for _ in range(3)]
     ours = Recomputing(use_reentrant)
-    requireSame(trained(package.trainingModel, ours, inputs), eagerly(Recomputing(use_reentrant), inputs))
+    require_same(trained(package.trainingModel, ours, inputs), eagerly(Recomputing(use_reentrant), inputs))
     captures = 2 if package is abele else 1
     assert len(ours.seen) == 2 * captures and len(set(ours.seen)) == 1
 
@@ -159,7 +159,7 @@ class Autocasting(torch.nn.Module):
 @PACKAGES
 def test_autocast(package):
     inputs = [torch.randn(2, 5, 8) for _ in range(3)]
-    requireSame(trained(package.trainingModel, Autocasting(), inputs), eagerly(Autocasting(), inputs))
+    require_same(trained(package.trainingModel, Autocasting(), inputs), eagerly(Autocasting(), inputs))
 
 
 @PACKAGES

@@ -34,7 +34,7 @@ def batches(dtype, rows=4):
     ]
 
 
-def requireSame(make, change=None, dtype=torch.float32):
+def require_same(make, change=None, dtype=torch.float32):
     """Trains with what make(parameters) returns, here and in eager; change(optimizer, step) runs before each step."""
     eager, compiled = Net(dtype), Marked(dtype)
     own, given = make(eager.parameters()), make(compiled.parameters())
@@ -51,10 +51,10 @@ def requireSame(make, change=None, dtype=torch.float32):
         for (name, ours), theirs in zip(compiled.named_parameters(), eager.parameters(), strict=True):
             assert torch.equal(ours.detach(), theirs.detach()), (step, name)
     executor.copyWeightsToHost()
-    requireSameState(given, own)
+    require_same_state(given, own)
 
 
-def requireSameState(found, expected):
+def require_same_state(found, expected):
     """state_dict() is torch's own."""
     found, expected = found.state_dict()["state"], expected.state_dict()["state"]
     expected = {key: {k: v for k, v in state.items() if v is not None} for key, state in expected.items()}
@@ -96,7 +96,7 @@ def text(value):
 def test_every_implementation(kind, values, how):
     if kind is torch.optim.RMSprop and "fused" in how:
         pytest.skip("torch has none")
-    requireSame(lambda parameters: kind(parameters, **values, **how))
+    require_same(lambda parameters: kind(parameters, **values, **how))
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128, torch.float64, torch.bfloat16], ids=str)
@@ -104,7 +104,7 @@ def test_every_implementation(kind, values, how):
 def test_every_element_type(kind, values, dtype):
     if dtype == torch.bfloat16:
         values = {key: value for key, value in values.items() if key != "maximize"}
-    requireSame(lambda parameters: kind(parameters, **values), dtype=dtype)
+    require_same(lambda parameters: kind(parameters, **values), dtype=dtype)
 
 
 @pytest.mark.parametrize(
@@ -132,10 +132,10 @@ def test_lamb_of_complex_parameters_is_refused():
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop])
 def test_a_learning_rate_that_is_a_tensor(kind):
-    requireSame(lambda parameters: kind(parameters, lr=torch.tensor(0.03), weight_decay=0.1))
+    require_same(lambda parameters: kind(parameters, lr=torch.tensor(0.03), weight_decay=0.1))
 
 
-def setTo(name, values):
+def set_to(name, values):
     def change(optimizer, step):
         for group in optimizer.param_groups:
             group[name] = values[step]
@@ -144,9 +144,9 @@ def setTo(name, values):
 
 
 def test_dampening_that_changes():
-    requireSame(
+    require_same(
         lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, dampening=0.3),
-        setTo("dampening", [0.3, 0.3, 0.7, 0.1]),
+        set_to("dampening", [0.3, 0.3, 0.7, 0.1]),
     )
 
 
@@ -215,7 +215,7 @@ def test_every_number_may_change(make, changes):
         if step == 2:
             optimizer.param_groups[0].update(changes)
 
-    requireSame(make, change)
+    require_same(make, change)
 
 
 def test_schedulers_that_cycle_betas():
@@ -227,10 +227,10 @@ def test_schedulers_that_cycle_betas():
         else:
             schedulers[optimizer].step()
 
-    requireSame(lambda parameters: torch.optim.AdamW(parameters, lr=0.01), change)
+    require_same(lambda parameters: torch.optim.AdamW(parameters, lr=0.01), change)
 
 
-def oneCycle(optimizer):
+def one_cycle(optimizer):
     return torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=STEPS + 1)
 
 
@@ -238,7 +238,7 @@ def cyclic(optimizer):
     return torch.optim.lr_scheduler.CyclicLR(optimizer, 0.01, 0.1, step_size_up=2)
 
 
-@pytest.mark.parametrize("schedule", [oneCycle, cyclic])
+@pytest.mark.parametrize("schedule", [one_cycle, cyclic])
 @pytest.mark.parametrize("package", [torch, poptorch], ids=["torch", "poptorch"])
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])
 def test_schedulers_that_cycle_momentum_in_poptorch(kind, package, schedule):

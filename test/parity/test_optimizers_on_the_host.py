@@ -75,7 +75,7 @@ def batches(count=STEPS):
     return [(torch.randn(rows, 4), torch.randn(rows, 3)) for _ in range(count)]
 
 
-def eagerStep(net, optimizer, batch):
+def eager_step(net, optimizer, batch):
     optimizer.zero_grad()
     for k in range(ACCUMULATION):
         loss = net(*(tensor[k * ROWS : (k + 1) * ROWS] for tensor in batch))
@@ -97,7 +97,7 @@ def pair(make, stages=1, opts=None):
 def test_training_equals_eager(name, stages):
     net, executor, reference, optimizer = pair(OPTIMIZERS[name], stages)
     for batch in batches():
-        assert torch.equal(executor(*batch), eagerStep(reference, optimizer, batch))
+        assert torch.equal(executor(*batch), eager_step(reference, optimizer, batch))
     require_same(net.state_dict(), reference.state_dict())
     assert all(parameter.grad is None for parameter in net.parameters())
 
@@ -116,7 +116,7 @@ def test_schedulers_groups_and_weights_between_calls(shares):
     schedulers = [torch.optim.lr_scheduler.ExponentialLR(each, 0.5) for each in (ours, optimizer)]
     for step, batch in enumerate(batches()):
         executor(*batch)
-        eagerStep(reference, optimizer, batch)
+        eager_step(reference, optimizer, batch)
         for scheduler in schedulers:
             scheduler.step()
         executor.setOptimizer(ours)
@@ -136,7 +136,7 @@ def test_replicas():
     net, executor, reference, optimizer = pair(OPTIMIZERS["RAdam"], opts=opts)
     for batch in batches():
         executor(*batch)
-        eagerStep(reference, optimizer, batch)
+        eager_step(reference, optimizer, batch)
     for name, parameter in net.named_parameters():
         assert torch.allclose(parameter, dict(reference.named_parameters())[name], atol=1e-6), name
 
@@ -146,10 +146,10 @@ def test_a_saved_training_goes_on(tmp_path):
     first, second, third = batches()
     for batch in (first, second):
         executor(*batch)
-        eagerStep(reference, optimizer, batch)
+        eager_step(reference, optimizer, batch)
     executor.save(tmp_path / "net")
     loaded = abele.load(tmp_path / "net", trust=True)
-    eagerStep(reference, optimizer, third)
+    eager_step(reference, optimizer, third)
     loaded(*third)
     require_same(loaded.state_dict(), reference.state_dict())
 
@@ -190,9 +190,9 @@ def test_a_checkpoint_goes_on(name, tmp_path):
     first, second, third = batches()
     for batch in (first, second):
         executor(*batch)
-        eagerStep(reference, optimizer, batch)
+        eager_step(reference, optimizer, batch)
     abele.save_checkpoint(tmp_path, executor, step=2)
-    eagerStep(reference, optimizer, third)
+    eager_step(reference, optimizer, third)
     resumed, again, _, _ = pair(OPTIMIZERS[name])
     assert abele.load_checkpoint(tmp_path, again)["step"] == 2
     again(*third)
@@ -222,7 +222,7 @@ def test_a_model_stays_with_host_or_devices():
         list(abele.optimizer_state(executor))
     executor(*batch)
     for _ in range(2):
-        eagerStep(reference, optimizer, batch)
+        eager_step(reference, optimizer, batch)
     require_same(net.state_dict(), reference.state_dict())
     other = abele.trainingModel(Net(), options(), torch.optim.SGD(Net().parameters(), lr=0.1))
     with pytest.raises(abele.Error, match="E0706"):
@@ -245,12 +245,12 @@ def test_a_copy_of_the_optimizer_goes_on_in_eager():
     net, executor, reference, optimizer = pair(OPTIMIZERS["Adamax"])
     first, second, _ = batches()
     executor(*first)
-    eagerStep(reference, optimizer, first)
+    eager_step(reference, optimizer, first)
     ours = executor._optimizer
     executor.destroy()
     eager = copy.deepcopy(net)
     theirs = torch.optim.Adamax(eager.parameters(), lr=0.01, weight_decay=0.1)
     theirs.load_state_dict(ours.state_dict())
-    eagerStep(eager, theirs, second)
-    eagerStep(reference, optimizer, second)
+    eager_step(eager, theirs, second)
+    eager_step(reference, optimizer, second)
     require_same(eager.state_dict(), reference.state_dict())

@@ -15,7 +15,7 @@ def assign(*index, value):
     return assigned
 
 
-def addInPlace(x, i):
+def add_in_place(x, i):
     y = x.clone()
     y[:, i] += 1
     return y
@@ -34,7 +34,7 @@ WRITES = {
     "tensor": assign(slice(None), "i", value=lambda x: x[:, 0] * 3),
     "integers, broadcast": assign(..., "i", value=lambda x: torch.arange(3)),
     "twice": assign("i", slice(None), "i", value=lambda x: x[0, :, 0]),
-    "in place": addInPlace,
+    "in place": add_in_place,
 }
 
 

@@ -38,12 +38,12 @@ class Weighted(torch.nn.Module):
             return out, torch.nn.functional.mse_loss(out, y)
 
 
-def wholeOf(part):
+def whole_of(part):
     """All the memory that a parameter is a part of."""
     return torch.empty(0).set_(part.detach().untyped_storage())
 
 
-def partLike(whole, part):
+def part_like(whole, part):
     return whole.as_strided(part.shape, part.stride(), part.storage_offset())
 
 
@@ -52,12 +52,12 @@ def partLike(whole, part):
 @pytest.mark.parametrize("kind, values", OPTIMIZERS)
 def test_parts_of_tensors_train_as_in_eager(part, kind, values):
     model = Weighted(PARTS[part])
-    whole = wholeOf(model.part).clone()
+    whole = whole_of(model.part).clone()
     outside = torch.ones(whole.shape, dtype=torch.bool)
-    partLike(outside, model.part).fill_(False)
+    part_like(outside, model.part).fill_(False)
     kept = whole[outside]
     reference = copy.deepcopy(model)
-    reference.part = torch.nn.Parameter(partLike(whole, model.part))  # a deep copy has no gaps
+    reference.part = torch.nn.Parameter(part_like(whole, model.part))  # a deep copy has no gaps
     opts = poptorch.Options()
     opts.Training.gradientAccumulation(4)
     executor = poptorch.trainingModel(model, opts, kind(model.parameters(), **values))
@@ -73,7 +73,7 @@ def test_parts_of_tensors_train_as_in_eager(part, kind, values):
         assert torch.equal(loss, expected.detach())
     executor.copyWeightsToHost()
     assert torch.equal(model.part, reference.part) and torch.equal(model.dense, reference.dense)
-    assert torch.equal(wholeOf(model.part)[outside], kept)
+    assert torch.equal(whole_of(model.part)[outside], kept)
 
 
 def test_their_state_has_their_sizes_and_is_saved(tmp_path):

@@ -48,7 +48,7 @@ def made(middle=None):
     return Net(middle)
 
 
-def lineOf(function, offset):
+def line_of(function, offset):
     """The line, so many below the head of a function, as messages name it."""
     return f"test_verify.py:{function.__code__.co_firstlineno + offset}"
 
@@ -117,52 +117,52 @@ _library.define("of_the_thread(Tensor x) -> Tensor")
 _library.impl("of_the_thread", lambda x: x * (2 if threading.current_thread() is threading.main_thread() else 3), "CPU")
 
 
-def throughTheThread(net, x):
+def through_the_thread(net, x):
     return torch.ops.abele_verify.of_the_thread(x)
 
 
 def test_a_kernel_that_differs():
-    report = abele.verify(made(throughTheThread).eval(), *batches(), options=abele.Options().deviceIterations(3))
+    report = abele.verify(made(through_the_thread).eval(), *batches(), options=abele.Options().deviceIterations(3))
     difference = report.difference
     assert not report and difference.kind == "value" and difference.operator == "abele_verify::of_the_thread"
-    assert (difference.line, difference.stage) == (lineOf(throughTheThread, 1), 1)
+    assert (difference.line, difference.stage) == (line_of(through_the_thread, 1), 1)
     assert (difference.batch, difference.micro_batch, difference.element) == (0, 0, (0, 0))
     assert difference.elements == difference.of == ROWS * WIDTH and difference.type == f"f32[{ROWS},{WIDTH}]"
     assert float(difference.found) / 3 == pytest.approx(float(difference.expected) / 2)
-    for text in ("abele_verify::of_the_thread", lineOf(throughTheThread, 1), difference.found, difference.expected):
+    for text in ("abele_verify::of_the_thread", line_of(through_the_thread, 1), difference.found, difference.expected):
         assert text in str(report)
 
 
-def scaledByTheCall(net, x):
+def scaled_by_the_call(net, x):
     scale = torch.from_numpy(numpy.full(WIDTH, float(net.calls), dtype=numpy.float32))
     x = x + 0
     return x * scale
 
 
 def test_a_constant_that_differs():
-    net = made(scaledByTheCall).eval()
+    net = made(scaled_by_the_call).eval()
     report = abele.verify(net, *batches(), options=abele.Options().deviceIterations(3))
     difference = report.difference
     assert difference.kind == "constant" and difference.operator == "aten::mul.Tensor"
-    assert (difference.line, difference.stage) == (lineOf(scaledByTheCall, 3), 1)
+    assert (difference.line, difference.stage) == (line_of(scaled_by_the_call, 3), 1)
     assert float(difference.found) < float(difference.expected) and difference.of == WIDTH
     assert "constant" in difference.reason
 
 
-def timesTheCalls(net, x):
+def times_the_calls(net, x):
     return x * float(net.calls)
 
 
 def test_a_number_that_differs():
-    difference = abele.verify(made(timesTheCalls).eval(), batches()[0]).difference
-    assert difference.kind == "program" and difference.line == lineOf(timesTheCalls, 1)
+    difference = abele.verify(made(times_the_calls).eval(), batches()[0]).difference
+    assert difference.kind == "program" and difference.line == line_of(times_the_calls, 1)
     assert "1" in difference.found and "2" in difference.expected
 
 
 _memory = numpy.zeros(1, dtype=numpy.float32)
 
 
-def readByAnotherThread(net, x):
+def read_by_another_thread(net, x):
     found = []
     reader = threading.Thread(target=lambda: found.append(float(_memory[0])))
     _memory[0] += 1
@@ -172,19 +172,19 @@ def readByAnotherThread(net, x):
 
 
 def test_a_number_that_another_thread_reads():
-    difference = abele.verify(made(readByAnotherThread).eval(), batches()[0]).difference
-    assert difference.kind == "program" and difference.line == lineOf(readByAnotherThread, 6)
+    difference = abele.verify(made(read_by_another_thread).eval(), batches()[0]).difference
+    assert difference.kind == "program" and difference.line == line_of(read_by_another_thread, 6)
 
 
-def otherwiseWhenCaptured(net, x):
+def otherwise_when_captured(net, x):
     x = x * 2
     return x + (1 if abele.isCapturing() else 3)
 
 
 def test_eager_that_differs_while_it_is_captured():
-    difference = abele.verify(made(otherwiseWhenCaptured).eval(), batches()[0]).difference
+    difference = abele.verify(made(otherwise_when_captured).eval(), batches()[0]).difference
     assert difference.kind == "capture" and difference.operator == "aten::add.Tensor"
-    assert (difference.line, difference.stage) == (lineOf(otherwiseWhenCaptured, 2), 1)
+    assert (difference.line, difference.stage) == (line_of(otherwise_when_captured, 2), 1)
 
 
 def test_a_weight_that_differs():

@@ -6,17 +6,17 @@ import torch
 from torch import nn
 
 
-def selectThenUnbind(x):
+def select_then_unbind(x):
     first = x.select(0, 0) + 1
     return sum(row * (i + 1) for i, row in enumerate(x.unbind())) + first
 
 
-def unbindThenSelect(x):
+def unbind_then_select(x):
     rows = x.unbind(1)
     return x.t()[1] + rows[0] * rows[1] + x.transpose(0, 1).unbind()[2]
 
 
-def overlappingSplits(x):
+def overlapping_splits(x):
     a, b = x[:2], x.split([2, x.shape[0] - 2])
     return a * b[0] + x.chunk(2)[0] * b[1][:2]
 
@@ -32,7 +32,7 @@ class Net(nn.Module):
         return out, poptorch.identity_loss(out.square(), reduction="sum")
 
 
-@pytest.mark.parametrize("views", [selectThenUnbind, unbindThenSelect, overlappingSplits])
+@pytest.mark.parametrize("views", [select_then_unbind, unbind_then_select, overlapping_splits])
 def test_equals_eager(views):
     torch.manual_seed(0)
     x = torch.randn(4, 4)

@@ -21,7 +21,7 @@ import walk_known  # noqa: E402
 
 @pytest.fixture(scope="module")
 def results():
-    found = walk_driver.walk(walk_cases.caseKeys())
+    found = walk_driver.walk(walk_cases.case_keys())
     path = os.environ.get("ABELE_WALK_JSON")  # read by scripts/gen_compatibility.py
     if path:
         Path(path).write_text(json.dumps(found, indent=1) + "\n")
@@ -68,7 +68,7 @@ def test_every_module_class_is_visited(results):
     visited = {
         key.partition(" ")[2].removeprefix("nn.").partition(" ")[0] for key in results if key.startswith("module")
     }
-    missing = set(walk_cases.moduleClasses()) - visited - walk_cases.ABSTRACT
+    missing = set(walk_cases.module_classes()) - visited - walk_cases.ABSTRACT
     assert missing == set(), f"torch {torch.__version__} has modules that the walk does not build"
 
 

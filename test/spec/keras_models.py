@@ -22,7 +22,7 @@ def data():
     return numbers.standard_normal((ROWS, WIDTH)).astype("float32"), numbers.integers(0, CLASSES, ROWS)
 
 
-def crossEntropy():
+def cross_entropy():
     """A loss from logits."""
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
@@ -50,7 +50,7 @@ def sequential(name="stack"):
     )
 
 
-def underStrategy(make, seed=1):
+def under_strategy(make, seed=1):
     """A model with reproducible weights that a strategy made."""
     keras.utils.set_random_seed(seed)
     with ipu.IPUStrategy().scope():
@@ -79,7 +79,7 @@ def configure(devices):
     config.configure_ipu_system()
 
 
-def largestDifference(one, other):
+def largest_difference(one, other):
     """Of two models' weights."""
     pairs = zip(one.get_weights(), other.get_weights(), strict=True)
     return max(float(np.abs(a - b).max()) for a, b in pairs)
@@ -90,10 +90,10 @@ X, Y = data()
 
 def trained(make, optimizer, stages, *, accumulation=4, x=X, y=Y, loss=None, options=None, fit=None, compiled=None):
     """(history of Keras, history of the pipeline, model of Keras, model of the pipeline) after two epochs."""
-    loss = loss or crossEntropy()
+    loss = loss or cross_entropy()
     reference = plain(make)
     reference.compile(optimizer(gradient_accumulation_steps=accumulation), loss, **(compiled or {}))
-    model = underStrategy(make)
+    model = under_strategy(make)
     if stages is None:
         model.set_gradient_accumulation_options(accumulation)
     else:
@@ -108,11 +108,11 @@ def trained(make, optimizer, stages, *, accumulation=4, x=X, y=Y, loss=None, opt
     return *histories, reference, model
 
 
-def requireSame(result):
+def require_same(result):
     """Histories and weights, bit for bit. Returns the model of the pipeline."""
     expected, found, reference, model = result
     assert found == expected
-    assert largestDifference(reference, model) == 0
+    assert largest_difference(reference, model) == 0
     return model
 
 

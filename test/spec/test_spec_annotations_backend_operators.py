@@ -233,7 +233,7 @@ class Meeting(torch.nn.Module):
         return gathered, total, part, poptorch.identity_loss(loss, "sum")
 
 
-def meetEagerly(weight, xs):
+def meet_eagerly(weight, xs):
     """The results of all replicas, with their own copies of the weight."""
     weights = [weight.clone().requires_grad_() for _ in xs]
     ys = [(x * w).sum(0) for x, w in zip(xs, weights, strict=True)]
@@ -261,7 +261,7 @@ def test_replicas_meet(replicas, last_device, accumulation):
         gathered, total, part, loss = executor(x)
         gradient = torch.zeros(4)
         for k, rows in enumerate(x.split(2 * replicas)):
-            results, losses, grad = meetEagerly(weight, rows.split(2))
+            results, losses, grad = meet_eagerly(weight, rows.split(2))
             gradient += grad
             for r, (each, wanted) in enumerate(zip(results, losses, strict=True)):
                 i = k * replicas + r

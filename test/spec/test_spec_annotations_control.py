@@ -18,13 +18,13 @@ class Function(torch.nn.Module):
         return self.function(*inputs)
 
 
-def executorOf(function, iterations=1):
+def executor_of(function, iterations=1):
     opts = poptorch.Options().setExecutionStrategy(poptorch.ShardedExecution()).deviceIterations(iterations)
     return poptorch.inferenceModel(Function(function), opts)
 
 
 def infer(function, *inputs):
-    return executorOf(function)(*inputs)
+    return executor_of(function)(*inputs)
 
 
 @spec("annotations/5/semantics", "annotations/5/captures", "annotations/5/host_path", names=["poptorch.for_loop"])
@@ -51,7 +51,7 @@ def test_for_loop():
     assert isinstance(result, list) and len(traced) == 1
     assert all(map(torch.equal, result, reference(X)))
     assert all(map(torch.equal, model(X), reference(X)))  # on the host
-    other = executorOf(model)
+    other = executor_of(model)
     other(X)
     assert all(map(torch.equal, other(X + 1), reference(X + 1)))
     assert torch.equal(infer(lambda x: poptorch.for_loop(0, lambda a: a + 1, [x])[0], X), X)
@@ -127,7 +127,7 @@ def test_cond_chooses_when_it_runs():
         assert isinstance(result, list)
         return result[0] - 1
 
-    executor = executorOf(model)
+    executor = executor_of(model)
     for condition in (YES, NO, YES):
         expected = (X + 1) * 2 if condition else X + 5
         assert torch.equal(executor(condition, X), expected.reshape(2, 12) - 1)
@@ -143,7 +143,7 @@ def test_cond_inside():
 
         return poptorch.cond(outer, then_body, [x], lambda a: a + 3, [x])[0]
 
-    executor = executorOf(model)
+    executor = executor_of(model)
     for outer, inner, shift in ((YES, YES, 1), (YES, NO, 2), (NO, NO, 3)):
         assert torch.equal(executor(outer, inner, X), X + shift)
 
@@ -167,17 +167,17 @@ def test_wrong_conditions():
 def test_cpu():
     seen = []
 
-    def onHost(a, b):
+    def on_host(a, b):
         assert not poptorch.isRunningOnIpu()
         seen.append(a.clone())
         return torch.from_numpy(a.numpy() * 2) + b
 
-    host = poptorch.CPU(onHost, "op")
+    host = poptorch.CPU(on_host, "op")
 
     def model(x):
         return host(x + 1, x) * 3
 
-    executor = executorOf(model, iterations=2)
+    executor = executor_of(model, iterations=2)
     assert torch.equal(executor(X), ((X + 1) * 2 + X) * 3)
     assert len(seen) == 3 and not seen[0].any()  # once with zeros, then for each micro-batch
     assert torch.equal(torch.cat(seen[1:]), X + 1)
@@ -191,7 +191,7 @@ def test_cpu_of_a_module_and_errors(tmp_path):
     layer = torch.nn.Linear(2, 2)
     host = poptorch.CPU(layer, "layer")
     assert not any(parameter.requires_grad for parameter in layer.parameters())
-    executor = executorOf(lambda x: host(x) + 1)
+    executor = executor_of(lambda x: host(x) + 1)
     assert torch.equal(executor(X), layer(X) + 1)
     with pytest.raises(poptorch.Error):
         executor.save(str(tmp_path / "model.poptorch"))
@@ -211,7 +211,7 @@ def test_a_loop_draws_new_random_numbers_in_every_iteration():
         y = poptorch.for_loop(3, body, [x])[0]
         return y, torch.rand(5), poptorch.for_loop(2, torch.rand_like, [y])[0]
 
-    executor = executorOf(model, iterations=4)
+    executor = executor_of(model, iterations=4)
     torch.manual_seed(3)
     results = [executor(X), executor(X)]
     torch.manual_seed(3)
@@ -231,7 +231,7 @@ def test_branches_draw_random_numbers():
             [x],
         )[0], torch.rand(5)
 
-    executor = executorOf(model, iterations=3)
+    executor = executor_of(model, iterations=3)
     conditions = [YES, NO, YES, YES, YES, NO]
     torch.manual_seed(3)
     results = [executor(X, torch.cat(conditions[i : i + 3])) for i in (0, 3)]
@@ -253,7 +253,7 @@ def test_a_loop_of_branches_draws_random_numbers():
         carried = poptorch.for_loop(2, body, [y, condition]) if on_device else body(*body(y, condition))
         return carried[0], torch.rand(5)
 
-    executor = executorOf(model)
+    executor = executor_of(model)
     torch.manual_seed(3)
     results = [executor(X, condition) for condition in (YES, NO, NO)]
     torch.manual_seed(3)

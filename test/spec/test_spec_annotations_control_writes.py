@@ -90,7 +90,7 @@ class BranchInLoop(torch.nn.Module):
         return loop(3, body, [x])[0], y
 
 
-def requireEqual(ours, expected):
+def require_equal(ours, expected):
     assert all(map(torch.equal, ours, expected))
 
 
@@ -107,7 +107,7 @@ def test_a_loop_writes_around_it(iterations):
         parts = list(x.split(4))
         with torch.no_grad():
             expected = [reference(part) for part in parts]
-        requireEqual(ours, [torch.cat(results) for results in zip(*expected, strict=True)])
+        require_equal(ours, [torch.cat(results) for results in zip(*expected, strict=True)])
         assert torch.equal(given, x)  # both were written, row by row
     executor.copyWeightsToHost()
     assert torch.equal(executor.model.count, reference.count)
@@ -118,7 +118,7 @@ def test_a_loop_writes_around_it(iterations):
 def test_branches_write_around_them(model):
     executor = poptorch.inferenceModel(copy.deepcopy(model))
     for condition in (YES, NO, YES, NO):
-        requireEqual(executor(condition, X.clone()), model(condition, X.clone()))
+        require_equal(executor(condition, X.clone()), model(condition, X.clone()))
 
 
 @pytest.mark.spec(names=["poptorch.for_loop"])
@@ -136,7 +136,7 @@ def test_a_loop_that_never_runs_writes_nothing():
         def forward(self, x):
             return model(x)
 
-    requireEqual(poptorch.inferenceModel(Module())(X), (X, X + 1))
+    require_equal(poptorch.inferenceModel(Module())(X), (X, X + 1))
 
 
 @pytest.mark.spec(names=["poptorch.for_loop"])

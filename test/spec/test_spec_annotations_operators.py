@@ -46,7 +46,7 @@ def trained(function, *inputs, opts=None):
     return result, before - model.weight.detach()
 
 
-def requireSameAsEager(function, *inputs, reference=None):
+def require_same_as_eager(function, *inputs, reference=None):
     result, gradient = trained(function, *inputs)
     model = Training(reference or function)
     expected, loss = model(*inputs)
@@ -107,7 +107,7 @@ def test_multi_conv():
 # 4 --------------------------------------------------------------------------------------------------------------------
 @spec("annotations/4/nop", names=["poptorch.nop"])
 def test_nop():
-    requireSameAsEager(lambda w, x: poptorch.nop(w) * x, X)
+    require_same_as_eager(lambda w, x: poptorch.nop(w) * x, X)
     with pytest.raises(poptorch.Error):
         poptorch.nop([X])
 
@@ -119,7 +119,7 @@ def test_print_tensor(capfd):
     assert torch.equal(infer(lambda x: poptorch.ipu_print_tensor(x, "t") + 1, x, opts=opts), x + 1)
     # Once for each micro-batch, and not while the model is compiled.
     assert capfd.readouterr().err == "t: (\n ( 1.000, -2.500)\n)\nt: (\n (3.250, 4.000)\n)\n"
-    requireSameAsEager(lambda w, x: poptorch.ipu_print_tensor(w[0], "w") * x, X, reference=lambda w, x: w[0] * x)
+    require_same_as_eager(lambda w, x: poptorch.ipu_print_tensor(w[0], "w") * x, X, reference=lambda w, x: w[0] * x)
     assert "\nw: (1.000, 1.043)\nw_gradient: (" in "\n" + capfd.readouterr().err.rpartition("\r")[2]
     poptorch.ipu_print_tensor(torch.arange(6), "i", summarise_threshold=4, edge_items=1)
     assert capfd.readouterr().err == "i: (0, ..., 5)\n"
@@ -140,7 +140,7 @@ def test_print_tensor(capfd):
     no_effect="torch's kernels take the memory that they need",
 )
 def test_set_available_memory():
-    requireSameAsEager(lambda w, x: poptorch.set_available_memory(w.t() @ x, 0.3), X)
+    require_same_as_eager(lambda w, x: poptorch.set_available_memory(w.t() @ x, 0.3), X)
     with pytest.raises(poptorch.Error):
         poptorch.set_available_memory(3, 0.3)
 
@@ -188,7 +188,7 @@ def test_set_overlap():
 
 @spec("annotations/4/recomputationCheckpoint", names=["poptorch.recomputationCheckpoint"])
 def test_recomputation_checkpoint():
-    requireSameAsEager(lambda w, x: poptorch.recomputationCheckpoint(w * x).sin(), X)
+    require_same_as_eager(lambda w, x: poptorch.recomputationCheckpoint(w * x).sin(), X)
     assert poptorch.recomputationCheckpoint(X) is X
     assert poptorch.recomputationCheckpoint(X, X) == (X, X)
     assert isinstance(poptorch.recomputationCheckpoint([X, X]), list)
@@ -225,7 +225,7 @@ def test_dynamic_slice():
     def model(w, start):
         return poptorch.dynamic_slice(w, 0, start, 4, 2)
 
-    requireSameAsEager(model, torch.tensor([3]))
+    require_same_as_eager(model, torch.tensor([3]))
     t = torch.arange(12.0)
     executor = poptorch.inferenceModel(Function(lambda s: poptorch.dynamic_slice(t, 0, s, 4, 1)), sharded())
     assert executor(torch.tensor([2])).tolist() == [2, 3, 4, 5]
@@ -258,7 +258,7 @@ def test_dynamic_update():
         first = int(start)
         return torch.cat([w[:first] * 2, w[:3] * src, w[first + 3 :] * 2])
 
-    requireSameAsEager(model, torch.tensor([4]), reference=reference)
+    require_same_as_eager(model, torch.tensor([4]), reference=reference)
     start = torch.tensor([1])
     for wrong in ((3, src, 0, start, 1), (X, 3, 0, start, 1), (X, src[0], 0, start, 1), (X, src.int(), 0, start, 1)):
         with pytest.raises(poptorch.Error):
@@ -345,7 +345,7 @@ def test_narrow_begins_at_tensors():
             w, dim=0, start=2, length=4
         )
 
-    requireSameAsEager(model, torch.tensor(1))
+    require_same_as_eager(model, torch.tensor(1))
 
 
 @spec("annotations/6")
@@ -367,7 +367,7 @@ def test_gradients_reach_what_is_written_into_slices_at_tensors():
         out[i : i + 2] = w[:2] * 2
         return out + w
 
-    requireSameAsEager(model, torch.tensor(1))
+    require_same_as_eager(model, torch.tensor(1))
 
 
 # 7 --------------------------------------------------------------------------------------------------------------------
@@ -435,7 +435,7 @@ def gather(data, index, version=1, example=None, **attributes):
 @spec("annotations/9", names=["poptorch.custom_op"])
 def test_fast_gather():
     index = torch.tensor([[1, 0, 1]]).repeat(12, 1)
-    requireSameAsEager(lambda w, i: gather(w, i)[0], index, reference=lambda w, i: w.gather(1, i))
+    require_same_as_eager(lambda w, i: gather(w, i)[0], index, reference=lambda w, i: w.gather(1, i))
     assert torch.equal(gather(X, index)[0], torch.zeros(12, 3))  # on the host
     for wrong in (lambda x: gather(x, index, 7), lambda x: gather(x, index, example=torch.zeros(2))):
         with pytest.raises(poptorch.Error):
@@ -457,4 +457,4 @@ def test_gradient_control():
             hidden = w * 2
         return hidden + (w * x).detach() + w * x
 
-    requireSameAsEager(model, X)
+    require_same_as_eager(model, X)

@@ -15,7 +15,7 @@ from torch.utils.data import BatchSampler, IterableDataset, TensorDataset
 FORK = {"sharing_strategy": SharingStrategy.Fork}
 
 
-def memoryOfTheDead():
+def memory_of_the_dead():
     """Names of shared memory that torch made in processes which have ended."""
     names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
     owners = {name: re.match(r"torch_(\d+)_", name) for name in names}
@@ -24,9 +24,9 @@ def memoryOfTheDead():
 
 @pytest.fixture(autouse=True)
 def nothing_stays_behind():
-    before = memoryOfTheDead()
+    before = memory_of_the_dead()
     yield
-    assert not multiprocessing.active_children() and not memoryOfTheDead() - before
+    assert not multiprocessing.active_children() and not memory_of_the_dead() - before
 
 
 @pytest.fixture
@@ -434,7 +434,7 @@ class Counted:
             self.event.release()
             yield torch.tensor([i])
 
-    def waitFor(self, number):
+    def wait_for(self, number):
         for _ in range(number):
             assert self.event.acquire(timeout=60)
 
@@ -447,7 +447,7 @@ def test_the_buffer_is_filled_early_only_when_asked_for(accessor):
     assert int(next(iter(made))) == 0
     source = Counted(9)
     accessor(source, early_preload=True, buffer_size=4)
-    source.waitFor(4)
+    source.wait_for(4)
     assert int(source.loaded[0]) >= 4
 
 
@@ -456,7 +456,7 @@ def test_the_next_epoch_begins_by_itself_only_when_asked_for(accessor):
     source = Counted(2)
     made = accessor(source, load_indefinitely=True)
     assert len(list(made)) == 2
-    source.waitFor(4)  # nobody has asked for a second epoch
+    source.wait_for(4)  # elements of a second epoch that the test did not ask for
     assert int(source.loaded[1]) >= 2
     source = Counted(2)
     made = accessor(source, load_indefinitely=False, early_preload=True)

@@ -24,7 +24,7 @@ class Stuck:
 
 
 @contextlib.contextmanager
-def interruptsAre(handler):
+def interrupts_are(handler):
     previous = signal.signal(signal.SIGINT, handler)
     try:
         yield
@@ -37,7 +37,7 @@ def interruptsAre(handler):
 def test_a_stuck_worker_is_interrupted(monkeypatch, handler):
     """Also in a program that a shell started in the background, where interrupts are ignored."""
     monkeypatch.setattr("abele._async_accessor._JOIN_SECONDS", 0.1)
-    with interruptsAre(handler):
+    with interrupts_are(handler):
         made = AsynchronousDataAccessor(Stuck(), sharing_strategy=SharingStrategy.Fork, early_preload=True)
         process = made._worker.process
         made.terminate()
@@ -88,7 +88,7 @@ PROGRAM = """
 def run(tmp_path, *arguments):
     script = tmp_path / "program.py"
     script.write_text(textwrap.dedent(PROGRAM))
-    with interruptsAre(signal.default_int_handler):  # the program would inherit that they are ignored
+    with interrupts_are(signal.default_int_handler):  # the program would inherit that they are ignored
         program = subprocess.Popen(
             [sys.executable, str(script), *arguments],
             env={**os.environ, "PYTHONPATH": str(PYTHON)},

@@ -37,7 +37,7 @@ def small():
     return poptorch.inferenceModel(torch.nn.Linear(2, 3))
 
 
-def runSmall():
+def run_small():
     # Lines that other tests of the process repeated are shown all the same.
     options = poptorch.Options().maxRepeatLogs(None)
     return poptorch.inferenceModel(torch.nn.Linear(2, 3), options)(torch.ones(1, 2))
@@ -171,7 +171,7 @@ def test_the_form_of_a_line(level, capsys):
 NATIVE = r"\[\d\d:\d\d:\d\d\.\d{3}\] \[poptorch:cpp\] \[(\w+)\] (.*)"
 
 
-def nativeLines(text):
+def native_lines(text):
     return re.findall(NATIVE, text)
 
 
@@ -185,14 +185,14 @@ def nativeLines(text):
 def test_what_the_native_log_shows(level, capfd, monkeypatch):
     def shown(name):
         poptorch.setLogLevel(name)
-        runSmall()
+        run_small()
         return capfd.readouterr().err
 
-    assert not nativeLines(shown("WARN")) and not nativeLines(shown("OFF"))
-    debug = nativeLines(shown("DEBUG"))
+    assert not native_lines(shown("WARN")) and not native_lines(shown("OFF"))
+    debug = native_lines(shown("DEBUG"))
     assert {kind for kind, _ in debug} == {"debug"} and any("assign-stages" in text for _, text in debug)
     text = shown("TRACE")
-    assert "trace" in {kind for kind, _ in nativeLines(text)} and "Session::run" not in text
+    assert "trace" in {kind for kind, _ in native_lines(text)} and "Session::run" not in text
     (captured,) = re.findall(r"captured graph:\n((?:.*\n)*?)\.\.\. and \d+ lines", text)
     assert captured.count("\n") == 10
     monkeypatch.setenv("POPTORCH_MAX_GRAPH_LEN", "2")
@@ -205,7 +205,7 @@ def test_what_the_native_log_shows(level, capfd, monkeypatch):
     assert "Session::run begins" in shown("TRACE_ALL")
     monkeypatch.setenv("POPTORCH_MAX_GRAPH_LEN", "many")
     with pytest.raises(poptorch.Error, match="POPTORCH_MAX_GRAPH_LEN"):
-        runSmall()
+        run_small()
 
 
 @pytest.mark.spec("environment/2/DEBUG", names=["Options.maxRepeatLogs"])
@@ -214,7 +214,7 @@ def test_repeated_lines_stop(level, capfd):
         poptorch.setLogLevel("DEBUG")
         for _ in range(3):
             poptorch.inferenceModel(torch.nn.Linear(2, 3), poptorch.Options().maxRepeatLogs(limit))(torch.ones(1, 2))
-        return sum("pass dce" in text for _, text in nativeLines(capfd.readouterr().err))
+        return sum("pass dce" in text for _, text in native_lines(capfd.readouterr().err))
 
     assert count(None) == 3 and count(0) == 0
 
@@ -228,10 +228,10 @@ def test_the_log_of_the_environment(tmp_path):
     log = tmp_path / "log.txt"
     log.write_text("of an earlier run\n")
     done = run(MODEL, POPTORCH_LOG_LEVEL="DEBUG", POPTORCH_LOG_DEST=str(log))
-    assert nativeLines(log.read_text()) and "earlier" not in log.read_text()
+    assert native_lines(log.read_text()) and "earlier" not in log.read_text()
     assert "poptorch:cpp" not in done.stderr and "[poptorch::python] [debug]" in done.stderr
     assert "device_iterations=1" in done.stderr  # option values
-    assert nativeLines(run(MODEL, POPTORCH_LOG_LEVEL="DEBUG", POPTORCH_LOG_DEST="stdout").stdout)
+    assert native_lines(run(MODEL, POPTORCH_LOG_LEVEL="DEBUG", POPTORCH_LOG_DEST="stdout").stdout)
     for wrong in ({"POPTORCH_LOG_LEVEL": "LOUD"}, {"POPTORCH_LOG_DEST": str(log / "inside.txt")}):
         done = run("import poptorch", check=False, **wrong)
         assert done.returncode == 1 and "Error" in done.stderr and list(wrong.values())[0] in done.stderr
@@ -283,14 +283,14 @@ def test_the_modelled_device(monkeypatch, caplog):
 def test_waiting_for_devices(monkeypatch):
     for value in ("0", "1", ""):
         monkeypatch.setenv("POPTORCH_WAIT_FOR_IPU", value)
-        assert runSmall().shape == (1, 3)
+        assert run_small().shape == (1, 3)
     monkeypatch.setenv("ABELE_EMULATED_DEVICES", "0")  # none will ever be free
     with pytest.raises(poptorch.Error, match="devices"):
-        runSmall()
+        run_small()
     monkeypatch.delenv("ABELE_EMULATED_DEVICES")
     monkeypatch.setenv("POPTORCH_WAIT_FOR_IPU", "soon")
     with pytest.raises(poptorch.Error, match="POPTORCH_WAIT_FOR_IPU"):
-        runSmall()
+        run_small()
 
 
 @pytest.mark.spec("environment/3/POPTORCH_CACHE_DIR", names=["variables.POPTORCH_CACHE_DIR"])
@@ -321,27 +321,27 @@ def test_default_options_of_the_environment(monkeypatch):
 )
 def test_graphs_are_exported(monkeypatch, tmp_path):
     monkeypatch.setenv("POPTORCH_EXPORT_PROTO_FILE", str(tmp_path / "deep" / "graph.txt"))
-    runSmall()
+    run_small()
     text = (tmp_path / "deep" / "graph.txt").read_text()
     assert text.startswith("graph ") and "addmm" in text
     monkeypatch.setenv("POPTORCH_EXPORT_PROTO_FILE", str(tmp_path))
     monkeypatch.setenv("POPTORCH_EXPORT_PROTO_AS_BINARY", "1")
-    runSmall()
+    run_small()
     assert b"graph @" not in (tmp_path / "model.proto").read_bytes()[:8]
     monkeypatch.setenv("POPTORCH_EXPORT_PROTO_AS_BINARY", "0")
-    runSmall()
+    run_small()
     assert (tmp_path / "model.proto").read_text() == text
     monkeypatch.setenv("POPTORCH_EXPORT_PROTO_AS_BINARY", "on")
     with pytest.raises(poptorch.Error, match="POPTORCH_EXPORT_PROTO_AS_BINARY"):
-        runSmall()
+        run_small()
     monkeypatch.delenv("POPTORCH_EXPORT_PROTO_AS_BINARY")
     monkeypatch.setenv("POPTORCH_EXPORT_PROTO_FILE", str(tmp_path / "model.proto" / "inside" / "file"))
     with pytest.raises(poptorch.Error, match="POPTORCH_EXPORT_PROTO_FILE"):
-        runSmall()
+        run_small()
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     monkeypatch.setenv("POPTORCH_EXPORT_PROTO_FILE", str(tmp_path / "loop" / "file"))
     with pytest.raises(poptorch.Error, match="POPTORCH_EXPORT_PROTO_FILE"):
-        runSmall()
+        run_small()
 
 
 @pytest.mark.spec(
@@ -383,14 +383,14 @@ def test_engine_options_are_read_when_a_model_is_compiled(monkeypatch, caplog, t
     assert "autoReport.directory" in caplog.text and "wins" in caplog.text
     monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", "autoReport.all=true")
     with pytest.raises(poptorch.Error, match="POPLAR_ENGINE_OPTIONS"):
-        runSmall()
+        run_small()
 
 
 @pytest.mark.spec("environment/3/POPLAR_LOG_LEVEL")
 def test_variables_of_lower_layers_are_ignored(monkeypatch):
     for name in ("POPLAR_LOG_LEVEL", "POPART_LOG_LEVEL", "POPLAR_TARGET_OPTIONS"):
         monkeypatch.setenv(name, "anything")
-    assert runSmall().shape == (1, 3)
+    assert run_small().shape == (1, 3)
 
 
 @pytest.mark.spec("environment/1")

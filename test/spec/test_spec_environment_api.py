@@ -27,7 +27,7 @@ class Call(torch.nn.Module):
         return self.function(*args)
 
 
-def onDevice(function, *args, opts=None):
+def on_device(function, *args, opts=None):
     return poptorch.inferenceModel(Call(function), opts)(*args)
 
 
@@ -173,7 +173,7 @@ def test_custom_types_go_in_and_come_out(registered):
         pair, extra = model(Pair(torch.tensor([value]), torch.tensor([2.0])), torch.tensor([5.0]))
         assert type(pair) is Pair and pair.a.tolist() == [value + 5] and pair.b.tolist() == [10.0]
         assert extra["twice"].tolist() == [4.0]
-    derived = onDevice(lambda pair: pair.a - pair.b, Named(torch.tensor([3.0]), torch.tensor([1.0])))
+    derived = on_device(lambda pair: pair.a - pair.b, Named(torch.tensor([3.0]), torch.tensor([1.0])))
     assert derived.tolist() == [2.0]  # the parser of a base class
 
 
@@ -194,7 +194,7 @@ def test_which_parser_is_used(registered):
 
     registered(Ordered, DictParser())  # goes before the handling of dicts
     given = Ordered(x=torch.tensor([1.0]))
-    result = onDevice(lambda d: Ordered(x=d["x"] + 1), given)
+    result = on_device(lambda d: Ordered(x=d["x"] + 1), given)
     assert DictParser.seen and result["from_parser"] and result["x"].tolist() == [2.0]
     registered(Pair, PairParser())
     registered(Named, SwappedParser())
@@ -306,7 +306,7 @@ def test_the_bar_of_a_failed_compilation_is_closed(capsys):
         raise ValueError("no")
 
     with pytest.raises(ValueError):
-        onDevice(broken, torch.ones(1))
+        on_device(broken, torch.ones(1))
     assert capsys.readouterr().err.endswith("\n")
 
 
@@ -392,7 +392,7 @@ def test_what_the_original_could_not_do(name):
     x = torch.randn(3, 4, 6)
     expected = LIFTED[name](x)
     expected = [expected] if isinstance(expected, torch.Tensor) else list(expected)
-    got = onDevice(LIFTED[name], x)
+    got = on_device(LIFTED[name], x)
     got = [got] if isinstance(got, torch.Tensor) else list(got)
     for ours, theirs in zip(got, expected, strict=True):
         assert torch.equal(ours.to(theirs.dtype), theirs)
@@ -401,7 +401,7 @@ def test_what_the_original_could_not_do(name):
 @pytest.mark.spec("environment/13")
 def test_shapes_that_depend_on_values_are_refused():
     with pytest.raises(poptorch.Error):
-        onDevice(LIFTED["one_hot_of_unknown_size"], torch.randn(3, 4, 6))
+        on_device(LIFTED["one_hot_of_unknown_size"], torch.randn(3, 4, 6))
 
 
 @pytest.mark.spec("environment/13")

@@ -56,7 +56,7 @@ def steps(executor, number=3):
     return [executor(*batch(seed))["loss"] for seed in range(number)]
 
 
-def sameWeights(a, b):
+def same_weights(a, b):
     a, b = a.state_dict(), b.state_dict()
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
@@ -72,7 +72,7 @@ def test_a_loaded_executor_continues_bit_for_bit(optimizer, tmp_path):
     assert type(loaded.model.first.weight) is not torch.nn.Parameter  # wrapped for training
     for expected, found in zip(steps(executor, 4), steps(loaded, 4), strict=True):
         assert torch.equal(expected, found)
-    assert sameWeights(executor, loaded)
+    assert same_weights(executor, loaded)
 
 
 @pytest.mark.spec("executor/7.1", names=["PoplarExecutor.compileAndExport", "poptorch.load", "PoplarExecutor.compile"])
@@ -116,7 +116,7 @@ def test_load_executable_uses_the_weights_of_the_model_that_loads(tmp_path):
     assert fresh.isCompiled()
     for a, b in zip(steps(expected), steps(fresh), strict=True):
         assert torch.equal(a, b)
-    assert sameWeights(expected, fresh)
+    assert same_weights(expected, fresh)
 
 
 @pytest.mark.spec("executor/7.1", names=["PoplarExecutor.loadExecutable"])
@@ -297,7 +297,7 @@ def test_tied_weights_stay_tied(tmp_path):
     loaded = poptorch.load(tmp_path / "file")
     assert loaded.model.a.weight is loaded.model.b.weight
     assert torch.equal(loaded(x), executor(x))
-    assert sameWeights(loaded, executor)
+    assert same_weights(loaded, executor)
 
 
 class Tied(torch.nn.Module):
@@ -415,7 +415,7 @@ def test_the_simulator_is_not_cached(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def _compileInProcess(folder, queue):
+def _compile_in_process(folder, queue):
     torch.set_num_threads(1)
     executor = training(opts=cached(folder))
     queue.put([loss.tolist() for loss in steps(executor)])
@@ -425,7 +425,7 @@ def _compileInProcess(folder, queue):
 def test_processes_write_at_once(tmp_path):
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
-    processes = [context.Process(target=_compileInProcess, args=(tmp_path, queue), daemon=True) for _ in range(3)]
+    processes = [context.Process(target=_compile_in_process, args=(tmp_path, queue), daemon=True) for _ in range(3)]
     for process in processes:
         process.start()
     results = [queue.get(timeout=60) for _ in processes]

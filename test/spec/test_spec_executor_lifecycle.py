@@ -33,7 +33,7 @@ def training(model, opts=None, **values):
     return poptorch.trainingModel(model, opts, poptorch.optim.SGD(model.parameters(), lr=LR, **values))
 
 
-def eagerSteps(number, **values):
+def eager_steps(number, **values):
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=LR, **values)
     for _ in range(number):
@@ -60,11 +60,11 @@ def test_a_training_call_makes_the_host_stale():
         assert raw is not None
         assert executor.copyWeightsToHostIfNeeded() is True
         assert executor.copyWeightsToHostIfNeeded() is False
-        assert same(model, eagerSteps(number))
+        assert same(model, eager_steps(number))
     assert model.copyWeightsToHostIfNeeded() is False
     executor(X, TARGET)
     executor.copyWeightsToHost()
-    assert executor.copyWeightsToHostIfNeeded() is False and same(model, eagerSteps(3))
+    assert executor.copyWeightsToHostIfNeeded() is False and same(model, eager_steps(3))
 
 
 @pytest.mark.spec(
@@ -80,7 +80,7 @@ def test_inference_of_a_model_in_training_sees_its_weights():
     uploads = []
     for number in (1, 2):
         executor(X, TARGET)
-        expected = eagerSteps(number)(X)
+        expected = eager_steps(number)(X)
         for inferred in (before, after):
             assert torch.equal(inferred(X), expected)
             session = inferred._executable.session
@@ -89,7 +89,7 @@ def test_inference_of_a_model_in_training_sees_its_weights():
 
 
 @pytest.mark.spec("executor/6/CPU_training_or_manual_edit_after_compile", names=["PoplarExecutor.copyWeightsToDevice"])
-def test_edits_on_the_host_are_not_seen_before_copyWeightsToDevice():
+def test_edits_on_the_host_are_not_seen_before_they_are_copied_to_the_device():
     model = Net()
     executor = poptorch.inferenceModel(model)
     expected = executor(X)
@@ -111,7 +111,7 @@ def test_copy_to_the_device_loses_progress_that_was_not_read():
     assert executor.copyWeightsToHostIfNeeded() is False
     assert same(model, Net())
     executor(X, TARGET)
-    assert same(model, eagerSteps(1))
+    assert same(model, eager_steps(1))
 
 
 @pytest.mark.spec(names=["PoplarExecutor.copyWeightsToHost", "PoplarExecutor.copyWeightsToDevice"])
@@ -175,7 +175,7 @@ def test_compile_does_not_run(caplog):
     executor.compile(X, TARGET)
     assert "has no effect" in caplog.text
     executor(X, TARGET)
-    assert same(model, eagerSteps(1))
+    assert same(model, eager_steps(1))
 
 
 @pytest.mark.spec(
@@ -200,14 +200,14 @@ def test_attach_and_detach():
         executor.attachToDevice()
     executor.detachFromDevice()
     assert not executor.isAttachedToDevice() and executor.isCompiled()
-    assert executor.copyWeightsToHostIfNeeded() is False and same(model, eagerSteps(1))
+    assert executor.copyWeightsToHostIfNeeded() is False and same(model, eager_steps(1))
     with pytest.raises(poptorch.Error):
         executor.detachFromDevice()
     executor.attachToDevice()
     executor(X, TARGET)
     executor.detachFromDevice()
     executor(X, TARGET)  # attaches by itself
-    assert executor.isAttachedToDevice() and same(model, eagerSteps(3, momentum=0.9))
+    assert executor.isAttachedToDevice() and same(model, eager_steps(3, momentum=0.9))
     executor.detachFromDevice()
     with torch.no_grad():
         model.fc.weight.zero_()
@@ -247,7 +247,7 @@ def test_training_and_inference_alternate_on_the_device():
         train(X, TARGET)
         train.detachFromDevice()
         infer.attachToDevice()
-        assert torch.equal(infer(X), eagerSteps(number)(X))
+        assert torch.equal(infer(X), eager_steps(number)(X))
         infer.detachFromDevice()
 
 
@@ -275,7 +275,7 @@ def test_destroy():
     executor(X, TARGET)
     executor.destroy()
     assert not executor.isCompiled() and not executor.isAttachedToDevice() and executor._executable is None
-    assert type(model) is Net and same(model, eagerSteps(1))
+    assert type(model) is Net and same(model, eager_steps(1))
     executor.destroy()
     executor(X[:2], TARGET[:2])  # recompiles, for other shapes
     assert type(model).__name__ == "PoptorchNet"
@@ -299,7 +299,7 @@ def test_destroy_keeps_the_state_of_the_optimizer():
     executor.destroy()
     for _ in range(2):
         executor(X, TARGET)
-    assert same(model, eagerSteps(4, momentum=0.9))
+    assert same(model, eager_steps(4, momentum=0.9))
 
 
 @pytest.mark.spec("executor/7/setOptimizer", names=["PoplarExecutor.setOptimizer"])
@@ -371,7 +371,7 @@ def test_a_process_waits_for_the_one_that_compiles(tmp_path):
 
     opts = poptorch.Options().enableExecutableCaching(str(tmp_path)).outputMode(poptorch.OutputMode.All)
     opts.Distributed.configureProcessId(0, 2)
-    native = _support.toProgramOptions(opts, training=False, policy=POLICY)
+    native = _support.to_program_options(opts, training=False, policy=POLICY)
     assert native.cache_lock and native.cache_path == str(tmp_path)
     seen = []
     folder = os.open(tmp_path, os.O_RDONLY)
@@ -394,7 +394,7 @@ def test_several_processes_without_a_cache_are_warned(caplog):
     opts = poptorch.Options().outputMode(poptorch.OutputMode.All)
     opts.Distributed.configureProcessId(0, 2)
     poptorch.logger.propagate = True
-    native = _support.toProgramOptions(opts, training=False, policy=POLICY)
+    native = _support.to_program_options(opts, training=False, policy=POLICY)
     assert "enableExecutableCaching" in caplog.text
     assert not native.cache_lock and not native.cache_path
 
@@ -413,11 +413,11 @@ def test_names_that_other_packages_import():
     executor = training(model)
     executor(X, TARGET)
     _impl.unwrapModelIfNecessary(model)
-    assert type(model) is Net and same(model, eagerSteps(1))
+    assert type(model) is Net and same(model, eager_steps(1))
     _impl.rewrapModelIfNecessary(model)
     assert type(model).__name__ == "PoptorchNet"
     executor(X, TARGET)
-    assert same(model, eagerSteps(2))
+    assert same(model, eager_steps(2))
     plain = Net()
     _impl.unwrapModelIfNecessary(plain)
     _impl.rewrapModelIfNecessary(plain)

@@ -51,7 +51,7 @@ class Layered(torch.nn.Module):
 X = torch.linspace(-1, 1, 6).reshape(2, 3)
 
 
-def eagerLoss(model):
+def eager_loss(model):
     plain = Layered()
     plain.load_state_dict(model.state_dict())
     return plain(X).detach()
@@ -69,12 +69,12 @@ def test_parameters_that_were_replaced_are_uploaded(assign):
     else:
         model.layer.weight, model.layer.bias = torch.nn.Parameter(weight.clone()), torch.nn.Parameter(bias.clone())
     executor.copyWeightsToDevice()
-    expected = eagerLoss(model)
+    expected = eager_loss(model)
     assert torch.equal(executor(X), expected)
     assert not torch.equal(model.layer.weight, torch.full((2, 3), 2.0))  # what the step made of it
-    expected = eagerLoss(model)
+    expected = eager_loss(model)
     assert torch.equal(executor(X), expected)
-    assert torch.equal(poptorch.inferenceModel(model)(X), eagerLoss(model))
+    assert torch.equal(poptorch.inferenceModel(model)(X), eager_loss(model))
     executor.destroy()
     assert type(model.layer.weight) is torch.nn.Parameter
 

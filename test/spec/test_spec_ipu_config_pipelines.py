@@ -124,7 +124,7 @@ def words(rows, seed=1):
     return torch.randint(0, WORDS, (rows, LENGTH), generator=torch.Generator().manual_seed(seed))
 
 
-def trainAsEager(pipelined, reference, config, steps=3):
+def train_as_eager(pipelined, reference, config, steps=3):
     """Trains both with the micro-batches of the config; requires equal losses and weights. Returns the executor."""
     pipelined.parallelize()
     options = config.to_options().outputMode(poptorch.OutputMode.All)
@@ -167,7 +167,7 @@ def test_groupbert_trains_as_eager(settings, expected):
     config = IPUConfig(gradient_accumulation_steps=16, **settings)
     model = to_pipelined(GroupBert(), config)
     assert type(model) is PipelinedGroupBert
-    executor = trainAsEager(model, GroupBert(), config)
+    executor = train_as_eager(model, GroupBert(), config)
     assert devices(executor) == expected
 
 
@@ -177,7 +177,7 @@ def test_groupbert_with_a_serialized_projection(setting):
     model, reference = to_pipelined(GroupBert(), config), to_pipelined(GroupBert(), config)
     before = list(model.state_dict())
     reference.parallelize()
-    trainAsEager(model, reference, config)
+    train_as_eager(model, reference, config)
     decoder = model.cls.predictions.decoder
     assert isinstance(decoder, SerializedLinear) and (decoder.factor, decoder.mode.name) == (4, "OutputChannels")
     assert decoder.weight is model.bert.embeddings.word_embeddings.weight  # tied as before
@@ -223,7 +223,7 @@ def test_groupbert_in_pieces_on_several_devices():
     model = to_pipelined(plain, config)
     reference = to_pipelined(plain, config)
     reference.parallelize()
-    executor = trainAsEager(model, reference, config)
+    executor = train_as_eager(model, reference, config)
     assert devices(executor) == [0, 1, 0, 1, 2, 3, 0, 2, 3]
     executor.destroy()
     before = model(words(2))

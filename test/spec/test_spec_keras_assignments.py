@@ -1,7 +1,7 @@
 """Pipeline stages of Keras models: assignments, PipelineStage, errors, summaries. Source: spec keras.md, section 2."""
 
 import pytest
-from keras_models import functional, ipu, keras, layers, sequential, staged, underStrategy, undisturbed  # noqa: F401
+from keras_models import functional, ipu, keras, layers, sequential, staged, under_strategy, undisturbed  # noqa: F401
 
 spec = pytest.mark.spec
 
@@ -22,7 +22,7 @@ def shared():
 
 @spec("keras/2/assignments")
 def test_one_assignment_for_each_invocation_in_post_order():
-    model = underStrategy(shared)
+    model = under_strategy(shared)
     found = model.get_pipeline_stage_assignment()
     assert [(a.layer.name, a.node_index, a.pipeline_stage) for a in found] == [
         ("twice", 0, None),
@@ -35,7 +35,7 @@ def test_one_assignment_for_each_invocation_in_post_order():
 
 @spec("keras/2/assignments", "keras/2/set")
 def test_get_returns_a_copy_of_the_list_that_was_set():
-    model = staged(underStrategy(shared), [0, 1, 1])
+    model = staged(under_strategy(shared), [0, 1, 1])
     found = model.get_pipeline_stage_assignment()
     assert [a.pipeline_stage for a in found] == [0, 1, 1]
     found.clear()
@@ -53,7 +53,7 @@ def test_nested_models_have_assignments_of_their_own():
         given = keras.Input((4,))
         return keras.Model(given, layers.Dense(2, name="end")(inner(given)))
 
-    model = underStrategy(outer)
+    model = under_strategy(outer)
     nested, end = model.get_pipeline_stage_assignment()
     assert isinstance(nested, ipu.FunctionalNestedModelPipelineStageAssignment)
     assert (nested.nested_model.name, nested.node_index) == ("inner", 0)
@@ -68,7 +68,7 @@ def test_nested_models_have_assignments_of_their_own():
 
 @spec("keras/2/set")
 def test_a_sequential_model_takes_numbers_or_assignments():
-    model = underStrategy(sequential)
+    model = under_strategy(sequential)
     model.set_pipeline_stage_assignment([0, 0, 1, 2])
     found = model.get_pipeline_stage_assignment()
     assert [(a.layer.name, a.pipeline_stage) for a in found] == [("s0", 0), ("s1", 0), ("s2", 1), ("s3", 2)]
@@ -80,7 +80,7 @@ def test_a_sequential_model_takes_numbers_or_assignments():
 
 @spec("keras/2/errors")
 def test_errors_of_functional_models():
-    model = underStrategy(functional)
+    model = under_strategy(functional)
     found = model.get_pipeline_stage_assignment()
     set_ = model.set_pipeline_stage_assignment
     refused(
@@ -113,7 +113,7 @@ def test_errors_of_functional_models():
 
 @spec("keras/2/errors")
 def test_errors_of_sequential_models():
-    model = underStrategy(sequential)
+    model = under_strategy(sequential)
     set_ = model.set_pipeline_stage_assignment
     refused(
         lambda: set_([0, 1]),
@@ -143,7 +143,7 @@ def test_scopes_around_calls_count_more_than_those_around_construction():
             x = early(given)
         return keras.Model(given, late(x))
 
-    model = underStrategy(make)
+    model = under_strategy(make)
     assert [a.pipeline_stage for a in model.get_pipeline_stage_assignment()] == [0, 1]
 
 
@@ -156,7 +156,7 @@ def test_scopes_around_the_layers_of_a_sequential_model():
                 model.add(layers.Dense(4))
         return model
 
-    assert [a.pipeline_stage for a in underStrategy(make).get_pipeline_stage_assignment()] == [0, 1]
+    assert [a.pipeline_stage for a in under_strategy(make).get_pipeline_stage_assignment()] == [0, 1]
 
 
 @spec("keras/2/PipelineStage")
@@ -168,7 +168,7 @@ def test_if_one_layer_has_a_stage_all_need_one():
         return keras.Model(given, layers.Dense(2, name="forgotten")(x))
 
     refused(
-        lambda: underStrategy(make),
+        lambda: under_strategy(make),
         "All layers of a pipelined model must have an associated pipeline stage. However, forgotten has not been "
         "assigned to one.",
     )
@@ -182,7 +182,7 @@ def test_scopes_do_not_nest_and_leave_nothing_behind():
 
     refused(nest, "cannot be nested")
     refused(lambda: ipu.PipelineStage(-1), "non-negative integer")
-    model = underStrategy(functional)
+    model = under_strategy(functional)
     assert {a.pipeline_stage for a in model.get_pipeline_stage_assignment()} == {None}
 
 
@@ -195,7 +195,7 @@ def test_stages_outside_of_a_strategy_are_told():
 
 @spec("keras/2/sequential_changes")
 def test_changed_layers_need_a_new_assignment():
-    model = underStrategy(sequential)
+    model = under_strategy(sequential)
     model.set_pipeline_stage_assignment([0, 0, 1, 1])
     model.compile("sgd", "mse")
     model.add(layers.Dense(2))
@@ -221,7 +221,7 @@ def test_an_overridden_call_cannot_be_pipelined():
 @spec("keras/2/saving")
 @pytest.mark.parametrize("make, stages", [(functional, [0, 0, 1, 1]), (sequential, [0, 1, 1, 2])])
 def test_files_keep_stages_and_settings(make, stages, tmp_path):
-    model = staged(underStrategy(make), stages)
+    model = staged(under_strategy(make), stages)
     model.set_pipelining_options(
         gradient_accumulation_steps_per_replica=12,
         device_mapping=[1, 0, 2][: max(stages) + 1],
@@ -272,17 +272,17 @@ s3 (Dense)                      None
 
 @spec("keras/2/summary")
 def test_the_printed_summaries(capsys):
-    model = staged(underStrategy(functional), [0, 0, 1, 1])
+    model = staged(under_strategy(functional), [0, 0, 1, 1])
     lines = []
     model.print_pipeline_stage_assignment_summary(line_length=85, print_fn=lines.append)
     assert "\n".join(lines) == FUNCTIONAL_SUMMARY
-    underStrategy(sequential).print_pipeline_stage_assignment_summary(line_length=65)
+    under_strategy(sequential).print_pipeline_stage_assignment_summary(line_length=65)
     assert capsys.readouterr().out == SEQUENTIAL_SUMMARY + "\n"
 
 
 @spec("keras/2/summary")
 def test_widths_and_long_names():
-    model = underStrategy(functional)
+    model = under_strategy(functional)
     lines = []
     model.print_pipeline_stage_assignment_summary(print_fn=lines.append)
     assert {len(line) for line in lines[1:]} == {89}

@@ -11,14 +11,14 @@ from keras_models import (  # noqa: F401
     CLASSES,
     WIDTH,
     configure,
-    crossEntropy,
+    cross_entropy,
     data,
     functional,
     ipu,
     keras,
     sequential,
     staged,
-    underStrategy,
+    under_strategy,
     undisturbed,
 )
 
@@ -102,7 +102,7 @@ def test_offline_devices_do_not_run(kind):
     config = ipu.IPUConfig()
     config.device_connection.type = ipu.DeviceConnectionType[kind]
     config.configure_ipu_system()
-    model = underStrategy(sequential)
+    model = under_strategy(sequential)
     refused(lambda: model.predict(X, verbose=0), f"DeviceConnectionType.{kind}", error=RuntimeError)
 
 
@@ -250,7 +250,7 @@ def test_subclasses_of_models_stay_what_they_are():
     assert type(graph).__name__ == "FromTensors" and type(FromNumbers(4, CLASSES)) is FromNumbers
     assert len(graph.get_pipeline_stage_assignment()) == 1
     for model in (graph, whole):
-        model.compile("sgd", crossEntropy(), steps_per_execution=6)
+        model.compile("sgd", cross_entropy(), steps_per_execution=6)
         assert model.fit(X, Y, batch_size=8, verbose=0).history["loss"][0] > 0
 
 
@@ -264,7 +264,7 @@ def test_replicas_in_sync_are_the_devices():
 # Options --------------------------------------------------------------------------------------------------------------
 @spec("keras/2/gradient_accumulation", "keras/1/methods")
 def test_gradient_accumulation_steps_are_positive_integers():
-    model = underStrategy(sequential)
+    model = under_strategy(sequential)
     for method in (model.set_pipelining_options, model.set_gradient_accumulation_options):
         for wrong in (-1, 0, 2.0, True):
             refused(
@@ -275,7 +275,7 @@ def test_gradient_accumulation_steps_are_positive_integers():
 
 @spec("keras/2/device_mapping")
 def test_a_device_mapping_is_a_list_of_integers_with_one_for_each_stage():
-    model = staged(underStrategy(sequential), [0, 0, 1, 1])
+    model = staged(under_strategy(sequential), [0, 0, 1, 1])
     for wrong in ((0, 1), ["0", "1"], [0, 1.0], 1):
         refused(
             lambda wrong=wrong: model.set_pipelining_options(device_mapping=wrong),
@@ -287,7 +287,7 @@ def test_a_device_mapping_is_a_list_of_integers_with_one_for_each_stage():
 
 @spec("keras/2/refused_arguments")
 def test_arguments_of_other_interfaces_are_refused_with_a_hint():
-    model = underStrategy(sequential)
+    model = under_strategy(sequential)
     for name in ("gradient_accumulation_count", "repeat_count", "batch_serialization_iterations"):
         refused(lambda name=name: model.set_pipelining_options(**{name: 2}), f"Found `{name}` key")
     refused(lambda: model.set_pipelining_options(pipeline_schedule="Grouped"), "PipelineSchedule", error=TypeError)
@@ -315,18 +315,18 @@ def test_reduction_methods_by_name():
     ],
 )
 def test_accumulation_has_to_fit_the_schedule(schedule, steps, texts):
-    model = staged(underStrategy(sequential), [0, 0, 1, 1])
+    model = staged(under_strategy(sequential), [0, 0, 1, 1])
     schedule = schedule and ipu.PipelineSchedule[schedule]
     model.set_pipelining_options(gradient_accumulation_steps_per_replica=steps, pipeline_schedule=schedule)
-    model.compile("sgd", crossEntropy(), steps_per_execution=steps or 1)
+    model.compile("sgd", cross_entropy(), steps_per_execution=steps or 1)
     refused(lambda: model.fit(X, Y, verbose=0, batch_size=8), *texts)
 
 
 # Batches --------------------------------------------------------------------------------------------------------------
 def compiled(steps, accumulation=1):
-    model = underStrategy(sequential)
+    model = under_strategy(sequential)
     model.set_gradient_accumulation_options(accumulation)
-    model.compile("sgd", crossEntropy(), steps_per_execution=steps)
+    model.compile("sgd", cross_entropy(), steps_per_execution=steps)
     return model
 
 
@@ -382,7 +382,7 @@ def test_what_the_log_says(caplog):
 @spec("keras/2/replicas")
 def test_devices_divide_into_replicas():
     configure(3)
-    model = staged(underStrategy(sequential), [0, 0, 1, 1])
+    model = staged(under_strategy(sequential), [0, 0, 1, 1])
     refused(lambda: model.predict(X, verbose=0), "needs 2 IPUs for each replica, however 3 are configured")
 
 
@@ -403,9 +403,9 @@ def test_what_compiled_programs_cannot_do_is_refused():
     given = keras.Input((WIDTH,))
     with ipu.IPUStrategy().scope():
         own, whole = Own(given, keras.layers.Dense(CLASSES)(given)), Whole()
-    own.compile("sgd", crossEntropy())
+    own.compile("sgd", cross_entropy())
     refused(lambda: own.fit(X, Y, verbose=0), "overrides `train_step`", error=NotImplementedError)
     refused(whole.get_pipeline_stage_assignment, "Functional or a Sequential", error=NotImplementedError)
     eager = compiled(1)
-    eager.compile("sgd", crossEntropy(), run_eagerly=True)
+    eager.compile("sgd", cross_entropy(), run_eagerly=True)
     refused(lambda: eager.fit(X, Y, batch_size=8, verbose=0), "run_eagerly")

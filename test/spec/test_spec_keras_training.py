@@ -16,19 +16,19 @@ from keras_models import (  # noqa: F401
     X,
     Y,
     configure,
-    crossEntropy,
+    cross_entropy,
     data,
     functional,
     ipu,
     keras,
-    largestDifference,
+    largest_difference,
     layers,
     plain,
-    requireSame,
+    require_same,
     sequential,
     staged,
     trained,
-    underStrategy,
+    under_strategy,
     undisturbed,
 )
 
@@ -53,7 +53,7 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimizer_of_keras_with_its_numbers(name):
     result = trained(sequential, OPTIMIZERS[name], [0, 0, 1, 1], compiled={"metrics": ["accuracy"]})
-    model = requireSame(result)
+    model = require_same(result)
     assert int(model.optimizer.iterations) == 2 * ROWS // 16
     assert list(result[1]) == ["accuracy", "loss"]
 
@@ -73,12 +73,12 @@ def test_schedules_do_not_change_numbers(accumulation, schedule):
             "recomputation_mode": ipu.RecomputationMode.RecomputeThenBackpropagate,
         },
     )
-    requireSame(result)
+    require_same(result)
 
 
 @spec("keras/4/unpipelined")
 def test_models_without_stages_take_one_device():
-    model = requireSame(trained(sequential, OPTIMIZERS["Adam"], None, accumulation=3))
+    model = require_same(trained(sequential, OPTIMIZERS["Adam"], None, accumulation=3))
     assert [stage["device"] for stage in ipu.execution_report(model)["stages"]] == [0]
 
 
@@ -96,14 +96,14 @@ class Subclassed(keras.Model):
 
 @spec("keras/4/unpipelined")
 def test_subclassed_models_run_as_a_whole():
-    requireSame(trained(Subclassed, OPTIMIZERS["SGD"], None, accumulation=2))
+    require_same(trained(Subclassed, OPTIMIZERS["SGD"], None, accumulation=2))
 
 
 @spec("keras/4/trace", "keras/2/device_mapping")
 @pytest.mark.parametrize("mapping, devices", [(None, [0, 1, 2]), ([2, 0, 1], [2, 0, 1]), ([0, 1, 0], [0, 1, 0])])
 def test_stage_k_runs_on_its_device(mapping, devices):
     options = {"device_mapping": mapping, "pipeline_schedule": ipu.PipelineSchedule.Interleaved}
-    model = requireSame(trained(functional, OPTIMIZERS["SGD"], [0, 1, 1, 2], accumulation=6, options=options))
+    model = require_same(trained(functional, OPTIMIZERS["SGD"], [0, 1, 1, 2], accumulation=6, options=options))
     stages = ipu.execution_report(model)["stages"]
     assert [stage["device"] for stage in stages] == devices
     assert all(stage["busy_ns"] > 0 for stage in stages)
@@ -117,7 +117,7 @@ def test_stage_k_runs_on_its_device(mapping, devices):
 
 def test_a_stage_holds_the_work_of_its_layers():
     """The program of a stage reads the weights of the layers that were assigned to it."""
-    model = requireSame(trained(functional, OPTIMIZERS["SGD"], [0, 1, 1, 2], accumulation=6))
+    model = require_same(trained(functional, OPTIMIZERS["SGD"], [0, 1, 1, 2], accumulation=6))
     text = model._abele_keras.executions["train"].session.graphText()
     number_of = dict(re.findall(r'input (%\d+) "(p\d+)"', text))
     names = {f"p{index}": variable.path for index, variable in enumerate(model.trainable_variables)}
@@ -131,9 +131,9 @@ def test_a_stage_holds_the_work_of_its_layers():
 
 @spec("keras/4/execution")
 def test_evaluate_and_predict_equal_keras():
-    reference, model = plain(sequential), staged(underStrategy(sequential), [0, 1, 1, 1])
+    reference, model = plain(sequential), staged(under_strategy(sequential), [0, 1, 1, 1])
     for each in (reference, model):
-        each.compile("sgd", crossEntropy(), metrics=["accuracy"])
+        each.compile("sgd", cross_entropy(), metrics=["accuracy"])
     model.steps_per_execution = 4
     expected = reference.evaluate(X, Y, batch_size=4, verbose=0, return_dict=True)
     assert model.evaluate(X, Y, batch_size=4, verbose=0, return_dict=True) == expected
@@ -144,15 +144,15 @@ def test_evaluate_and_predict_equal_keras():
 @spec("keras/2/reduction")
 def test_sum_adds_the_gradients_up():
     def accumulated(method, rate):
-        model = underStrategy(sequential)
+        model = under_strategy(sequential)
         model.set_gradient_accumulation_options(4, gradient_accumulation_reduction_method=method)
-        model.compile(optimizers.SGD(rate), crossEntropy(), steps_per_execution=4)
+        model.compile(optimizers.SGD(rate), cross_entropy(), steps_per_execution=4)
         model.fit(X, Y, batch_size=4, shuffle=False, verbose=0)
         return model
 
     mean = accumulated("mean", 0.25)
-    assert largestDifference(mean, accumulated("SUM", 0.0625)) == 0  # powers of two scale exactly
-    assert largestDifference(mean, accumulated(ipu.GradientAccumulationReductionMethod.RUNNING_MEAN, 0.25)) == 0
+    assert largest_difference(mean, accumulated("SUM", 0.0625)) == 0  # powers of two scale exactly
+    assert largest_difference(mean, accumulated(ipu.GradientAccumulationReductionMethod.RUNNING_MEAN, 0.25)) == 0
 
 
 @spec("keras/2/replicas", "keras/2/batches")
@@ -173,17 +173,17 @@ def test_replicas_share_an_update(stages):
     devices, accumulation = (4, 4) if stages else (2, 2)
     configure(devices)
     reference = plain(make)
-    reference.compile(optimizers.SGD(0.1, gradient_accumulation_steps=2 * accumulation), crossEntropy())
-    model = underStrategy(make)
+    reference.compile(optimizers.SGD(0.1, gradient_accumulation_steps=2 * accumulation), cross_entropy())
+    model = under_strategy(make)
     if stages:
         staged(model, stages)
     model.set_gradient_accumulation_options(accumulation)
-    model.compile(optimizers.SGD(0.1), crossEntropy(), steps_per_execution=accumulation)
+    model.compile(optimizers.SGD(0.1), cross_entropy(), steps_per_execution=accumulation)
     x, y = X[:32], Y[:32]
     expected = reference.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0).history
     found = model.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0).history
     np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-6)
-    assert largestDifference(reference, model) < 1e-6
+    assert largest_difference(reference, model) < 1e-6
     stages_run = ipu.execution_report(model)["stages"]
     assert {stage["replica"] for stage in stages_run} == {0, 1}
     assert sorted({stage["device"] for stage in stages_run}) == list(range(devices))
@@ -207,17 +207,17 @@ def test_several_inputs_and_outputs():
     words = np.random.default_rng(3).integers(0, 10, (ROWS, 5))
     words[:, 4:] = 0
     target = np.random.default_rng(4).standard_normal((ROWS, 2)).astype("float32")
-    number = len(underStrategy(branches).get_pipeline_stage_assignment())
+    number = len(under_strategy(branches).get_pipeline_stage_assignment())
     result = trained(
         branches,
         OPTIMIZERS["Adam"],
         [0] * (number - 5) + [1] * 5,
         x=[X, words],
         y=[Y, target],
-        loss=[crossEntropy(), "mse"],
+        loss=[cross_entropy(), "mse"],
         compiled={"metrics": [["accuracy"], ["mae"]], "loss_weights": [1.0, 0.5]},
     )
-    model = requireSame(result)
+    model = require_same(result)
     assert len(result[1]) == 5
     found = model.predict([X, words], batch_size=4, verbose=0)
     expected = result[2].predict([X, words], batch_size=4, verbose=0)
@@ -236,7 +236,7 @@ def nested():
 
 @spec("keras/4/nested")
 def test_nested_models_are_cut_inside():
-    reference, model = plain(nested), underStrategy(nested)
+    reference, model = plain(nested), under_strategy(nested)
     first, second, add, end = assignments = model.get_pipeline_stage_assignment()
     for stage, assignment in zip(
         [0, 1, 1, 2], [*first.pipeline_stage_assignments, *second.pipeline_stage_assignments], strict=True
@@ -245,10 +245,10 @@ def test_nested_models_are_cut_inside():
     add.pipeline_stage = end.pipeline_stage = 2
     model.set_pipeline_stage_assignment(assignments)
     model.set_pipelining_options(gradient_accumulation_steps_per_replica=6)
-    reference.compile(optimizers.Adam(0.01, gradient_accumulation_steps=6), crossEntropy())
-    model.compile(optimizers.Adam(0.01), crossEntropy(), steps_per_execution=6)
+    reference.compile(optimizers.Adam(0.01, gradient_accumulation_steps=6), cross_entropy())
+    model.compile(optimizers.Adam(0.01), cross_entropy(), steps_per_execution=6)
     histories = [each.fit(X, Y, batch_size=4, shuffle=False, verbose=0).history for each in (reference, model)]
-    assert histories[0] == histories[1] and largestDifference(reference, model) == 0
+    assert histories[0] == histories[1] and largest_difference(reference, model) == 0
     assert len(ipu.execution_report(model)["stages"]) == 3
 
 
@@ -267,7 +267,7 @@ def test_a_convolutional_network_with_statistics():
             ]
         )
 
-    requireSame(trained(make, OPTIMIZERS["SGD"], [0, 0, 0, 1, 1, 1], x=X.reshape(ROWS, 2, 3, 1)))
+    require_same(trained(make, OPTIMIZERS["SGD"], [0, 0, 0, 1, 1, 1], x=X.reshape(ROWS, 2, 3, 1)))
 
 
 @spec("keras/4/execution")
@@ -277,7 +277,7 @@ def test_a_sequential_model_that_fit_builds():
             [layers.Dense(4, kernel_initializer=keras.initializers.GlorotUniform(seed)) for seed in range(3)]
         )
 
-    requireSame(trained(make, OPTIMIZERS["SGD"], [0, 0, 1]))
+    require_same(trained(make, OPTIMIZERS["SGD"], [0, 0, 1]))
 
 
 @spec("keras/4/random_numbers")
@@ -286,7 +286,7 @@ def test_dropout_draws_for_every_micro_batch():
         return keras.Sequential([keras.Input((WIDTH,)), layers.Dense(64, use_bias=False), layers.Dropout(0.5)])
 
     def losses(seed):
-        model = staged(underStrategy(make, seed), [0, 1])
+        model = staged(under_strategy(make, seed), [0, 1])
         model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
         model.compile(optimizers.SGD(0.0), "mse", steps_per_execution=4)
         found = []
@@ -306,8 +306,8 @@ def test_a_seeded_layer_draws_from_the_device(caplog):
     def make():
         return keras.Sequential([keras.Input((WIDTH,)), layers.Dropout(0.5, seed=3), layers.Dense(CLASSES)])
 
-    model = underStrategy(make)
-    model.compile("sgd", crossEntropy(), steps_per_execution=4)
+    model = under_strategy(make)
+    model.compile("sgd", cross_entropy(), steps_per_execution=4)
     model.fit(X[:32], Y[:32], batch_size=8, verbose=0)
     assert "A seed of a layer has no effect in a compiled model" in caplog.text
 
@@ -328,15 +328,15 @@ def test_callbacks_validation_and_weights_of_samples():
     result = trained(
         sequential, OPTIMIZERS["SGD"], [0, 1, 1, 1], fit=fit(), compiled={"weighted_metrics": ["accuracy"]}
     )
-    requireSame(result)
+    require_same(result)
     assert {"loss", "val_loss", "accuracy", "val_accuracy", "learning_rate"} == set(result[1])
 
 
 @spec("keras/4/callbacks")
 def test_batches_are_counted_by_executions():
-    model = staged(underStrategy(sequential), [0, 0, 1, 1])
+    model = staged(under_strategy(sequential), [0, 0, 1, 1])
     model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
-    model.compile("sgd", crossEntropy(), steps_per_execution=4)
+    model.compile("sgd", cross_entropy(), steps_per_execution=4)
     seen = []
     note = keras.callbacks.LambdaCallback(
         on_train_batch_begin=lambda batch, logs: seen.append(batch),
@@ -358,7 +358,7 @@ def test_asynchronous_callbacks_hear_of_every_micro_batch():
             return super().__getattribute__(name)
 
     def run(each):
-        each.compile(optimizers.SGD(0.0), crossEntropy(), metrics=["accuracy"], steps_per_execution=steps)
+        each.compile(optimizers.SGD(0.0), cross_entropy(), metrics=["accuracy"], steps_per_execution=steps)
         heard.clear()
         common = {"batch_size": 4, "verbose": 0, "callbacks": [Notes()]}
         history = each.fit(X[:32], Y[:32], epochs=2, shuffle=False, validation_data=(X[:16], Y[:16]), **common).history
@@ -368,7 +368,7 @@ def test_asynchronous_callbacks_hear_of_every_micro_batch():
 
     heard, steps = [], 1
     reference, history = run(plain(sequential))
-    model, steps = staged(underStrategy(sequential), [0, 1, 1, 1]), 4
+    model, steps = staged(under_strategy(sequential), [0, 1, 1, 1]), 4
     model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
     model.set_asynchronous_callbacks(True)
     found, same = run(model)
@@ -386,28 +386,28 @@ def test_asynchronous_callbacks_hear_of_every_micro_batch():
 @spec("keras/4/execution")
 def test_other_kinds_of_data():
     rows = torch.utils.data.TensorDataset(torch.tensor(X), torch.tensor(Y))
-    reference, model = plain(sequential), underStrategy(sequential)
+    reference, model = plain(sequential), under_strategy(sequential)
     model.set_gradient_accumulation_options(2)
-    reference.compile(optimizers.SGD(0.1, gradient_accumulation_steps=2), crossEntropy())
-    model.compile(optimizers.SGD(0.1), crossEntropy(), steps_per_execution=4)
+    reference.compile(optimizers.SGD(0.1, gradient_accumulation_steps=2), cross_entropy())
+    model.compile(optimizers.SGD(0.1), cross_entropy(), steps_per_execution=4)
     for each in (reference, model):
         each.fit(torch.utils.data.DataLoader(rows, batch_size=4), epochs=1, verbose=0)
         each.fit(torch.tensor(X), torch.tensor(Y), batch_size=4, steps_per_epoch=8, shuffle=False, verbose=0)
         each.fit(X, Y, batch_size=4, validation_split=1 / 3, shuffle=False, verbose=0)
-    assert largestDifference(reference, model) == 0
+    assert largest_difference(reference, model) == 0
 
 
 @spec("keras/4/execution", "keras/2/gradient_accumulation")
 def test_single_batches():
-    reference, model = plain(functional), staged(underStrategy(functional), [0, 0, 1, 1])
+    reference, model = plain(functional), staged(under_strategy(functional), [0, 0, 1, 1])
     model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
     for each in (reference, model):
-        each.compile(optimizers.SGD(0.1), crossEntropy(), metrics=["accuracy"])
+        each.compile(optimizers.SGD(0.1), cross_entropy(), metrics=["accuracy"])
     found, expected = (each.train_on_batch(X[:16], Y[:16], return_dict=True) for each in (model, reference))
     assert int(model.optimizer.iterations) == 1
     assert found["accuracy"] == expected["accuracy"]
     assert found["loss"] == pytest.approx(expected["loss"], rel=1e-6)  # the mean of four means
-    assert largestDifference(reference, model) < 1e-6
+    assert largest_difference(reference, model) < 1e-6
     assert model.test_on_batch(X, Y) == pytest.approx(reference.test_on_batch(X, Y), rel=1e-5)
     assert np.allclose(model.predict_on_batch(X), reference.predict_on_batch(X), atol=1e-6)
     with pytest.raises(ValueError, match="batch of 15 samples cannot be cut into 4"):
@@ -416,8 +416,8 @@ def test_single_batches():
 
 @spec("keras/4/execution")
 def test_weights_that_change_between_calls_count():
-    model = staged(underStrategy(sequential), [0, 0, 1, 1])
-    model.compile("sgd", crossEntropy())
+    model = staged(under_strategy(sequential), [0, 0, 1, 1])
+    model.compile("sgd", cross_entropy())
     before = model.predict(X, batch_size=4, verbose=0)
     model.set_weights([np.zeros_like(value) for value in model.get_weights()])
     assert not model.predict(X, batch_size=4, verbose=0).any() and before.any()
@@ -431,7 +431,7 @@ def test_frozen_layers_stay():
         return model
 
     result = trained(make, OPTIMIZERS["Adam"], [0, 0, 1, 1])
-    model = requireSame(result)
+    model = require_same(result)
     start = plain(make)
     assert np.array_equal(model.layers[0].kernel, start.layers[0].kernel)
     assert not np.array_equal(model.layers[2].kernel, start.layers[2].kernel)
@@ -439,10 +439,10 @@ def test_frozen_layers_stay():
 
 @spec("keras/2/saving")
 def test_training_goes_on_from_a_file(tmp_path):
-    reference, model = plain(sequential), staged(underStrategy(sequential), [0, 0, 1, 1])
+    reference, model = plain(sequential), staged(under_strategy(sequential), [0, 0, 1, 1])
     model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
-    reference.compile(optimizers.Adam(0.01, gradient_accumulation_steps=4), crossEntropy())
-    model.compile(optimizers.Adam(0.01), crossEntropy(), steps_per_execution=4)
+    reference.compile(optimizers.Adam(0.01, gradient_accumulation_steps=4), cross_entropy())
+    model.compile(optimizers.Adam(0.01), cross_entropy(), steps_per_execution=4)
     for each in (reference, model):
         each.fit(X, Y, batch_size=4, shuffle=False, verbose=0)
     model.save(tmp_path / "half.keras")
@@ -450,13 +450,13 @@ def test_training_goes_on_from_a_file(tmp_path):
         again = keras.models.load_model(tmp_path / "half.keras")
     for each in (reference, again):
         each.fit(X, Y, batch_size=4, shuffle=False, verbose=0)
-    assert largestDifference(reference, again) == 0
+    assert largest_difference(reference, again) == 0
     assert len(ipu.execution_report(again)["stages"]) == 2
 
 
 @spec("keras/4/execution")
 def test_compiling_again_changes_the_loss():
-    model = underStrategy(sequential)
+    model = under_strategy(sequential)
     model.compile("sgd", "mse")
     target = np.zeros((ROWS, CLASSES), "float32")
     squared = model.evaluate(X, target, batch_size=4, verbose=0)
@@ -477,15 +477,15 @@ def test_mixed_precision_with_a_scaled_loss():
             ]
         )
 
-    reference, model = plain(make), staged(underStrategy(make), [0, 1])
+    reference, model = plain(make), staged(under_strategy(make), [0, 1])
     model.set_pipelining_options(
         gradient_accumulation_steps_per_replica=1, pipeline_schedule=ipu.PipelineSchedule.Sequential
     )
     for each in (reference, model):
         scaled = optimizers.LossScaleOptimizer(optimizers.SGD(0.1), initial_scale=2.0**20, dynamic_growth_steps=3)
-        each.compile(scaled, crossEntropy())
+        each.compile(scaled, cross_entropy())
         each.fit(X, Y, batch_size=4, epochs=2, shuffle=False, verbose=0)
-    assert largestDifference(reference, model) == 0
+    assert largest_difference(reference, model) == 0
     assert float(model.optimizer.dynamic_scale) == float(reference.optimizer.dynamic_scale) != 2.0**20
 
 
@@ -513,6 +513,6 @@ def test_executors_of_poptorch_take_keras_models():
         loss.backward()
         optimizer.step()
         assert torch.equal(training(x, target)[0], expected)
-    assert largestDifference(eager.model, wrapped.model) == 0
+    assert largest_difference(eager.model, wrapped.model) == 0
     with torch.no_grad():
         assert torch.equal(poptorch.inferenceModel(eager.model)(x), eager.model(x))

@@ -15,18 +15,18 @@ from keras_models import (  # noqa: F401
     X,
     Y,
     configure,
-    crossEntropy,
+    cross_entropy,
     functional,
     ipu,
     keras,
-    largestDifference,
+    largest_difference,
     layers,
     plain,
-    requireSame,
+    require_same,
     sequential,
     staged,
     trained,
-    underStrategy,
+    under_strategy,
     undisturbed,
 )
 
@@ -40,7 +40,7 @@ def where(model):
     return ipu.execution_report(model)["update"]
 
 
-def requireSameState(reference, model):
+def require_same_state(reference, model):
     """The optimizer's variables, bit for bit, but what Keras' own accumulation needs."""
     kept = {variable.path.partition("/")[2]: variable.numpy() for variable in reference.optimizer.variables}
     own = {variable.path.partition("/")[2]: variable.numpy() for variable in model.optimizer.variables}
@@ -73,8 +73,8 @@ ON_DEVICE = {
 @pytest.mark.parametrize("name", ON_DEVICE)
 def test_a_program_updates_with_the_bits_of_keras(name):
     result = trained(sequential, ON_DEVICE[name], STAGES)
-    model = requireSame(result)
-    requireSameState(result[2], model)
+    model = require_same(result)
+    require_same_state(result[2], model)
     assert where(model) == "device"
 
 
@@ -83,20 +83,20 @@ def fitted(optimizer, stages, callbacks=(), make=sequential):
     if stages is None:
         model = plain(make)
     else:
-        model = underStrategy(make)
+        model = under_strategy(make)
         model.set_pipeline_stage_assignment(stages)
         model.set_pipelining_options(
             gradient_accumulation_steps_per_replica=1, pipeline_schedule=ipu.PipelineSchedule.Sequential
         )
-    model.compile(optimizer(), crossEntropy())
+    model.compile(optimizer(), cross_entropy())
     model.fit(X, Y, batch_size=4, epochs=2, shuffle=False, verbose=0, callbacks=list(callbacks))
     return model
 
 
-def requireSameFits(optimizer, stages=STAGES, make=sequential):
+def require_same_fits(optimizer, stages=STAGES, make=sequential):
     """Weights and state of Keras and of a pipeline, bit for bit. Returns the model of the pipeline."""
     reference, model = fitted(optimizer, None, make=make), fitted(optimizer, stages, make=make)
-    assert largestDifference(reference, model) == 0
+    assert largest_difference(reference, model) == 0
     for one, other in zip(reference.optimizer.variables, model.optimizer.variables, strict=True):
         assert np.array_equal(one.numpy(), other.numpy()), one.path
     return model
@@ -113,12 +113,14 @@ SCHEDULES = {
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_schedules_of_learning_rates(name):
-    model = requireSameFits(lambda: optimizers.SGD(SCHEDULES[name](), momentum=0.9))
+    model = require_same_fits(lambda: optimizers.SGD(SCHEDULES[name](), momentum=0.9))
     assert where(model) == "device"
 
 
 def test_a_schedule_that_asks_for_values_stays_on_the_host():
-    model = requireSameFits(lambda: optimizers.Adam(schedules.CosineDecay(0.0, 12, warmup_target=0.1, warmup_steps=8)))
+    model = require_same_fits(
+        lambda: optimizers.Adam(schedules.CosineDecay(0.0, 12, warmup_target=0.1, warmup_steps=8))
+    )
     assert where(model).startswith("host: ")
 
 
@@ -142,7 +144,7 @@ ON_HOST = {
 def test_what_cannot_be_captured_runs_on_the_host_and_says_so(name, caplog):
     optimizer, reason = ON_HOST[name]
     with caplog.at_level(logging.INFO, logger="abele.keras"):
-        model = requireSame(trained(sequential, optimizer, STAGES))
+        model = require_same(trained(sequential, optimizer, STAGES))
     assert where(model).startswith("host: ") and reason in where(model)
     said = [
         record.getMessage() for record in caplog.records if "updates the weights on the host" in record.getMessage()
@@ -155,11 +157,11 @@ def test_averages_of_weights(overwrite, expected):
     def optimizer():
         return optimizers.Adam(0.01, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=overwrite)
 
-    assert where(requireSameFits(optimizer)).startswith(expected)
+    assert where(require_same_fits(optimizer)).startswith(expected)
 
 
 def test_an_optimizer_that_accumulates_itself_stays_on_the_host():
-    model = requireSameFits(lambda: optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=2))
+    model = require_same_fits(lambda: optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=2))
     assert where(model).startswith("host: ")
 
 
@@ -167,7 +169,7 @@ def test_a_loss_scale_that_adapts_stays_on_the_host():
     def optimizer():
         return optimizers.LossScaleOptimizer(optimizers.Adam(0.01), initial_scale=64.0, dynamic_growth_steps=3)
 
-    assert where(requireSameFits(optimizer)).startswith("host: ")
+    assert where(require_same_fits(optimizer)).startswith("host: ")
 
 
 @pytest.mark.parametrize("constraint, expected", [(keras.constraints.MaxNorm(0.5), "device"), (Halved(), "host")])
@@ -177,7 +179,7 @@ def test_constraints(constraint, expected):
             [keras.Input((WIDTH,)), layers.Dense(8, kernel_constraint=constraint), layers.Dense(3)], name="bounded"
         )
 
-    model = requireSameFits(ON_DEVICE["nesterov"], [0, 1], make)
+    model = require_same_fits(ON_DEVICE["nesterov"], [0, 1], make)
     assert where(model).startswith(expected)
 
 
@@ -201,7 +203,7 @@ def test_learning_rates_and_attributes_that_change_are_followed():
         model.set_weights([weights * 0.5 for weights in model.get_weights()])
         model.fit(X, Y, **again)
         models.append(model)
-    assert largestDifference(*models) == 0
+    assert largest_difference(*models) == 0
     assert where(models[1]) == "device"
 
 
@@ -212,7 +214,7 @@ def test_a_rate_that_becomes_a_function_is_asked():
         rates = iter(np.linspace(0.2, 0.1, 2 * ROWS))
         model.optimizer.learning_rate = lambda rates=rates: float(next(rates))
         model.fit(X, Y, batch_size=4, shuffle=False, verbose=0)
-    assert largestDifference(*models) == 0
+    assert largest_difference(*models) == 0
     assert where(models[1]) == "host: the learning rate is a function"
 
 
@@ -225,7 +227,7 @@ def test_attributes_that_change_again_and_again_are_left_to_the_host():
         return optimizers.AdamW(0.01)
 
     models = [fitted(optimizer, stages, [Decaying()]) for stages in (None, STAGES)]
-    assert largestDifference(*models) == 0
+    assert largest_difference(*models) == 0
     assert where(models[1]) == "host: its attributes have changed 8 times"
 
 
@@ -241,7 +243,7 @@ def test_the_state_is_saved_and_loaded(tmp_path):
     plain = keras.models.load_model(tmp_path / "model.keras")
     for model in (straight, loaded, plain):
         model.fit(X, Y, **again)
-    assert largestDifference(straight, loaded) == largestDifference(straight, plain) == 0
+    assert largest_difference(straight, loaded) == largest_difference(straight, plain) == 0
     assert where(straight) == where(loaded) == "device"
     for one, other in zip(straight.optimizer.variables, plain.optimizer.variables, strict=True):
         assert np.array_equal(one.numpy(), other.numpy())
@@ -252,29 +254,29 @@ def test_replicas_and_other_reductions_have_the_numbers_of_the_host(replicas):
     models = []
     for rate in (0.125, lambda: 0.125):  # a function is asked on the host
         configure(2 * replicas)
-        model = underStrategy(functional)
+        model = under_strategy(functional)
         staged(model, STAGES).set_pipelining_options(
             gradient_accumulation_steps_per_replica=4, gradient_accumulation_reduction_method="sum"
         )
-        model.compile(optimizers.SGD(rate, momentum=0.9), crossEntropy(), steps_per_execution=4)
+        model.compile(optimizers.SGD(rate, momentum=0.9), cross_entropy(), steps_per_execution=4)
         rows = ROWS // (16 * replicas) * 16 * replicas
         model.fit(X[:rows], Y[:rows], batch_size=4, epochs=2, shuffle=False, verbose=0)
         models.append(model)
-    assert largestDifference(*models) == 0
+    assert largest_difference(*models) == 0
     assert [where(model).partition(":")[0] for model in models] == ["device", "host"]
 
 
 def test_programs_go_with_their_model():
     model = fitted(ON_DEVICE["Adam"], STAGES)
     execution = weakref.ref(model._abele_keras.executions["train"])
-    model.compile(optimizers.SGD(0.1), crossEntropy())
+    model.compile(optimizers.SGD(0.1), cross_entropy())
     model.fit(X, Y, batch_size=4, verbose=0)
     gc.collect()
     assert execution() is None and where(model) == "device"
 
 
 def test_validation_and_predictions_have_the_new_weights():
-    model = requireSame(trained(sequential, ON_DEVICE["Adam"], STAGES, fit={"validation_data": (X[:16], Y[:16])}))
+    model = require_same(trained(sequential, ON_DEVICE["Adam"], STAGES, fit={"validation_data": (X[:16], Y[:16])}))
     before = model.predict(X, batch_size=4, verbose=0)
     model.fit(X, Y, batch_size=4, shuffle=False, verbose=0)
     after = model.predict(X, batch_size=4, verbose=0)

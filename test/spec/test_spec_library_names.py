@@ -249,7 +249,7 @@ def test_the_native_module_can_be_imported():
 # Functions that a library replaces while a forward is captured --------------------------------------------------------
 
 
-def executedAgain():
+def executed_again():
     spec = importlib.util.find_spec("poptorch._poplar_executor")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -282,7 +282,7 @@ class Negative(torch.nn.Module):
 
 def test_functions_can_be_replaced_while_a_forward_is_captured():
     original, x = torch.neg, torch.ones(1)
-    module = executedAgain()
+    module = executed_again()
     module._OverwriteContextManager.registerSubsitutionManager(Doubled)
     assert module.inferenceModel(Negative())(x) == -2 and torch.neg is original
     with pytest.raises(ValueError, match="as told"):

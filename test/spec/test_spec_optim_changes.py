@@ -29,13 +29,13 @@ def compiled(make):
     return model, optimizer, executor
 
 
-def eagerStep(model, optimizer):
+def eager_step(model, optimizer):
     optimizer.zero_grad()
     model(X).backward()
     optimizer.step()
 
 
-def requireSameWeights(model, reference):
+def require_same_weights(model, reference):
     for (name, ours), theirs in zip(model.state_dict().items(), reference.state_dict().values(), strict=True):
         assert torch.equal(ours, theirs), name
 
@@ -46,13 +46,13 @@ def test_nesterov_may_change():
     model, ours, executor = compiled(lambda p: poptorch.optim.SGD(p, **arguments))
     reference = Net()
     theirs = torch.optim.SGD(reference.parameters(), **arguments)
-    eagerStep(reference, theirs)
+    eager_step(reference, theirs)
     for nesterov in (False, True):
         ours.param_groups[0]["nesterov"] = theirs.param_groups[0]["nesterov"] = nesterov
         executor.setOptimizer(ours)
         executor(X)
-        eagerStep(reference, theirs)
-        requireSameWeights(model, reference)
+        eager_step(reference, theirs)
+        require_same_weights(model, reference)
 
 
 @spec("optim/2.1", "optim/2/Adam", names=["optimizer.markAsConstant"])
@@ -107,10 +107,10 @@ def test_the_twin_of_the_other_package_goes_on(name, first):
     executor(X)
     reference = Net()
     theirs = getattr(torch.optim, name)(reference.parameters(), lr=0.1)
-    eagerStep(reference, theirs)
+    eager_step(reference, theirs)
     theirs.param_groups[0]["lr"] = 0.01
-    eagerStep(reference, theirs)
-    requireSameWeights(model, reference)
+    eager_step(reference, theirs)
+    require_same_weights(model, reference)
 
 
 @spec("optim/5", names=["PoplarExecutor.setOptimizer"])
@@ -123,8 +123,8 @@ def test_a_refused_optimizer_leaves_the_old_one_in_place():
             executor.setOptimizer(wrong)
     reference = copy.deepcopy(model)
     executor(X)
-    eagerStep(reference, torch.optim.SGD(reference.parameters(), lr=0.1))
-    requireSameWeights(model, reference)
+    eager_step(reference, torch.optim.SGD(reference.parameters(), lr=0.1))
+    require_same_weights(model, reference)
     assert "scaledLearningRate0___specific___first.weight" in optimizer.state_dict()["ipu_param"]
 
 
@@ -152,8 +152,8 @@ def test_a_loaded_state_brings_its_learning_rate():
     reference = copy.deepcopy(model)
     optimizer.load_state_dict(saved)
     executor(X)
-    eagerStep(reference, torch.optim.SGD(reference.parameters(), lr=0.1))
-    requireSameWeights(model, reference)
+    eager_step(reference, torch.optim.SGD(reference.parameters(), lr=0.1))
+    require_same_weights(model, reference)
 
 
 @spec("optim/1/LAMB", names=["optim.LAMB"])
@@ -214,12 +214,12 @@ def test_a_subclass_is_warned_of_once_for_each_optimizer(caplog):
 @spec("optim/1/SGD", "optim/5")
 @pytest.mark.parametrize("register", ["register_step_pre_hook", "register_step_post_hook"])
 def test_hooks_around_a_step_are_warned_of(register, caplog):
-    def ofOptimizer(parameters):
+    def of_optimizer(parameters):
         optimizer = torch.optim.SGD(parameters, lr=0.1)
         getattr(optimizer, register)(lambda *arguments: pytest.fail("the device has steps of its own"))
         return optimizer
 
-    _, _, executor = compiled(ofOptimizer)
+    _, _, executor = compiled(of_optimizer)
     executor(X)
     assert [register in record.message for record in caplog.records if "hook" in record.message] == [True]
 

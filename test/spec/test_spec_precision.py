@@ -60,7 +60,7 @@ def eager(model, x, steps=3):
     return torch.stack(losses), {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
-def assertSame(ours, theirs):
+def assert_same(ours, theirs):
     assert torch.equal(ours[0], theirs[0])
     assert ours[1].keys() == theirs[1].keys()
     for name, value in ours[1].items():
@@ -76,7 +76,7 @@ def infer(model, *arguments, opts=None):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_model_in_half_trains_as_in_torch(dtype):
     model, x = Net().to(dtype), batch(dtype=dtype)
-    assertSame(train(copy.deepcopy(model), x), eager(model, x))
+    assert_same(train(copy.deepcopy(model), x), eager(model, x))
 
 
 @spec("environment/11/model_in_half")
@@ -124,7 +124,7 @@ def test_half_layers_inside_a_float32_model():
     model, x = Inner(), batch()
     model.first.half()
     model.last.half()
-    assertSame(train(copy.deepcopy(model), x.half()), eager(model, x.half()))
+    assert_same(train(copy.deepcopy(model), x.half()), eager(model, x.half()))
 
 
 @spec("environment/11/norm_statistics", "options/4/Precision.runningStatisticsAlwaysFloat")
@@ -153,7 +153,7 @@ def test_partials_type_allows_but_does_not_force_half():
     model, x = Net().half(), batch(dtype=torch.half)
     opts = options()
     opts.Precision.setPartialsType(torch.half)
-    assertSame(train(copy.deepcopy(model), x, opts), eager(model, x))
+    assert_same(train(copy.deepcopy(model), x, opts), eager(model, x))
 
 
 # Stochastic rounding -------------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def test_stochastic_rounding_leaves_float32_alone():
     model, x = Net(), batch()
     opts = options()
     opts.Precision.enableStochasticRounding(True)
-    assertSame(train(copy.deepcopy(model), x, opts), eager(model, x))
+    assert_same(train(copy.deepcopy(model), x, opts), eager(model, x))
 
 
 # Floating-point exceptions -------------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ def test_exceptions_do_not_change_results(dtype):
     model, x = Net().to(dtype), batch(dtype=dtype)
     opts = options()
     opts.Precision.enableFloatingPointExceptions(True)
-    assertSame(train(copy.deepcopy(model), x, opts), eager(model, x))
+    assert_same(train(copy.deepcopy(model), x, opts), eager(model, x))
 
 
 @spec("options/4/Precision.enableFloatingPointExceptions")
@@ -401,4 +401,4 @@ def test_deprecated_settings_change_nothing():
     opts = options()
     opts.Precision.halfFloatCasting(poptorch.HalfFloatCastingBehavior.HalfUpcastToFloat)
     opts.Precision.runningStatisticsAlwaysFloat(True)
-    assertSame(train(copy.deepcopy(model), x, opts), eager(model, x))
+    assert_same(train(copy.deepcopy(model), x, opts), eager(model, x))

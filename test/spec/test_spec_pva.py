@@ -168,10 +168,10 @@ def traced(program, folder):
     return file, process.pid
 
 
-def everyEvent(events):
+def every_event(events):
     for event in events:
         yield event
-        yield from everyEvent(event.children())
+        yield from every_event(event.children())
 
 
 @pytest.mark.spec("environment/5", "environment/3/PVTI_OPTIONS", names=["variables.PVTI_OPTIONS"])
@@ -208,7 +208,7 @@ def test_a_trace_is_walked_by_process_thread_and_event(tmp_path):
     assert (now.label, now.duration, now.children()) == ("now", 0, [])
     assert 0 < inner.duration + execution.duration <= outer.duration
     assert outer.timestamp <= inner.timestamp <= now.timestamp <= execution.timestamp < again.timestamp
-    labels = [event.label for event in everyEvent(thread.events)]
+    labels = [event.label for event in every_event(thread.events)]
     assert "poptorch._poplar_executor.PoplarExecutor.compile" in labels
     assert not {"loss", "spread"} & set(labels)
 

@@ -25,7 +25,7 @@ class Browser:
         to_browser, self._write = os.pipe()
         self._read, from_browser = os.pipe()
 
-        def handOver():  # the browser reads from 3 and writes to 4
+        def hand_over():  # the browser reads from 3 and writes to 4
             os.dup2(to_browser, 3)
             os.dup2(from_browser, 4)
 
@@ -34,7 +34,7 @@ class Browser:
         self._child = subprocess.Popen(
             [program(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
             + ["--remote-debugging-pipe", f"--user-data-dir={self._home.name}", "about:blank"],
-            preexec_fn=handOver,
+            preexec_fn=hand_over,
             close_fds=False,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

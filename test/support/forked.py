@@ -6,7 +6,7 @@ import signal
 import sys
 
 
-def placeOf(rank, processes, port):
+def place_of(rank, processes, port):
     """Environment of one of several processes on this host, which find each other at the port."""
     return {
         "RANK": str(rank),
@@ -53,7 +53,7 @@ class Forked:
         self._said += part
         return bool(part)
 
-    def readAll(self):
+    def read_all(self):
         while self.read():
             pass
 
@@ -62,6 +62,6 @@ class Forked:
 
     def status(self):
         """Waits for its end. Returns: its exit status, negative for a signal."""
-        self.readAll()
+        self.read_all()
         os.close(self.end)
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])

@@ -51,15 +51,15 @@ def recorded(text):
     return [f"{library}::{name}" for library, name in found]
 
 
-def _isLeftOut(name):
+def _is_left_out(name):
     base, _, overload = name.partition(".")
     return name in SHARES_MEMORY or name.startswith(ALLOCATIONS) or observer().isView(base, overload)
 
 
 def difference(text, eager):
     """Where the captured graph's operators begin to differ from eager's; empty if they do not."""
-    ours = [name for name in recorded(text) if not _isLeftOut(name)]
-    theirs = [form for name in eager for form in RECORDED_AS.get(name, [name]) if not _isLeftOut(form)]
+    ours = [name for name in recorded(text) if not _is_left_out(name)]
+    theirs = [form for name in eager for form in RECORDED_AS.get(name, [name]) if not _is_left_out(form)]
     for i, (mine, other) in enumerate(zip(ours, theirs, strict=False)):
         if mine != other:
             return f"operator {i} is {mine}, eager runs {other} (after {ours[max(i - 3, 0) : i]})"

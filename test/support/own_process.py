@@ -44,13 +44,13 @@ def _results(names):
     )
 
 
-def _isApart(item):
+def _is_apart(item):
     return _IS_CHILD not in os.environ and item.get_closest_marker("own_process") is not None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item, nextitem):
-    if not _isApart(item):
+    if not _is_apart(item):
         return None
     names = tuple(f"{other.path}::{other.name}" for other in item.session.items if other.path == item.path)
     results, ended = _results(names)

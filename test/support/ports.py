@@ -3,7 +3,7 @@
 import socket
 
 
-def freePort():
+def free_port():
     """A port of this host that nobody has at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -9,7 +9,7 @@ import time
 _PACKAGES = ("numpy", "keras", "transformers", "lightning", "pytorch-lightning", "timm", "optimum-graphcore")
 
 
-def _packageVersions():
+def _package_versions():
     for name in _PACKAGES:
         try:
             yield f"{name} {importlib.metadata.version(name)}"
@@ -24,7 +24,7 @@ def _rows():
 
     yield "abele", f"{abele.__version__} (poptorch {POPTORCH_VERSION}), {abele.__path__[0]}"
     yield "python", f"{sys.version.split()[0]}, {sys.executable}"
-    yield "packages", ", ".join(_packageVersions()) or "none of those that Abele knows"
+    yield "packages", ", ".join(_package_versions()) or "none of those that Abele knows"
     import torch
 
     yield "torch", torch.__version__

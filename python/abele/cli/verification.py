@@ -76,7 +76,7 @@ class _Watch:
 
 
 @contextlib.contextmanager
-def _asMain(program, arguments):
+def _as_main(program, arguments):
     """Sets sys.argv and sys.path as Python does for a program that it starts."""
     argv, path = sys.argv, list(sys.path)
     sys.argv, sys.path[:] = [program, *arguments], [os.path.dirname(os.path.abspath(program)), *path]
@@ -120,7 +120,7 @@ def main(arguments=None):
     Executor._calls_watch = watch
     status = 0
     try:
-        with _asMain(chosen.program, chosen.arguments):
+        with _as_main(chosen.program, chosen.arguments):
             try:
                 runpy.run_path(chosen.program, run_name="__main__")
             except SystemExit as end:

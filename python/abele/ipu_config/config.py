@@ -162,7 +162,7 @@ class IPUConfig(ConfigFiles):
         given = {name: value for name, value in locals().items() if name in core().ipuSettingNames()}
         if layers_per_ipu == (-1,):
             given["layers_per_ipu"] = [-1]
-        _warnOfDeprecated(others)
+        _warn_of_deprecated(others)
         self.train()
         self._take(core().completeIpuSettings({**given, **others}), given)
 
@@ -236,7 +236,7 @@ class IPUConfig(ConfigFiles):
         return self._to_options(for_inference=for_inference, compile_only=compile_only)
 
     def _to_options(self, for_inference=False, compile_only=False):
-        if not compile_only and not _hasSecondGeneration():
+        if not compile_only and not _has_second_generation():
             raise refused(RuntimeError, "This requires an IPU Mk2 system to run.")
         if self.execute_encoder_on_cpu_for_generation:
             raise NotImplementedError("execute_encoder_on_cpu_for_generation is not supported yet.")
@@ -248,7 +248,7 @@ class IPUConfig(ConfigFiles):
         options = Options().from_json(core().optionsOfIpuSettings(self.__dict__, for_inference))
         if compile_only:
             options.useOfflineIpuTarget()
-        options._Popart.set("saveInitializersToFile", _newFileName())
+        options._Popart.set("saveInitializersToFile", _new_file_name())
         return options
 
     def batch_size_factor(self, for_inference: bool = False) -> int:
@@ -258,19 +258,19 @@ class IPUConfig(ConfigFiles):
         return self.replication_factor * self.gradient_accumulation_steps * self.device_iterations
 
 
-def _warnOfDeprecated(others):
+def _warn_of_deprecated(others):
     for name, instead in _DEPRECATED.items():
         if others.pop(name, None):
             warnings.warn(f"IPUConfig: {name} is deprecated: {instead}", stacklevel=3)
 
 
-def _hasSecondGeneration():
+def _has_second_generation():
     try:
         return ipuHardwareVersion() in (2, 21)
     except AssertionError:  # the machine has no devices
         return False
 
 
-def _newFileName():
+def _new_file_name():
     with tempfile.NamedTemporaryFile() as file:
         return file.name

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from .._errors import Error, refused
 from .._native import core
-from .._whole_files import readText
+from .._whole_files import read_text
 
 _HUB_ARGUMENTS = frozenset(
     ("cache_dir", "force_download", "local_files_only", "proxies", "resume_download", "revision", "token")
@@ -103,7 +103,7 @@ class ConfigFiles:
             return _read(os.path.join(path, subfolder, cls.CONFIG_NAME)), kwargs
         if os.path.exists(os.path.join(subfolder, path)):
             return _read(os.path.join(subfolder, path)), kwargs
-        return _read(_fromHub(path, cls.CONFIG_NAME, subfolder, download)), kwargs
+        return _read(_from_hub(path, cls.CONFIG_NAME, subfolder, download)), kwargs
 
     def update(self, config_dict: Mapping[str, Any]) -> None:
         """Sets several settings. Raises: the errors of setting one."""
@@ -125,7 +125,7 @@ class ConfigFiles:
 
 def _read(path):
     try:
-        values = json.loads(readText(path))
+        values = json.loads(read_text(path))
     except (ValueError, RecursionError, Error) as error:  # JSON, its depth or characters; pipes, devices, whole disks
         raise OSError(f"{path} is not a JSON file: {error}") from error
     if not isinstance(values, dict):
@@ -133,7 +133,7 @@ def _read(path):
     return values
 
 
-def _fromHub(model, file_name, subfolder, download):
+def _from_hub(model, file_name, subfolder, download):
     try:
         import huggingface_hub
     except ImportError as error:

@@ -36,10 +36,10 @@ class PipelinedBertMixin(PipelineMixin):
         """
         super().parallelize()
         layer_ipu = get_layer_ipu(self.ipu_config, self.bert.encoder.layer)
-        self._requireUntiedPieces()
-        self._serializeProjection()
+        self._require_untied_pieces()
+        self._serialize_projection()
         logger.info("-------------------- Device Allocation --------------------")
-        self._placeEmbeddings()
+        self._place_embeddings()
         self._hooks.extend(outline_attribute(self.bert.embeddings.LayerNorm, "embeddings"))
         for index, (layer, ipu) in enumerate(zip(self.bert.encoder.layer, layer_ipu, strict=True)):
             if self.ipu_config.recompute_checkpoint_every_layer:
@@ -48,7 +48,7 @@ class PipelinedBertMixin(PipelineMixin):
         if getattr(self.bert, "pooler", None) is not None:
             self._begin(self.bert.pooler, "Pooler", "Pooler    ", 0)
         self._begin(self.cls, "Classifier", "Classifier", 0)
-        self._placeProjection()
+        self._place_projection()
         logger.info("-----------------------------------------------------------")
         return self
 
@@ -60,7 +60,7 @@ class PipelinedBertMixin(PipelineMixin):
             embeddings.word_embeddings = embeddings.word_embeddings.to_model()
         decoder = self._decoder()
         if isinstance(decoder, (SerializedLinear, SplitProjection)):
-            self._replaceDecoder(decoder.to_model())
+            self._replace_decoder(decoder.to_model())
             self._tie()
         return self
 
@@ -73,7 +73,7 @@ class PipelinedBertMixin(PipelineMixin):
         predictions = getattr(self.cls, "predictions", None)
         return getattr(predictions, "decoder", None)
 
-    def _replaceDecoder(self, layer):
+    def _replace_decoder(self, layer):
         """Replaces the decoder by a layer. Parameters that other modules hold too stay the same objects."""
         decoder = self._decoder()
         self.cls.predictions.decoder = layer
@@ -86,7 +86,7 @@ class PipelinedBertMixin(PipelineMixin):
         if hasattr(self, "tie_weights"):
             self.tie_weights()
 
-    def _requireUntiedPieces(self):
+    def _require_untied_pieces(self):
         config, decoder = self.ipu_config, self._decoder()
         placed = config._serialized_projection_splits_per_ipu or config._serialized_embedding_splits_per_ipu
         if placed and decoder is not None and decoder.weight is self.bert.embeddings.word_embeddings.weight:
@@ -96,25 +96,25 @@ class PipelinedBertMixin(PipelineMixin):
                 "projection_serialization_factor, or untie them",
             )
 
-    def _serializeProjection(self):
+    def _serialize_projection(self):
         config, decoder = self.ipu_config, self._decoder()
         splits = config._serialized_projection_splits_per_ipu
         factor = max(config._projection_serialization_factor or 1, config._embedding_serialization_factor or 1)
         if decoder is None or (splits is None and factor == 1):
             return
         if splits:
-            self._replaceDecoder(SplitProjection(decoder, sum(splits)))
+            self._replace_decoder(SplitProjection(decoder, sum(splits)))
             return
-        self._replaceDecoder(SerializedLinear.from_model(decoder, factor))
+        self._replace_decoder(SerializedLinear.from_model(decoder, factor))
         self._tie()
 
-    def _placeEmbeddings(self):
+    def _place_embeddings(self):
         embeddings, splits = self.bert.embeddings, self.ipu_config._serialized_embedding_splits_per_ipu
         self._begin(embeddings, "Embedding", "Embedding ", 0)
         if splits:
             embeddings.word_embeddings = SerializedEmbedding(embeddings.word_embeddings, sum(splits))
             embeddings.word_embeddings.parallelize(splits)
 
-    def _placeProjection(self):
+    def _place_projection(self):
         if isinstance(self._decoder(), SplitProjection):
             self._decoder().parallelize(self.ipu_config._serialized_projection_splits_per_ipu)

@@ -24,11 +24,11 @@ def get_layer_ipu(ipu_config: IPUConfig, target_number_of_layers: int | Sized | 
     Raises:
         IncompatibleIPUConfigError: layers_per_ipu does not fit ipus_per_replica or the number of layers.
     """
-    shares = layersPerIpu(ipu_config, target_number_of_layers)
+    shares = layers_per_ipu(ipu_config, target_number_of_layers)
     return [ipu for ipu, layers in enumerate(shares) for _ in range(layers)]
 
 
-def layersPerIpu(config, layers=None):
+def layers_per_ipu(config, layers=None):
     """layers_per_ipu of the config's mode without wildcards. Arguments and errors: get_layer_ipu."""
     layers = layers if layers is None or isinstance(layers, int) else len(layers)
     return core().layersPerIpu(config.__dict__, config.mode == "inference", layers)
@@ -59,7 +59,7 @@ def split_encoder_decoder_ipu_config(
     """
     if ipu_config._ipus_per_replica < 2:
         raise _incompatible(ipu_config, "an encoder and a decoder need an IPU each")
-    shares = layersPerIpu(ipu_config, num_encoder_layers + num_decoder_layers)
+    shares = layers_per_ipu(ipu_config, num_encoder_layers + num_decoder_layers)
     cut = _cut(ipu_config, shares, num_encoder_layers)
     encoder, decoder = copy.deepcopy(ipu_config), copy.deepcopy(ipu_config)
     for part, ipus, other_ipus, kept, dropped in (
@@ -69,7 +69,7 @@ def split_encoder_decoder_ipu_config(
         name = f"_serialized_{kept}_splits_per_ipu"
         splits = getattr(ipu_config, name)
         if splits is not None:
-            _requireNone(ipu_config, name, splits, splits[other_ipus])
+            _require_none(ipu_config, name, splits, splits[other_ipus])
             setattr(part, name, splits[ipus])
         setattr(part, f"_serialized_{dropped}_splits_per_ipu", None)
         part._layers_per_ipu = shares[ipus]
@@ -89,7 +89,7 @@ def _cut(config, shares, encoder_layers):
     return max(cuts)
 
 
-def _requireNone(config, name, splits, elsewhere):
+def _require_none(config, name, splits, elsewhere):
     if any(elsewhere):
         name = config._get_managed_attr_mode_name(name.removeprefix("_"))
         owner = "encoder" if "embedding" in name else "decoder"

@@ -14,7 +14,7 @@ from ..enums import MatMulSerializationMode
 from ..ops import serializedMatMul
 
 
-def _placePieces(pieces, splits_per_ipu, name):
+def _place_pieces(pieces, splits_per_ipu, name):
     """Begins a block at the first piece on each IPU. splits_per_ipu: as [3, 1, 0, 0]."""
     if sum(splits_per_ipu) != len(pieces):
         raise refused(ValueError, f"{splits_per_ipu!r} places {sum(splits_per_ipu)} pieces of {len(pieces)}")
@@ -75,7 +75,7 @@ class SerializedEmbedding(torch.nn.Module):
 
     def parallelize(self, splits_per_ipu: Sequence[int]) -> Self:
         """Places the pieces: [3, 1, 0, 0] puts three on IPU 0 and one on IPU 1. Returns: the module."""
-        _placePieces(self.split_embeddings, splits_per_ipu, "Embedding")
+        _place_pieces(self.split_embeddings, splits_per_ipu, "Embedding")
         return self
 
     def forward(self, indices: torch.Tensor) -> torch.Tensor:
@@ -122,11 +122,11 @@ class SerializedLinear(torch.nn.Linear):
     ) -> Self:
         """A serialized layer with copies of a torch.nn.Linear's weights."""
         result = cls(model.in_features, model.out_features, factor, model.bias is not None, mode)
-        return _withWeightsOf(result, model)
+        return _with_weights_of(result, model)
 
     def to_model(self) -> torch.nn.Linear:
         """Returns: a torch.nn.Linear with copies of the weights."""
-        return _withWeightsOf(torch.nn.Linear(self.in_features, self.out_features, self.bias is not None), self)
+        return _with_weights_of(torch.nn.Linear(self.in_features, self.out_features, self.bias is not None), self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         factor = 0 if self.mode is MatMulSerializationMode.Disabled else self.factor
@@ -137,7 +137,7 @@ class SerializedLinear(torch.nn.Linear):
         return f"{super().extra_repr()}, factor={self.factor}, mode={self.mode.name}"
 
 
-def _withWeightsOf(layer, model):
+def _with_weights_of(layer, model):
     """`layer` with copies of another linear layer's parameters, and its mode."""
     layer.to(device=model.weight.device, dtype=model.weight.dtype)
     layer.load_state_dict(model.state_dict())
@@ -172,7 +172,7 @@ class SplitProjection(torch.nn.Module):
             )
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.serialization_mode = serialization_mode
-        size = self.out_features if self._cutsOutputs() else self.in_features
+        size = self.out_features if self._cuts_outputs() else self.in_features
         if serialization_factor < 1 or size % serialization_factor:
             raise refused(ValueError, f"{size} features cannot be cut into {serialization_factor} equal pieces")
         self.split_size = size // serialization_factor
@@ -182,11 +182,11 @@ class SplitProjection(torch.nn.Module):
         bias = linear.bias
         self.bias = None if bias is None else torch.nn.Parameter(bias.detach().clone(), bias.requires_grad)
 
-    def _cutsOutputs(self):
+    def _cuts_outputs(self):
         return self.serialization_mode == MatMulSerializationMode.OutputChannels
 
     def _dimension(self):
-        return 0 if self._cutsOutputs() else 1
+        return 0 if self._cuts_outputs() else 1
 
     @staticmethod
     def _piece(weight, linear):
@@ -215,11 +215,11 @@ class SplitProjection(torch.nn.Module):
 
     def parallelize(self, splits_per_ipu: Sequence[int]) -> Self:
         """Places the pieces: [0, 0, 1, 3] puts one on IPU 2 and three on IPU 3. Returns: the module."""
-        _placePieces(self.split_linear_layers, splits_per_ipu, "Linear")
+        _place_pieces(self.split_linear_layers, splits_per_ipu, "Linear")
         return self
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self._cutsOutputs():
+        if self._cuts_outputs():
             result = torch.cat([piece(x) for piece in self.split_linear_layers], -1)
         else:
             parts = x.split(self.split_size, -1)

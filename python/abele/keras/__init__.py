@@ -14,9 +14,9 @@ Raises, at import:
 
 import sys
 
-from ._require import requireKeras
+from ._require import require_keras
 
-requireKeras()
+require_keras()
 
 from .._process import start as _start  # noqa: E402
 from . import config, gradient_accumulation, ipu_strategy, pipelining_ops  # noqa: E402

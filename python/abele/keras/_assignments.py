@@ -117,7 +117,7 @@ _FUNCTIONAL_KINDS = (FunctionalLayerPipelineStageAssignment, FunctionalNestedMod
 
 
 # Graphs ---------------------------------------------------------------------------------------------------------------
-def graphOf(model):
+def graph_of(model):
     """The Functional graph of a model; None for a subclassed model, or a Sequential one that was not built yet."""
     if isinstance(model, Functional):
         return model
@@ -128,11 +128,11 @@ def invocations(graph):
     """Nodes of a Functional graph without its inputs, in post-order, which is a valid order of execution."""
     nodes, _ = _build_map(graph.inputs, graph.outputs)
     return [
-        node for node in nodes if not node.is_input and make_node_key(node.operation, indexOf(node)) in graph._nodes
+        node for node in nodes if not node.is_input and make_node_key(node.operation, index_of(node)) in graph._nodes
     ]
 
 
-def indexOf(node):
+def index_of(node):
     """The index of a node among the calls of its operation."""
     return node.operation._inbound_nodes.index(node)
 
@@ -141,15 +141,15 @@ def fresh(graph):
     """Assignments of all invocations of a graph, without stages."""
     made = []
     for node in invocations(graph):
-        nested = graphOf(node.operation)
+        nested = graph_of(node.operation)
         if nested is None:
-            made.append(FunctionalLayerPipelineStageAssignment(node.operation, indexOf(node)))
+            made.append(FunctionalLayerPipelineStageAssignment(node.operation, index_of(node)))
         else:
-            made.append(FunctionalNestedModelPipelineStageAssignment(node.operation, indexOf(node), fresh(nested)))
+            made.append(FunctionalNestedModelPipelineStageAssignment(node.operation, index_of(node), fresh(nested)))
     return made
 
 
-def freshSequential(model):
+def fresh_sequential(model):
     """Assignments of the layers of a Sequential model, without stages."""
     return [SequentialLayerPipelineStageAssignment(layer) for layer in model.layers]
 
@@ -176,17 +176,17 @@ def _scoped(graph):
     """Fresh assignments with the stages from PipelineStage scopes."""
     assignments = fresh(graph)
     for assignment, node in zip(assignments, invocations(graph), strict=True):
-        stage = _stages.stageOfCall(node)
+        stage = _stages.stage_of_call(node)
         if not isinstance(assignment, FunctionalNestedModelPipelineStageAssignment):
             assignment.pipeline_stage = stage
         elif stage is not None:
             fill(assignment.pipeline_stage_assignments, stage)
         else:
-            assignment.pipeline_stage_assignments = _scoped(graphOf(node.operation))
+            assignment.pipeline_stage_assignments = _scoped(graph_of(node.operation))
     return assignments
 
 
-def _requireAllScoped(found):
+def _require_all_scoped(found):
     missing = [assignment.layer.name for assignment in found if assignment.pipeline_stage is None]
     if missing:
         raise refused(
@@ -196,7 +196,7 @@ def _requireAllScoped(found):
         )
 
 
-def fromScopes(graph):
+def from_scopes(graph):
     """The assignments of a Functional model's layers from PipelineStage scopes; None if no scope gave a stage.
 
     Raises:
@@ -205,25 +205,25 @@ def fromScopes(graph):
     assignments = _scoped(graph)
     if all(assignment.pipeline_stage is None for assignment in leaves(assignments)):
         return None
-    _requireAllScoped(leaves(assignments))
+    _require_all_scoped(leaves(assignments))
     return assignments
 
 
-def fromScopesSequential(model):
+def from_scopes_sequential(model):
     """The same for the layers of a Sequential model, by the scope in which they were made."""
-    stages = [_stages.stageOfLayer(layer) for layer in model.layers]
+    stages = [_stages.stage_of_layer(layer) for layer in model.layers]
     if all(stage is None for stage in stages):
         return None
     assignments = [
         SequentialLayerPipelineStageAssignment(layer, stage) for layer, stage in zip(model.layers, stages, strict=True)
     ]
-    _requireAllScoped(assignments)
-    requireSequential(model, assignments)
+    _require_all_scoped(assignments)
+    require_sequential(model, assignments)
     return assignments
 
 
 # Rules ----------------------------------------------------------------------------------------------------------------
-def _requireStage(name, stage):
+def _require_stage(name, stage):
     if stage is None:
         raise refused(
             ValueError, f"Layer {name} has not been assigned a pipeline stage in `pipeline_stage_assignment`."
@@ -234,7 +234,7 @@ def _requireStage(name, stage):
         )
 
 
-def _requireNoGaps(stages):
+def _require_no_gaps(stages):
     found = sorted(set(stages))
     missing = sorted(set(range(found[-1] + 1)) - set(found))
     if missing:
@@ -245,14 +245,14 @@ def _requireNoGaps(stages):
         )
 
 
-def _requireList(assignments):
+def _require_list(assignments):
     if not isinstance(assignments, (list, tuple)):
         raise refused(ValueError, f"`pipeline_stage_assignment` needs to be a list, but got {assignments!r} instead.")
 
 
-def _inOrder(graph, assignments):
+def _in_order(graph, assignments):
     """The assignments in the order of the graph's invocations, including nested ones."""
-    _requireList(assignments)
+    _require_list(assignments)
     nodes = invocations(graph)
     for assignment in assignments:
         if not isinstance(assignment, _FUNCTIONAL_KINDS):
@@ -276,31 +276,31 @@ def _inOrder(graph, assignments):
         by_call[id(called), assignment.node_index, is_nested] = assignment
     ordered = []
     for node in nodes:
-        nested = graphOf(node.operation)
-        found = by_call.get((id(node.operation), indexOf(node), nested is not None))
+        nested = graph_of(node.operation)
+        found = by_call.get((id(node.operation), index_of(node), nested is not None))
         if found is None:
             raise refused(
                 ValueError,
-                f"Layer {node.operation.name} with node index {indexOf(node)} has not been assigned a pipeline stage "
+                f"Layer {node.operation.name} with node index {index_of(node)} has not been assigned a pipeline stage "
                 "in `pipeline_stage_assignment`: the assignments do not match the layers of the model.",
             )
         if nested is not None:
-            inner = _inOrder(nested, found.pipeline_stage_assignments)
+            inner = _in_order(nested, found.pipeline_stage_assignments)
             found = FunctionalNestedModelPipelineStageAssignment(found.nested_model, found.node_index, inner)
         ordered.append(found)
     return ordered
 
 
-def requireFunctional(graph, assignments):
+def require_functional(graph, assignments):
     """The assignments in the order of the invocations. Checks that they form a pipeline.
 
     Raises:
         ValueError: they do not, for a reason in spec keras.md, section 2.
     """
-    ordered = _inOrder(graph, assignments)
+    ordered = _in_order(graph, assignments)
     for leaf in leaves(ordered):
-        _requireStage(f"{leaf.layer.name} with node index {leaf.node_index}", leaf.pipeline_stage)
-    _requireNoGaps(leaf.pipeline_stage for leaf in leaves(ordered))
+        _require_stage(f"{leaf.layer.name} with node index {leaf.node_index}", leaf.pipeline_stage)
+    _require_no_gaps(leaf.pipeline_stage for leaf in leaves(ordered))
     made_in = {}
     for call in flatten(graph, ordered, whole_models=False)[0]:
         stage = call.stage
@@ -315,13 +315,13 @@ def requireFunctional(graph, assignments):
     return ordered
 
 
-def requireSequential(model, assignments):
+def require_sequential(model, assignments):
     """SequentialLayerPipelineStageAssignments from ints or assignments. Checks that they form a pipeline.
 
     Raises:
         ValueError: they do not.
     """
-    _requireList(assignments)
+    _require_list(assignments)
     layers = model.layers
     for assignment in assignments:
         is_number = isinstance(assignment, int) and not isinstance(assignment, bool)
@@ -349,7 +349,7 @@ def requireSequential(model, assignments):
                 f"{layer.name}.",
             )
         stage = assignment.pipeline_stage
-        _requireStage(layer.name, stage)
+        _require_stage(layer.name, stage)
         if index == 0 and stage != 0:
             raise refused(
                 ValueError,
@@ -406,7 +406,7 @@ class _Flattening:
             if self._whole_models and len(stages) == 1:
                 self.calls.append(Call(node, stages.pop(), resolve))
                 continue
-            nested, inner = graphOf(node.operation), (*scope, number)
+            nested, inner = graph_of(node.operation), (*scope, number)
             given = tree.flatten(node.arguments.args[0])
             for outside, inside in zip(given, nested.inputs, strict=True):
                 self._names[inner, id(inside)] = resolve(outside)
@@ -428,7 +428,7 @@ def flatten(graph, assignments, *, whole_models=True):
     return flattening.calls, flattening.resolver(())
 
 
-def functionalOfSequential(graph, assignments):
+def functional_of_sequential(graph, assignments):
     """The stages of a Sequential model's layers as assignments of its graph."""
     stage_of = {id(assignment.layer): assignment.pipeline_stage for assignment in assignments}
     made = fresh(graph)
@@ -441,21 +441,21 @@ def functionalOfSequential(graph, assignments):
 
 
 # Files ----------------------------------------------------------------------------------------------------------------
-def toPlain(assignments):
+def to_plain(assignments):
     """The stages by position, as lists for nested models."""
     return [
-        toPlain(assignment.pipeline_stage_assignments)
+        to_plain(assignment.pipeline_stage_assignments)
         if isinstance(assignment, FunctionalNestedModelPipelineStageAssignment)
         else assignment.pipeline_stage
         for assignment in assignments
     ]
 
 
-def fromPlain(assignments, stages):
-    """Sets the stages that toPlain() returned."""
+def from_plain(assignments, stages):
+    """Sets the stages that to_plain() returned."""
     for assignment, stage in zip(assignments, stages, strict=True):
         if isinstance(assignment, FunctionalNestedModelPipelineStageAssignment):
-            fromPlain(assignment.pipeline_stage_assignments, stage)
+            from_plain(assignment.pipeline_stage_assignments, stage)
         else:
             assignment.pipeline_stage = stage
     return assignments

@@ -31,7 +31,7 @@ class EachBatch(CallbackList):
 
 
 @contextlib.contextmanager
-def tellingEachBatch(model, state, method, args, kwargs, batches):
+def telling_each_batch(model, state, method, args, kwargs, batches):
     """The arguments for a method of Keras' trainer. While the method runs, state.each_batch gets every batch.
 
     batches: of an epoch; None: unknown.

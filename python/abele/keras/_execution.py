@@ -15,8 +15,8 @@ from ..enums import ConnectionType, OutputMode, ReductionType
 from ..options import Options
 from ..strategies import PipelinedExecution, ShardedExecution, Stage
 from ._plan import logger
-from ._programs import OwnedSource, sharesAll
-from ._step import Stages, StepModule, Structure, blockName
+from ._programs import OwnedSource, shares_all
+from ._step import Stages, StepModule, Structure, block_name
 from ._update import Updates
 from .pipelining_ops import PipelineSchedule
 
@@ -35,7 +35,7 @@ class _Compiled:
             self._native.choose(tensors, "", (tuple(tensors), {}))
         self.writes = self._versions(self.step.others) != before
         self._copied = self.step.others
-        if not sharesAll(self.session, self.step.trainable):
+        if not shares_all(self.session, self.step.trainable):
             self._copied = [*self.step.trainable, *self.step.others]
         self._uploaded = self._versions(self._copied)
 
@@ -60,7 +60,7 @@ class _Compiled:
         """Runs one call. Returns: its results. Variables that the model wrote have their new values."""
         if self._versions(self._copied) != self._uploaded:
             self._native.upload()
-        results = self._native.structure().resultOf(self._native.step(tensors, tensors))
+        results = self._native.structure().result_of(self._native.step(tensors, tensors))
         if self.writes:
             self._native.download(with_state=False)
         self._uploaded = self._versions(self._copied)
@@ -80,7 +80,7 @@ def _options(plan, mode, iterations):
         options.Precision.enableStochasticRounding(True)
     if plan.exceptions:
         options.Precision.enableFloatingPointExceptions(True)
-    blocks = [Stage(blockName(stage)).ipu(device) for stage, device in enumerate(plan.devices)]
+    blocks = [Stage(block_name(stage)).ipu(device) for stage, device in enumerate(plan.devices)]
     if plan.stages > 1 and plan.schedule == PipelineSchedule.Sequential:
         options.setExecutionStrategy(ShardedExecution(*blocks))
     elif plan.stages > 1 or plan.recompute:
@@ -209,7 +209,7 @@ class Execution:
             tensors,
             iterations,
             owner=self._owner,
-            wants_predictions=self._mode == "predict" or _readsPredictions(self._model),
+            wants_predictions=self._mode == "predict" or _reads_predictions(self._model),
         )
 
     def _follow(self, compiled, batches, results):
@@ -242,7 +242,7 @@ class Execution:
         return step.predictions.pack(values[:number])
 
 
-def _readsPredictions(model):
+def _reads_predictions(model):
     """Whether metrics use the predictions in addition to the loss."""
     from keras.src.trainers.trainer import Trainer
 

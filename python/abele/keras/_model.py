@@ -16,7 +16,7 @@ from keras.src.trainers.data_adapters import data_adapter_utils
 
 from .._errors import refused
 from . import _assignments, _plan, _summary
-from ._callbacks import tellingEachBatch
+from ._callbacks import telling_each_batch
 from ._execution import Execution
 from ._options import Settings, positive
 
@@ -41,7 +41,7 @@ class State:
         self.each_batch = None  # callbacks of the running call, if they get every micro-batch
 
 
-def stateOf(model):
+def state_of(model):
     """The State of a model, made at its first use."""
     return model.__dict__.setdefault(_STATE, State())
 
@@ -52,7 +52,7 @@ def _plain(model):
 
 
 # Stages ---------------------------------------------------------------------------------------------------------------
-def _requireGraph(model, what):
+def _require_graph(model, what):
     """The Functional graph in which stages are assigned. A Sequential model does not need a graph for that."""
     if not isinstance(model, (Functional, Sequential)):
         raise NotImplementedError(
@@ -69,13 +69,13 @@ def _requireGraph(model, what):
     return model
 
 
-def _currentAssignments(model):
+def _current_assignments(model):
     """The assignments that were set, or that PipelineStage scopes made; None: not a pipeline."""
-    state = stateOf(model)
+    state = state_of(model)
     if state.assignments is None and isinstance(model, Sequential) and not state.ignores_scopes:
-        return None if state.is_outdated else _assignments.fromScopesSequential(model)
+        return None if state.is_outdated else _assignments.from_scopes_sequential(model)
     if not state.is_checked:
-        state.assignments = _assignments.requireFunctional(model, state.assignments)
+        state.assignments = _assignments.require_functional(model, state.assignments)
         state.is_checked = True
     return state.assignments
 
@@ -87,11 +87,11 @@ def get_pipeline_stage_assignment(self):
     Returns: FunctionalLayerPipelineStageAssignment and FunctionalNestedModelPipelineStageAssignment objects, one per
         invocation; for a Sequential model SequentialLayerPipelineStageAssignment, one per layer.
     """
-    _requireGraph(self, "get_pipeline_stage_assignment")
-    current = _currentAssignments(self)
+    _require_graph(self, "get_pipeline_stage_assignment")
+    current = _current_assignments(self)
     if current is not None:
         return list(current)
-    return _assignments.freshSequential(self) if isinstance(self, Sequential) else _assignments.fresh(self)
+    return _assignments.fresh_sequential(self) if isinstance(self, Sequential) else _assignments.fresh(self)
 
 
 def set_pipeline_stage_assignment(self, pipeline_stage_assignment):
@@ -104,9 +104,9 @@ def set_pipeline_stage_assignment(self, pipeline_stage_assignment):
         ValueError: it does not fit the model, or does not form a pipeline.
         RuntimeError: the model has its own `call`.
     """
-    _requireGraph(self, "set_pipeline_stage_assignment")
-    require = _assignments.requireSequential if isinstance(self, Sequential) else _assignments.requireFunctional
-    state = stateOf(self)
+    _require_graph(self, "set_pipeline_stage_assignment")
+    require = _assignments.require_sequential if isinstance(self, Sequential) else _assignments.require_functional
+    state = state_of(self)
     state.assignments = require(self, pipeline_stage_assignment)
     state.is_checked, state.is_outdated = True, False
     _recompile(self)
@@ -114,7 +114,7 @@ def set_pipeline_stage_assignment(self, pipeline_stage_assignment):
 
 def reset_pipeline_stage_assignment(self):
     """Makes the model an ordinary one again, without a pipeline."""
-    state = stateOf(self)
+    state = state_of(self)
     state.assignments, state.is_checked, state.is_outdated, state.ignores_scopes = None, True, False, True
     _recompile(self)
 
@@ -126,7 +126,7 @@ def print_pipeline_stage_assignment_summary(self, line_length=None, print_fn=Non
         line_length: width of the lines; default 89, for Sequential models 65.
         print_fn: called with each line; default print.
     """
-    _summary.printSummary(
+    _summary.print_summary(
         self.name,
         self.get_pipeline_stage_assignment(),
         sequential=isinstance(self, Sequential),
@@ -171,7 +171,7 @@ def set_pipelining_options(
         "forward_propagation_stages_poplar_options": forward_propagation_stages_poplar_options,
         "backward_propagation_stages_poplar_options": backward_propagation_stages_poplar_options,
     }
-    stateOf(self).settings.setPipelining(
+    state_of(self).settings.set_pipelining(
         gradient_accumulation_steps_per_replica,
         device_mapping,
         gradient_accumulation_reduction_method,
@@ -194,7 +194,7 @@ def set_gradient_accumulation_options(
     Raises:
         ValueError: impossible values, and arguments of other APIs.
     """
-    stateOf(self).settings.setGradientAccumulation(
+    state_of(self).settings.set_gradient_accumulation(
         gradient_accumulation_steps_per_replica, gradient_accumulation_reduction_method, kwargs
     )
     _recompile(self)
@@ -207,13 +207,13 @@ def set_infeed_queue_options(self, prefetch_depth=None, **kwargs):
         ValueError: prefetch_depth is not a positive int.
     """
     if prefetch_depth is not None:
-        stateOf(self).settings.prefetch_depth = positive("prefetch_depth", prefetch_depth)
-    stateOf(self).settings.others.update(kwargs)
+        state_of(self).settings.prefetch_depth = positive("prefetch_depth", prefetch_depth)
+    state_of(self).settings.others.update(kwargs)
 
 
 def set_outfeed_queue_options(self, **kwargs):
     """Stored without effect, because results are handed over directly."""
-    stateOf(self).settings.outfeed.update(kwargs)
+    state_of(self).settings.outfeed.update(kwargs)
 
 
 def set_asynchronous_callbacks(self, asynchronous=False):
@@ -226,7 +226,7 @@ def set_asynchronous_callbacks(self, asynchronous=False):
     """
     if not isinstance(asynchronous, bool):
         raise refused(TypeError, f"Expected `asynchronous` to be a bool, but got {asynchronous!r} instead.")
-    stateOf(self).asynchronous_callbacks = asynchronous
+    state_of(self).asynchronous_callbacks = asynchronous
 
 
 def export_for_ipu_serving(self, *args, **kwargs):
@@ -243,26 +243,26 @@ def export_for_ipu_serving(self, *args, **kwargs):
 # Running --------------------------------------------------------------------------------------------------------------
 def _recompile(model):
     """Makes the next fit, evaluate or predict compile again."""
-    stateOf(model).executions.clear()
+    state_of(model).executions.clear()
     model.train_function = model.test_function = model.predict_function = None
 
 
-def _stageCount(model):
-    state = stateOf(model)
+def _stage_count(model):
+    state = state_of(model)
     if state.is_outdated:
         raise refused(
             RuntimeError,
             f"The layers of the model `{model.name}` have changed since its pipeline stages were assigned. Call "
             "`set_pipeline_stage_assignment()` again, or `reset_pipeline_stage_assignment()`.",
         )
-    assignments = _currentAssignments(model)
+    assignments = _current_assignments(model)
     if assignments is None:
         return 1
-    _requireGraph(model, "fit, evaluate and predict with pipeline stages")
+    _require_graph(model, "fit, evaluate and predict with pipeline stages")
     return 1 + max(leaf.pipeline_stage for leaf in _assignments.leaves(assignments))
 
 
-def _planFor(model, mode):
+def _plan_for(model, mode):
     """The plan for a model in a mode. Checks that compiled programs support its settings."""
     step = _MODES[mode]
     if getattr(type(model), step) is not getattr(TorchTrainer, step):
@@ -274,17 +274,17 @@ def _planFor(model, mode):
         raise refused(
             ValueError, f"The model `{model.name}` was compiled with run_eagerly=True, which a strategy cannot do."
         )
-    return _plan.planOf(model.name, stateOf(model).settings, _stageCount(model), training=mode == "train")
+    return _plan.plan_of(model.name, state_of(model).settings, _stage_count(model), training=mode == "train")
 
 
 def _function(model, mode, force):
     """The function that runs the batches of one execution."""
-    plan, state = _planFor(model, mode), stateOf(model)
+    plan, state = _plan_for(model, mode), state_of(model)
     current = getattr(model, _FUNCTIONS[mode])  # None after compile(), when losses and metrics may have changed
     if isinstance(current, Execution) and not force and current.plan == plan:
         return current
     state.executions[mode] = Execution(
-        model, state, mode, plan, _currentAssignments(model) if plan.stages > 1 else None
+        model, state, mode, plan, _current_assignments(model) if plan.stages > 1 else None
     )
     return state.executions[mode]
 
@@ -316,7 +316,7 @@ def _symbolic_build(self, iterator=None, data_batch=None):
 
 
 @contextlib.contextmanager
-def _takingBatches(model, number):
+def _taking_batches(model, number):
     """Inside, iterators over epochs yield this number of batches at once."""
     previous = model.steps_per_execution
     model.steps_per_execution = number
@@ -333,41 +333,41 @@ def _arguments(method, model, args, kwargs):
     return bound.arguments
 
 
-def _wantedSteps(model):
-    return stateOf(model).steps or model.steps_per_execution
+def _wanted_steps(model):
+    return state_of(model).steps or model.steps_per_execution
 
 
-def _batchSize(x, batch_size):
+def _batch_size(x, batch_size):
     """The size of a micro-batch; None if only the data knows it."""
     if batch_size is None and not hasattr(x, "shape") and not isinstance(x, (list, tuple, dict)):
         return getattr(x, "batch_size", None)
     return batch_size or 32
 
 
-def _checkValidation(model, given, steps):
+def _check_validation(model, given, steps):
     """Refuses data that cannot be evaluated before the first epoch instead of after it."""
-    plan = _planFor(model, "test")
+    plan = _plan_for(model, "test")
     x = data_adapter_utils.unpack_x_y_sample_weight(given["validation_data"])[0]
-    batches = _plan.batchesOf(x, given["validation_batch_size"] or given["batch_size"], given["validation_steps"])
-    _plan.stepsPerExecution(model.name, steps, batches, plan, training=False, warn=False)
+    batches = _plan.batches_of(x, given["validation_batch_size"] or given["batch_size"], given["validation_steps"])
+    _plan.steps_per_execution(model.name, steps, batches, plan, training=False, warn=False)
 
 
 def fit(self, *args, **kwargs):
     """See keras.Model.fit. batch_size is the size of a micro-batch."""
     self._assert_compile_called("fit")
     given = _arguments(TorchTrainer.fit, self, args, kwargs)
-    plan, wanted, state = _planFor(self, "train"), self.steps_per_execution, stateOf(self)
+    plan, wanted, state = _plan_for(self, "train"), self.steps_per_execution, state_of(self)
     split = given["validation_split"] if given["validation_data"] is None else 0.0
-    batches = _plan.batchesOf(given["x"], given["batch_size"], given["steps_per_epoch"], validation_split=split)
-    steps = _plan.stepsPerExecution(self.name, wanted, batches, plan, training=True)
+    batches = _plan.batches_of(given["x"], given["batch_size"], given["steps_per_epoch"], validation_split=split)
+    steps = _plan.steps_per_execution(self.name, wanted, batches, plan, training=True)
     if given["validation_data"] is not None:
-        _checkValidation(self, given, wanted)
-    _plan.announce(self.name, wanted, _batchSize(given["x"], given["batch_size"]), plan, training=True)
+        _check_validation(self, given, wanted)
+    _plan.announce(self.name, wanted, _batch_size(given["x"], given["batch_size"]), plan, training=True)
     state.steps = wanted
     try:
         with (
-            _takingBatches(self, steps * plan.replicas),
-            tellingEachBatch(self, state, "fit", args, kwargs, batches) as (args, kwargs),
+            _taking_batches(self, steps * plan.replicas),
+            telling_each_batch(self, state, "fit", args, kwargs, batches) as (args, kwargs),
         ):
             return _plain(self).fit(*args, **kwargs)
     finally:
@@ -378,20 +378,20 @@ def evaluate(self, *args, **kwargs):
     """See keras.Model.evaluate. batch_size is the size of a micro-batch."""
     inner = {name: value for name, value in kwargs.items() if name != "_use_cached_eval_dataset"}
     given = _arguments(TorchTrainer.evaluate, self, args, inner)
-    plan, wanted = _planFor(self, "test"), _wantedSteps(self)
+    plan, wanted = _plan_for(self, "test"), _wanted_steps(self)
     if kwargs.get("_use_cached_eval_dataset"):
         iterator = self._eval_epoch_iterator
-        batches = _plan.batchesOf(given["x"], given["batch_size"], given["steps"])
-        steps = _plan.stepsPerExecution(self.name, wanted, batches, plan, training=False)
+        batches = _plan.batches_of(given["x"], given["batch_size"], given["steps"])
+        steps = _plan.steps_per_execution(self.name, wanted, batches, plan, training=False)
         iterator.steps_per_execution = steps * plan.replicas
         return _plain(self).evaluate(*args, **kwargs)
     self._assert_compile_called("evaluate")
-    batches = _plan.batchesOf(given["x"], given["batch_size"], given["steps"])
-    steps = _plan.stepsPerExecution(self.name, wanted, batches, plan, training=False)
+    batches = _plan.batches_of(given["x"], given["batch_size"], given["steps"])
+    steps = _plan.steps_per_execution(self.name, wanted, batches, plan, training=False)
     _plan.announce(self.name, wanted, None, plan, training=False)
     with (
-        _takingBatches(self, steps * plan.replicas),
-        tellingEachBatch(self, stateOf(self), "evaluate", args, kwargs, batches) as (args, kwargs),
+        _taking_batches(self, steps * plan.replicas),
+        telling_each_batch(self, state_of(self), "evaluate", args, kwargs, batches) as (args, kwargs),
     ):
         return _plain(self).evaluate(*args, **kwargs)
 
@@ -399,13 +399,13 @@ def evaluate(self, *args, **kwargs):
 def predict(self, *args, **kwargs):
     """See keras.Model.predict. batch_size is the size of a micro-batch."""
     given = _arguments(TorchTrainer.predict, self, args, kwargs)
-    plan, wanted = _planFor(self, "predict"), _wantedSteps(self)
-    batches = _plan.batchesOf(given["x"], given["batch_size"], given["steps"])
-    steps = _plan.stepsPerExecution(self.name, wanted, batches, plan, training=False)
+    plan, wanted = _plan_for(self, "predict"), _wanted_steps(self)
+    batches = _plan.batches_of(given["x"], given["batch_size"], given["steps"])
+    steps = _plan.steps_per_execution(self.name, wanted, batches, plan, training=False)
     _plan.announce(self.name, wanted, None, plan, training=False)
     with (
-        _takingBatches(self, steps * plan.replicas),
-        tellingEachBatch(self, stateOf(self), "predict", args, kwargs, batches) as (args, kwargs),
+        _taking_batches(self, steps * plan.replicas),
+        telling_each_batch(self, state_of(self), "predict", args, kwargs, batches) as (args, kwargs),
     ):
         return _plain(self).predict(*args, **kwargs)
 
@@ -443,8 +443,8 @@ def predict_on_batch(self, *args, **kwargs):
 
 
 # Layers, files --------------------------------------------------------------------------------------------------------
-def _noteChange(model):
-    state = stateOf(model)
+def _note_change(model):
+    state = state_of(model)
     state.is_outdated |= state.assignments is not None
     state.assignments = None
     _recompile(model)
@@ -452,24 +452,24 @@ def _noteChange(model):
 
 def add(self, layer, rebuild=True):
     """See keras.Sequential.add. Drops assigned pipeline stages."""
-    _noteChange(self)
+    _note_change(self)
     _plain(self).add(layer, rebuild=rebuild)
 
 
 def pop(self, rebuild=True):
     """See keras.Sequential.pop. Drops assigned pipeline stages."""
-    _noteChange(self)
+    _note_change(self)
     return _plain(self).pop(rebuild=rebuild)
 
 
 def get_config(self):
     """See keras.Model.get_config. Adds the pipeline stages and settings under the key "ipu"."""
     config = _plain(self).get_config()
-    state = stateOf(self)
-    kept = state.settings.toPlain()
-    assignments = _currentAssignments(self) if isinstance(self, (Functional, Sequential)) else None
+    state = state_of(self)
+    kept = state.settings.to_plain()
+    assignments = _current_assignments(self) if isinstance(self, (Functional, Sequential)) else None
     if assignments is not None:
-        kept["stages"] = _assignments.toPlain(assignments)
+        kept["stages"] = _assignments.to_plain(assignments)
     if kept and isinstance(self, (Functional, Sequential)):
         config[CONFIG_KEY] = kept
     return config
@@ -477,19 +477,19 @@ def get_config(self):
 
 def restore(model, kept):
     """Restores a model's stages and settings from the key "ipu" of its config."""
-    state = stateOf(model)
-    state.settings.fromPlain(kept)
+    state = state_of(model)
+    state.settings.from_plain(kept)
     if "stages" in kept:
         assignments = model.get_pipeline_stage_assignment()
         state.assignments = None
-        model.set_pipeline_stage_assignment(_assignments.fromPlain(assignments, kept["stages"]))
+        model.set_pipeline_stage_assignment(_assignments.from_plain(assignments, kept["stages"]))
 
 
-def takeScopes(model):
+def take_scopes(model):
     """Takes the stages of a Functional model's layers from PipelineStage scopes."""
-    found = _assignments.fromScopes(model)
+    found = _assignments.from_scopes(model)
     if found is not None:
-        state = stateOf(model)
+        state = state_of(model)
         state.assignments, state.is_checked = found, False  # a model may be one stage of another model
 
 
@@ -520,14 +520,14 @@ _METHODS = (
 _classes = {}
 
 
-def isExtended(cls):
+def is_extended(cls):
     """Whether models of this class have the methods."""
     return "_abele_extended" in cls.__dict__
 
 
 def extended(cls):
     """The subclass of a model class with these methods. Returns such a subclass unchanged."""
-    if isExtended(cls):
+    if is_extended(cls):
         return cls
     if cls not in _classes:
         methods = {method.__name__: method for method in _METHODS}
@@ -536,12 +536,12 @@ def extended(cls):
         made = type(cls)(cls.__name__, (cls,), {"__module__": cls.__module__, "__doc__": cls.__doc__, **methods})
         made.__qualname__ = cls.__qualname__
         made._abele_extended = made
-        _registerAs(cls, made)
+        _register_as(cls, made)
         _classes[cls] = made
     return _classes[cls]
 
 
-def _registerAs(cls, made):
+def _register_as(cls, made):
     """Gives the subclass the name of its base in files."""
     name = api_export.get_name_from_symbol(cls)
     if name is not None:

@@ -43,19 +43,19 @@ class Settings:
         self.outfeed = {}
         self.others = {}  # settings of the original hardware
 
-    def _setAccumulation(self, steps, method):
+    def _set_accumulation(self, steps, method):
         if steps is not None:
             self.accumulation = positive("gradient_accumulation_steps_per_replica", steps)
         if method is not None:
             self.reduction = GradientAccumulationReductionMethod.parse(method)
 
-    def setGradientAccumulation(self, steps, method, others):
+    def set_gradient_accumulation(self, steps, method, others):
         """See set_gradient_accumulation_options."""
         _refuse("set_gradient_accumulation_options", others)
-        self._setAccumulation(steps, method)
+        self._set_accumulation(steps, method)
         self.others.update(others)
 
-    def setPipelining(self, steps, device_mapping, method, schedule, recomputation, others):
+    def set_pipelining(self, steps, device_mapping, method, schedule, recomputation, others):
         """See set_pipelining_options."""
         _refuse("set_pipelining_options", others)
         if device_mapping is not None and (
@@ -71,7 +71,7 @@ class Settings:
         ):
             if value is not None and not isinstance(value, kind):
                 raise refused(TypeError, f"Expected `{name}` to be a {kind.__name__}, but got {value!r} instead.")
-        self._setAccumulation(steps, method)
+        self._set_accumulation(steps, method)
         if device_mapping is not None:
             self.device_mapping = list(device_mapping)
         if schedule is not None:
@@ -80,7 +80,7 @@ class Settings:
             self.recomputation = recomputation
         self.others.update(others)
 
-    def toPlain(self):
+    def to_plain(self):
         """The settings for a file: only those that differ from a new model's."""
         default = Settings()
         return {
@@ -89,8 +89,8 @@ class Settings:
             if (value := getattr(self, name)) != getattr(default, name)
         }
 
-    def fromPlain(self, values):
-        """Sets what toPlain() returned."""
+    def from_plain(self, values):
+        """Sets what to_plain() returned."""
         kinds = {
             "reduction": GradientAccumulationReductionMethod,
             "schedule": PipelineSchedule,

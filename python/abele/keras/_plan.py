@@ -34,7 +34,7 @@ class Plan:
         return self.accumulation * self.replicas
 
 
-def planOf(model_name, settings, stages, *, training):
+def plan_of(model_name, settings, stages, *, training):
     """The Plan of a model with this number of stages.
 
     Raises:
@@ -82,7 +82,7 @@ def _devices(settings, stages):
 
 def _replicas(model_name, settings, stages):
     needed = max(_devices(settings, stages)) + 1
-    selected = config.selectedDevices()
+    selected = config.selected_devices()
     if selected is None:
         return 1
     if selected % needed:
@@ -127,7 +127,7 @@ def _samples(x):
     return int(leaves[0].shape[0])
 
 
-def batchesOf(x, batch_size, steps, *, validation_split=0.0):
+def batches_of(x, batch_size, steps, *, validation_split=0.0):
     """Number of batches of one epoch; None if it is unknown before the epoch's end.
 
     Raises:
@@ -155,7 +155,7 @@ def batchesOf(x, batch_size, steps, *, validation_split=0.0):
     return samples // batch_size
 
 
-def stepsPerExecution(model_name, wanted, batches, plan, *, training, warn=True):
+def steps_per_execution(model_name, wanted, batches, plan, *, training, warn=True):
     """Micro-batches that a replica runs in one execution.
 
     Args:

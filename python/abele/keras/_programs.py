@@ -19,7 +19,7 @@ class OwnedSource(ModuleSource):
         return native
 
 
-def sharesAll(session, variables):
+def shares_all(session, variables):
     """Whether the devices of a program use the memory of all these variables, which are its parameters."""
     needed = sum(variable._value.numel() * variable._value.element_size() for variable in variables)
     return session.report()["shared_weight_bytes"] >= needed

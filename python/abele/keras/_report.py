@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._errors import refused
-from ._model import stateOf
+from ._model import state_of
 
 
 def execution_report(model: Any, mode: str = "train") -> dict[str, Any]:
@@ -22,7 +22,7 @@ def execution_report(model: Any, mode: str = "train") -> dict[str, Any]:
     modes = ("train", "test", "predict")
     if mode not in modes:
         raise refused(ValueError, f"There is no mode {mode!r}; known: {', '.join(modes)}.")
-    execution = stateOf(model).executions.get(mode)
+    execution = state_of(model).executions.get(mode)
     session = None if execution is None else execution.session
     if session is None:
         raise refused(

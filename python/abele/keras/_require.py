@@ -6,7 +6,7 @@ import sys
 _INSTALL = "pip install --no-deps keras absl-py rich namex h5py optree ml_dtypes markdown-it-py mdurl"
 
 
-def requireKeras():
+def require_keras():
     """Returns: the module keras.
 
     Raises:

@@ -44,7 +44,7 @@ class PipelineStage:
                 f"Cannot enter the PipelineStage scope of stage {self._stage}: PipelineStage scopes cannot be nested, "
                 f"and that of stage {_current.get()} is active.",
             )
-        _warnOutsideOfStrategies()
+        _warn_outside_of_strategies()
         self._token = _current.set(self._stage)
         _watch()
         return self
@@ -56,7 +56,7 @@ class PipelineStage:
         _current.reset(self._token)
 
 
-def _warnOutsideOfStrategies():
+def _warn_outside_of_strategies():
     if not open_scopes:
         warnings.warn(
             "PipelineStage outside of a strategy's scope: a model that is made outside of one is no pipeline, and runs "
@@ -68,7 +68,7 @@ def _warnOutsideOfStrategies():
 def _noting(original, on):
     """A constructor that also notes the stage."""
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args, **kwargs):  # noqa: N807
         original(self, *args, **kwargs)
         if _current.get() is not None:
             on(self).__dict__[_ATTRIBUTE] = _current.get()
@@ -94,12 +94,12 @@ def _unwatch():
         _originals.clear()
 
 
-def stageOfLayer(operation):
+def stage_of_layer(operation):
     """The stage of an operation's construction, or None."""
     return operation.__dict__.get(_ATTRIBUTE)
 
 
-def stageOfCall(node):
+def stage_of_call(node):
     """The stage of an invocation: the call's, otherwise the construction's, otherwise None."""
     stage = node.__dict__.get(_ATTRIBUTE)
-    return stageOfLayer(node.operation) if stage is None else stage
+    return stage_of_layer(node.operation) if stage is None else stage

@@ -46,7 +46,7 @@ class _Recorder:
         self._values.append(value)
 
 
-def blockName(stage):
+def block_name(stage):
     """The block of a stage."""
     return f"stage{stage}"
 
@@ -55,9 +55,9 @@ class Stages:
     """A model's graph cut into stages. It has no effect unless the model has several stages."""
 
     def __init__(self, model, assignments):
-        graph = _assignments.graphOf(model)
+        graph = _assignments.graph_of(model)
         if graph is not model:
-            assignments = _assignments.functionalOfSequential(graph, assignments)
+            assignments = _assignments.functional_of_sequential(graph, assignments)
         calls, self._key = _assignments.flatten(graph, assignments)
         self.number = 1 + max(call.stage for call in calls)
         self._graph = graph
@@ -77,7 +77,7 @@ class Stages:
         graph = self._graph
         values = {self._key(tensor): value for tensor, value in zip(graph.inputs, tree.flatten(inputs), strict=True)}
         for stage, calls in enumerate(self._calls):
-            with Block(blockName(stage)):
+            with Block(block_name(stage)):
                 for call in calls:
                     self._call(call, values, operation_fn)
         return tree.pack_sequence_as(graph._outputs_struct, [values[self._key(tensor)] for tensor in graph.outputs])
@@ -92,12 +92,12 @@ class Stages:
 
 
 @contextlib.contextmanager
-def _deviceSeeds():
+def _device_seeds():
     """Inside, random numbers of layers come from the device's stream, even those of layers with their own seeds."""
     original = torch_random.torch_seed_generator
     seeds = []
 
-    def streamOfTheDevice(seed):
+    def stream_of_the_device(seed):
         if not seeds:
             logger.warning(
                 "A seed of a layer has no effect in a compiled model: random numbers come from the device's stream, "
@@ -105,7 +105,7 @@ def _deviceSeeds():
             )
         seeds.append(seed)
 
-    torch_random.torch_seed_generator = streamOfTheDevice
+    torch_random.torch_seed_generator = stream_of_the_device
     try:
         yield
     finally:
@@ -113,7 +113,7 @@ def _deviceSeeds():
 
 
 @contextlib.contextmanager
-def plainTracebacks():
+def plain_tracebacks():
     """Removes Keras' wrappers of calls, which would read values of tensors to describe them in messages."""
     was_enabled = traceback_utils.is_traceback_filtering_enabled()
     traceback_utils.disable_traceback_filtering()
@@ -135,7 +135,7 @@ class StepModule(torch.nn.Module):
         super().__init__()
         self.trainable = list(model.trainable_variables) if mode == "train" else []
         known = {id(variable) for variable in self.trainable}
-        self.others = [variable for variable in _heldVariables(model) if id(variable) not in known]
+        self.others = [variable for variable in _held_variables(model) if id(variable) not in known]
         for index, variable in enumerate(self.trainable):
             self.register_parameter(f"p{index}", variable._value)
         for index, variable in enumerate(self.others):
@@ -150,12 +150,12 @@ class StepModule(torch.nn.Module):
         return self._run(tensors)
 
 
-def _heldVariables(model):
+def _held_variables(model):
     """Variables that a step may read or write: the model's, those of its metrics, the loss scale."""
     found = {id(variable): variable for variable in model.variables}
     own = [model._loss_tracker, model._compile_metrics, model._compile_loss]
     for metric in model.metrics:
-        if not any(metric is known for known in own) and not _isOfLoss(model, metric):
+        if not any(metric is known for known in own) and not _is_of_loss(model, metric):
             found.update((id(variable), variable) for variable in metric.variables)
     scale = getattr(getattr(model, "optimizer", None), "dynamic_scale", None)
     if scale is not None:
@@ -163,7 +163,7 @@ def _heldVariables(model):
     return list(found.values())
 
 
-def _isOfLoss(model, metric):
+def _is_of_loss(model, metric):
     return model._compile_loss is not None and any(metric is known for known in model._compile_loss.metrics)
 
 
@@ -172,14 +172,14 @@ def _forward(model, mode, structure, stages, wants_predictions, step, tensors):
     x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(structure.pack(tensors))
     results, parts = [], []
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_deviceSeeds())
-        stack.enter_context(plainTracebacks())
+        stack.enter_context(_device_seeds())
+        stack.enter_context(plain_tracebacks())
         if stages is not None:
             stack.enter_context(stages.cut())
         predicted = model(x, training=training) if model._call_has_training_arg else model(x)
         if mode != "predict":
             if stages is not None:
-                stack.enter_context(Block(blockName(stages.number - 1)))
+                stack.enter_context(Block(block_name(stages.number - 1)))
             stack.enter_context(_recorded(model, parts))
             loss = model._compute_loss(x=x, y=y, y_pred=predicted, sample_weight=sample_weight, training=training)
             results = _losses(model, loss, training) + parts

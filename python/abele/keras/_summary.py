@@ -16,7 +16,7 @@ def _row(fields, ends):
     return line
 
 
-def _functionalRows(assignment):
+def _functional_rows(assignment):
     layer = assignment.layer
     inputs = [inbound.name for inbound in assignment.inbound_layers] or [""]
     first = f"{layer.name} ({type(layer).__name__}) ({assignment.node_index})"
@@ -25,12 +25,12 @@ def _functionalRows(assignment):
         yield "", name, ""
 
 
-def _sequentialRows(assignment):
+def _sequential_rows(assignment):
     layer = assignment.layer
     yield f"{layer.name} ({type(layer).__name__})", assignment.pipeline_stage
 
 
-def printSummary(name, assignments, *, sequential, line_length=None, print_fn=None):
+def print_summary(name, assignments, *, sequential, line_length=None, print_fn=None):
     """Prints a row per assignment. Further inputs of a layer have their own rows."""
     print_fn = print if print_fn is None else print_fn
     default, shares, header = _SEQUENTIAL if sequential else _FUNCTIONAL
@@ -42,6 +42,6 @@ def printSummary(name, assignments, *, sequential, line_length=None, print_fn=No
     print_fn("=" * width)
     rows = list(leaves(assignments))
     for index, assignment in enumerate(rows):
-        for fields in (_sequentialRows if sequential else _functionalRows)(assignment):
+        for fields in (_sequential_rows if sequential else _functional_rows)(assignment):
             print_fn(_row(fields, ends))
         print_fn(("=" if index == len(rows) - 1 else "_") * width)

@@ -15,30 +15,30 @@ from .._native import core
 from ..enums import ConnectionType
 from ..options import Options
 from ._plan import logger
-from ._programs import OwnedSource, sharesAll
-from ._step import plainTracebacks
+from ._programs import OwnedSource, shares_all
+from ._step import plain_tracebacks
 
 _PLAIN = (bool, int, float, str, type(None))
 _MOST_CAPTURES = 8  # of one execution: where numbers change again and again, Keras itself is faster
 
 
-def _partsOf(optimizer, weights):
+def _parts_of(optimizer, weights):
     """The objects whose attributes a capture takes as constants."""
     constraints = [weight.constraint for weight in weights if weight.constraint is not None]
     return [optimizer, optimizer._learning_rate, *constraints]
 
 
-def _constantsOf(optimizer, weights):
+def _constants_of(optimizer, weights):
     """Everything that a captured update would not follow; it is captured anew where this changes."""
-    parts = _partsOf(optimizer, weights)
+    parts = _parts_of(optimizer, weights)
     excluded = sorted(getattr(optimizer, "_exclude_from_weight_decay", None) or [], key=str)
     numbers = [[each for each in vars(part).items() if isinstance(each[1], _PLAIN)] for part in parts]
     return [id(each) for each in [*parts, *weights]], numbers, excluded
 
 
-def _hostReason(optimizer, weights):
+def _host_reason(optimizer, weights):
     """Why the update cannot be captured with all that changes its numbers; None: it can be tried."""
-    _, rate, *constraints = _partsOf(optimizer, weights)
+    _, rate, *constraints = _parts_of(optimizer, weights)
     if not isinstance(rate, (backend.Variable, LearningRateSchedule)):
         return "the learning rate is a function"
     for part in (optimizer, rate, *constraints):
@@ -56,16 +56,16 @@ def _hostReason(optimizer, weights):
 _OF_LISTS = ("abs", "add", "add_", "div", "div_", "mul", "mul_", "sqrt", "sqrt_", "sub", "sub_")
 
 
-def _addScaled(tensor, other, *, alpha=1):
+def _add_scaled(tensor, other, *, alpha=1):
     """torch reads the factor of a sum as a number: here it stays a value of the device."""
     if not isinstance(alpha, torch.Tensor):
         return tensor.add_(other, alpha=alpha)
     return torch.ops.abele_op.add_scaled_(tensor, other, alpha)
 
 
-def _oneByOne(name):
+def _one_by_one(name):
     """An operator on lists of tensors as operators on the tensors."""
-    operator = _addScaled if name == "add_" else getattr(torch.Tensor, name)
+    operator = _add_scaled if name == "add_" else getattr(torch.Tensor, name)
 
     def each(first, *rest, **kwargs):
         results = []
@@ -77,11 +77,11 @@ def _oneByOne(name):
     return each
 
 
-def _listsOneByOne():
+def _lists_one_by_one():
     """Operators on lists become operators on tensors, whose results lie in planned memory and which can be joined."""
     rules = FunctionRules()
     for name in _OF_LISTS:
-        rules.add(getattr(torch, f"_foreach_{name}"), lambda _, name=name: _oneByOne(name))
+        rules.add(getattr(torch, f"_foreach_{name}"), lambda _, name=name: _one_by_one(name))
     return rules
 
 
@@ -103,11 +103,11 @@ class _UpdateModule(torch.nn.Module):
 def _apply(optimizer, weights, is_given, divisor, gradients):
     rest = iter(gradients)
     given = [next(rest).view(tuple(v.shape)) if has else None for v, has in zip(weights, is_given, strict=True)]
-    with plainTracebacks(), _listsOneByOne():
-        optimizer.apply(meanOf(given, divisor), weights)
+    with plain_tracebacks(), _lists_one_by_one():
+        optimizer.apply(mean_of(given, divisor), weights)
 
 
-def meanOf(sums, divisor):
+def mean_of(sums, divisor):
     """The gradients of an update from their sums."""
     return sums if divisor == 1 else [None if each is None else each / divisor for each in sums]
 
@@ -123,7 +123,7 @@ class _Program:
         self._native = core().Model(source, False, int(ConnectionType.Always), rules)
         with torch.no_grad():
             self._native.choose(inputs, "", (tuple(inputs), {}))
-        self.is_shared = sharesAll(self._native.session(), self._module.variables)
+        self.is_shared = shares_all(self._native.session(), self._module.variables)
 
     def fits(self):
         """Whether Keras still has its variables in the same tensors."""
@@ -158,18 +158,18 @@ class Updates:
             optimizer.built = True
         is_given = [each is not None for each in sums]
         inputs = [each.reshape(-1) for each in sums if each is not None]
-        made_for = is_given, divisor, _constantsOf(optimizer, weights)
+        made_for = is_given, divisor, _constants_of(optimizer, weights)
         if made_for != self._made_for or (self._program is not None and not self._program.fits()):
             self._made_for = made_for
-            self._held = [*_partsOf(optimizer, weights), *weights]  # so that no other object gets their ids
+            self._held = [*_parts_of(optimizer, weights), *weights]  # so that no other object gets their ids
             self._compile(optimizer, weights, is_given, divisor, inputs)
         if self._program is None:
-            optimizer.apply(meanOf(sums, divisor), weights)
+            optimizer.apply(mean_of(sums, divisor), weights)
         else:
             self._program.run(inputs)
 
     def _compile(self, optimizer, weights, is_given, divisor, inputs):
-        self._program, self.reason = None, _hostReason(optimizer, weights)
+        self._program, self.reason = None, _host_reason(optimizer, weights)
         if self.reason is None and not inputs:
             self.reason = "there are no gradients"
         if self.reason is None and self._captures == _MOST_CAPTURES:

@@ -50,7 +50,7 @@ class StochasticRoundingBehaviour(enum.Enum):
     REPLICA_IDENTICAL_ONLY = 2
 
     @classmethod
-    def fromBool(cls, value):
+    def from_bool(cls, value):
         """ON or OFF."""
         return cls.ON if value else cls.OFF
 
@@ -63,7 +63,7 @@ class MergeRemoteBuffersBehaviour(enum.Enum):
     IF_BENEFICIAL = 2
 
 
-def _typeName(kind):
+def _type_name(kind):
     return " or ".join(part.__name__ for part in kind) if isinstance(kind, tuple) else kind.__name__
 
 
@@ -77,7 +77,7 @@ def _checked(path, kind, value):
         raise refused(
             TypeError,
             f"Trying to set config attribute {path} to value {value!r} of type {type(value).__name__}, but it must be "
-            f"of type {_typeName(kind)}.",
+            f"of type {_type_name(kind)}.",
         )
     if isinstance(value, (list, tuple)):
         wrong = [item for item in value if not isinstance(item, int) or isinstance(item, bool)]
@@ -200,18 +200,19 @@ class _Group:
     def __repr__(self):
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
 
-    def _toDict(self):
+    def _to_dict(self):
         plain = lambda value: value.name if isinstance(value, enum.Enum) else value  # noqa: E731
         return {
-            name: value._toDict() if isinstance(value, _Group) else plain(value) for name, value in self._values.items()
+            name: value._to_dict() if isinstance(value, _Group) else plain(value)
+            for name, value in self._values.items()
         }
 
-    def _fromDict(self, values):
+    def _from_dict(self, values):
         for name, value in values.items():
             if name not in self._values:
                 raise self._unknown(name)
             if isinstance(self._tree[name], dict):
-                self._values[name]._fromDict(value)
+                self._values[name]._from_dict(value)
                 continue
             kinds = self._tree[name][0]
             for kind in kinds if isinstance(kinds, tuple) else (kinds,):
@@ -245,13 +246,13 @@ class IPUConfig(_Group):
         """
         _check(self)
         configured = IPUConfig()
-        configured._fromDict(self.to_dict())
+        configured._from_dict(self.to_dict())
         _configured.append(configured)
         del _configured[:-1]
 
     def to_dict(self) -> dict[str, Any]:
         """All settings as plain values; enumerations by name."""
-        return self._toDict()
+        return self._to_dict()
 
     def to_json(self) -> str:
         """to_dict() as JSON text."""
@@ -261,7 +262,7 @@ class IPUConfig(_Group):
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The settings of to_dict(). Missing ones keep their defaults."""
         result = cls()
-        result._fromDict(values)
+        result._from_dict(values)
         return result
 
     @classmethod
@@ -330,7 +331,7 @@ def current():
     return _configured[0] if _configured else IPUConfig()
 
 
-def selectedDevices():
+def selected_devices():
     """Devices that a strategy can use; None if not configured: as many as a model asks for."""
     if not _configured:
         return None

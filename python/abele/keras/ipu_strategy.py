@@ -51,12 +51,12 @@ class IPUStrategy:
     @property
     def num_replicas_in_sync(self) -> int:
         """Number of replicas of a model on one device: the devices of this process."""
-        return config.selectedDevices() or 1
+        return config.selected_devices() or 1
 
     @property
     def num_ipus(self) -> int:
         """Number of the devices of this process."""
-        return config.selectedDevices() or 1
+        return config.selected_devices() or 1
 
 
 IPUStrategyV1 = IPUStrategy
@@ -85,23 +85,23 @@ def _enter():
     new, init = Model.__new__, Functional.__init__
     from_config = Sequential.__dict__["from_config"].__func__
 
-    def __new__(cls, *args, **kwargs):
+    def __new__(cls, *args, **kwargs):  # noqa: N807
         made = new(cls, *args, **kwargs)
         if isinstance(made, Model):
             made.__class__ = _model.extended(type(made))
         return made
 
-    def __init__(self, inputs, outputs, name=None, **kwargs):
+    def __init__(self, inputs, outputs, name=None, **kwargs):  # noqa: N807
         kept = kwargs.pop(_model.CONFIG_KEY, None)
         init(self, inputs, outputs, name=name, **kwargs)
-        if not _model.isExtended(type(self)):
+        if not _model.is_extended(type(self)):
             return
         if kept is not None:
             _model.restore(self, kept)
         else:
-            _model.takeScopes(self)
+            _model.take_scopes(self)
 
-    def fromConfig(cls, config, custom_objects=None):
+    def rebuilt_from_config(cls, config, custom_objects=None):
         model = from_config(cls, config, custom_objects=custom_objects)
         kept = config.get(_model.CONFIG_KEY)
         if kept is not None:
@@ -111,7 +111,7 @@ def _enter():
     __init__.__signature__ = inspect.signature(init)
     _replace(Model, "__new__", staticmethod(__new__))
     _replace(Functional, "__init__", __init__)
-    _replace(Sequential, "from_config", classmethod(fromConfig))
+    _replace(Sequential, "from_config", classmethod(rebuilt_from_config))
 
 
 def _leave():

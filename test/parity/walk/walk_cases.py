@@ -28,7 +28,7 @@ class Sample:
     training: bool = True
 
 
-def _dtypeOf(op):
+def _dtype_of(op):
     supported = op.supported_dtypes("cpu")
     for dtype in (torch.float32, torch.int64, torch.int32, torch.bool, torch.complex64):
         if dtype in supported:
@@ -36,7 +36,7 @@ def _dtypeOf(op):
     return None
 
 
-def _opKey(op):
+def _op_key(op):
     return f"op {op.name}" + (f" {op.variant_test_name}" if op.variant_test_name else "")
 
 
@@ -52,7 +52,7 @@ def _operators():
     op_db = database.op_db
     found = {}
     for op in op_db:
-        found.setdefault(_opKey(op), op)
+        found.setdefault(_op_key(op), op)
     return found
 
 
@@ -62,14 +62,14 @@ def _modules():
     return {f"module {info.name}": info for info in module_db}
 
 
-def moduleClasses():
+def module_classes():
     """Names of the public module classes of torch.nn."""
     return sorted(
         name for name, cls in vars(torch.nn).items() if inspect.isclass(cls) and issubclass(cls, torch.nn.Module)
     )
 
 
-def caseKeys():
+def case_keys():
     """Every case of the walk, by name."""
     keys = [*_operators(), *_modules()]
     visited = {
@@ -77,18 +77,18 @@ def caseKeys():
         for info in _modules().values()
         if info.module_cls.__module__.startswith("torch.nn.modules")
     }
-    keys += [f"module nn.{name}" for name in moduleClasses() if name not in visited and name not in ABSTRACT]
+    keys += [f"module nn.{name}" for name in module_classes() if name not in visited and name not in ABSTRACT]
     return keys
 
 
-def samplesOf(key):
+def samples_of(key):
     """Samples of one case, at most NUM_SAMPLES of each kind. Yields them lazily; torch may raise."""
     kind, _, name = key.partition(" ")
     torch.manual_seed(0)
     if kind == "op":
-        return _operatorSamples(_operators()[key])
+        return _operator_samples(_operators()[key])
     info = _modules().get(key)
-    return _moduleSamples(info) if info is not None else _extraSamples(name.removeprefix("nn."))
+    return _module_samples(info) if info is not None else _extra_samples(name.removeprefix("nn."))
 
 
 def _tensors(structure):
@@ -108,25 +108,25 @@ def _spread(samples, number):
     return [samples[round(i * (len(samples) - 1) / (number - 1))] for i in range(number)]
 
 
-def _operatorSamples(op):
-    dtype = _dtypeOf(op)
+def _operator_samples(op):
+    dtype = _dtype_of(op)
     if dtype is None:
         return []
-    found = _samplesOfType(op, dtype, NUM_SAMPLES)
+    found = _samples_of_type(op, dtype, NUM_SAMPLES)
     if op.inplace_variant is not None and found:
         first = found[0]
 
-        def inPlace(tensor, *args, **kwargs):
+        def in_place(tensor, *args, **kwargs):
             return op.inplace_variant(tensor.clone(), *args, **kwargs)
 
         if isinstance(first.args[0], torch.Tensor):
-            found.append(Sample(inPlace, first.args, first.kwargs))
+            found.append(Sample(in_place, first.args, first.kwargs))
     if torch.float16 in op.supported_dtypes("cpu"):
-        found += _samplesOfType(op, torch.float16, NUM_HALF_SAMPLES)
+        found += _samples_of_type(op, torch.float16, NUM_HALF_SAMPLES)
     return found
 
 
-def _samplesOfType(op, dtype, number):
+def _samples_of_type(op, dtype, number):
     grad = dtype.is_floating_point and op.supports_autograd
     found = [
         Sample(op.op, (sample.input, *sample.args), sample.kwargs)
@@ -136,11 +136,11 @@ def _samplesOfType(op, dtype, number):
     return _spread(found, number)
 
 
-def _toFloat32(leaf):
+def _to_float32(leaf):
     return leaf.float() if isinstance(leaf, torch.Tensor) and leaf.dtype == torch.float64 else leaf
 
 
-def _moduleSamples(info):
+def _module_samples(info):
     found = []
     for training in (True, False):
         inputs = info.module_inputs_func(info, device="cpu", dtype=torch.float32, requires_grad=True, training=training)
@@ -154,7 +154,7 @@ def _moduleSamples(info):
             def make(item=item, training=training):
                 torch.manual_seed(1)
                 given = (item.constructor_input.args, item.constructor_input.kwargs)
-                args, kwargs = torch.utils._pytree.tree_map(_toFloat32, given)
+                args, kwargs = torch.utils._pytree.tree_map(_to_float32, given)
                 built = info.module_cls(*args, **kwargs)
                 if any(isinstance(p, torch.nn.parameter.UninitializedParameter) for p in built.parameters()):
                     _ready(built, *item.forward_input.args)
@@ -280,7 +280,7 @@ EXTRA_MODULES: dict[str, tuple[Callable[[], Any], Callable[[], tuple]]] = {
 }
 
 
-def _extraSamples(name):
+def _extra_samples(name):
     found = []
     for training in (True, False):
         make_module, make_inputs = EXTRA_MODULES[name]

@@ -98,7 +98,7 @@ def main():
     out = None
     if arguments[:1] == ["--out"]:
         out, arguments = arguments[1], arguments[2:]
-    keys = [key for key in walk_cases.caseKeys() if not arguments or any(key.startswith(a) for a in arguments)]
+    keys = [key for key in walk_cases.case_keys() if not arguments or any(key.startswith(a) for a in arguments)]
     results = walk(keys, arguments=["--strided"] if strided else [])
     counts = {}
     for result in results.values():

@@ -27,7 +27,7 @@ STRIDED = "--strided" in sys.argv  # operands whose dimensions lie in memory the
 LARGE = 2.0**20  # learning rate: a power of two, so that the updated parameter shows the gradient's bits
 
 
-def laidOut(tensor):
+def laid_out(tensor):
     """A copy, in the memory format that is walked."""
     if not STRIDED or tensor.layout != torch.strided:
         return tensor.detach().clone()
@@ -35,7 +35,7 @@ def laidOut(tensor):
     return tensor.detach().permute(back).clone(memory_format=torch.contiguous_format).permute(back)
 
 
-def isDifferentiable(leaf):
+def is_differentiable(leaf):
     return isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.dtype.is_floating_point
 
 
@@ -50,12 +50,12 @@ class Call(torch.nn.Module):
         self.leaves, self.inputs = [], []
         self.given = torch.nn.ParameterList()
         for leaf in leaves:
-            if grads and isDifferentiable(leaf):
+            if grads and is_differentiable(leaf):
                 self.leaves.append(("parameter", len(self.given)))
-                self.given.append(torch.nn.Parameter(laidOut(leaf)))
+                self.given.append(torch.nn.Parameter(laid_out(leaf)))
             elif isinstance(leaf, torch.Tensor):
                 self.leaves.append(("input", len(self.inputs)))
-                self.inputs.append(laidOut(leaf))
+                self.inputs.append(laid_out(leaf))
             else:
                 self.leaves.append(("constant", leaf))
         if grads is False and self.inner is not None:
@@ -84,10 +84,10 @@ class Training(Call):
         for i, output in enumerate(outputs):
             if not output.requires_grad:
                 continue
-            loss = loss + (output * self.weightOf(i, output)).sum()
+            loss = loss + (output * self.weight_of(i, output)).sum()
         return poptorch.identity_loss(loss, reduction="none")
 
-    def weightOf(self, i, output):
+    def weight_of(self, i, output):
         """A constant that makes every element of an output count differently."""
         if i not in self.weights:
             steps = torch.arange(output.numel(), dtype=output.dtype).reshape(output.shape)
@@ -122,13 +122,13 @@ def shown(tensor):
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
-def asReturned(tensor):
+def as_returned(tensor):
     """What a call returns of it: 64-bit results are narrowed, and 0-dimensional ones may come as a batch of one."""
     narrow = {torch.int64: torch.int32, torch.float64: torch.float32}
     return tensor.detach().to(narrow.get(tensor.dtype, tensor.dtype))
 
 
-def isSame(a, b):
+def is_same(a, b):
     if a.is_complex():
         a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
     if not a.is_floating_point():
@@ -136,7 +136,7 @@ def isSame(a, b):
     return torch.equal(a.isnan(), b.isnan()) and torch.equal(torch.nan_to_num(a), torch.nan_to_num(b))
 
 
-def isClose(a, b):
+def is_close(a, b):
     """Up to rounding: compared where eager PyTorch itself does not repeat its bits, or chooses its way by values."""
     tolerance = 1e-2 if a.dtype == torch.float16 else 1e-4
     return torch.allclose(a, b, rtol=tolerance, atol=tolerance * max(1.0, b.abs().max().item()), equal_nan=True)
@@ -147,19 +147,19 @@ def difference(ours, theirs, *, values=True):
     if len(ours) != len(theirs):
         return f"{len(ours)} results, eager {len(theirs)}"
     for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
-        a, b = asReturned(a), asReturned(b)
+        a, b = as_returned(a), as_returned(b)
         if b.dim() == 0 and a.shape == (1,):
             a = a.reshape(())
         if a.dtype != b.dtype or a.shape != b.shape:
             return f"result {i} is {shown(a)}, eager {shown(b)}"
-        if values and not isSame(a, b):
-            if CLOSE_ONLY and isClose(a, b):
+        if values and not is_same(a, b):
+            if CLOSE_ONLY and is_close(a, b):
                 continue
             return f"result {i}, {shown(b)}, has other values"
     return ""
 
 
-def asPromised(module):
+def as_promised(module):
     """The eager module, as docs/compatibility.md promises: padding masks never shorten what an encoder computes."""
     for child in module.modules():
         if isinstance(child, torch.nn.TransformerEncoder):
@@ -167,7 +167,7 @@ def asPromised(module):
     return module
 
 
-def otherOperators(executor, eager):
+def other_operators(executor, eager):
     """Where what was recorded differs from the operators that eager PyTorch ran."""
     found = operator_sequences.difference(executor._executable.session.capturedText(), eager)
     return found and OTHER + found
@@ -177,8 +177,8 @@ def cloned(tensors):
     return [tensor.clone() for tensor in tensors]
 
 
-def checkForward(sample, key):
-    reference = asPromised(Forward(sample, grads=False))
+def check_forward(sample, key):
+    reference = as_promised(Forward(sample, grads=False))
     executor = abele.inferenceModel(Forward(sample, grads=False), options())
     inputs, eager, sequence = reference.inputs, [], ""
     torch.manual_seed(SEED)
@@ -199,7 +199,7 @@ def checkForward(sample, key):
         if not expected:
             raise Skip("no tensor comes back")
         ours = executor(*cloned(data))
-        sequence = otherOperators(executor, eager) if run == 0 else sequence
+        sequence = other_operators(executor, eager) if run == 0 else sequence
         uninitialised = "empty" in key
         found = difference(ours, expected, values=not uninitialised)
         if found or uninitialised:
@@ -207,26 +207,26 @@ def checkForward(sample, key):
     return sequence
 
 
-def checkMicroBatches(sample, key):
+def check_micro_batches(sample, key):
     """Two micro-batches in one call, with different data."""
-    reference = asPromised(Forward(sample, grads=False))
+    reference = as_promised(Forward(sample, grads=False))
     inputs = reference.inputs
     if not inputs or any(tensor.layout != torch.strided or tensor.dim() == 0 for tensor in inputs):
         raise Skip("inputs that have no batch")
     batch = [torch.cat(pair) for pair in zip(inputs, changed(inputs), strict=True)]
     # Slices, as a program would take them: where data lie shows in the rounding of some kernels. Operators that look
     # at a tensor's whole storage (as_strided) see that of the micro-batch only.
-    expected = _eagerMicroBatches(reference, [tensor.chunk(2) for tensor in cloned(batch)])
+    expected = _eager_micro_batches(reference, [tensor.chunk(2) for tensor in cloned(batch)])
     executor = abele.inferenceModel(Forward(sample, grads=False), options().deviceIterations(2))
     ours = executor(*cloned(batch))
     found = difference(ours, expected, values="empty" not in key)
     if found:
-        expected = _eagerMicroBatches(reference, [cloned(tensor.chunk(2)) for tensor in batch])
+        expected = _eager_micro_batches(reference, [cloned(tensor.chunk(2)) for tensor in batch])
         found = difference(ours, expected)
     return found and f"two micro-batches: {found}"
 
 
-def _eagerMicroBatches(reference, chunks):
+def _eager_micro_batches(reference, chunks):
     torch.manual_seed(SEED)
     try:
         with torch.no_grad():
@@ -238,13 +238,13 @@ def _eagerMicroBatches(reference, chunks):
     return [torch.stack(pair) if pair[0].dim() == 0 else torch.cat(pair) for pair in zip(*results, strict=True)]
 
 
-def setParameters(module, values, factor):
+def set_parameters(module, values, factor):
     with torch.no_grad():
         for parameter, value in zip(module.parameters(), values, strict=True):
             parameter.copy_(value * factor)
 
 
-def stepOperators(module, inputs, state):
+def step_operators(module, inputs, state):
     """The operators of forward and backward, as far as eager PyTorch comes."""
     torch.set_rng_state(state)
     given, parameters = cloned(inputs), list(module.parameters())
@@ -259,9 +259,9 @@ def stepOperators(module, inputs, state):
     return forward + backward
 
 
-def checkTraining(sample):
+def check_training(sample):
     model = Training(sample, grads=True)
-    reference = asPromised(Training(sample, grads=True))
+    reference = as_promised(Training(sample, grads=True))
     inputs = model.inputs
     values = [parameter.detach().clone() for parameter in model.parameters()]
     is_half = any(value.dtype == torch.float16 for value in values)  # which LARGE would overflow
@@ -270,9 +270,9 @@ def checkTraining(sample):
     executor = abele.trainingModel(model, options(), torch.optim.SGD(list(model.parameters()), lr=rate))
     torch.manual_seed(SEED)
     state = torch.get_rng_state()
-    eager, found, sequence = stepOperators(asPromised(Training(sample, grads=True)), inputs, state), "", ""
+    eager, found, sequence = step_operators(as_promised(Training(sample, grads=True)), inputs, state), "", ""
     for run, factor in enumerate((1.0, 1.0, 1.0, 0.5)):
-        setParameters(reference, values, factor)
+        set_parameters(reference, values, factor)
         torch.set_rng_state(state)
         try:
             optimizer.zero_grad()
@@ -285,10 +285,10 @@ def checkTraining(sample):
                 raise Skip(str(error)) from error
             break
         if run > 0:
-            setParameters(model, values, factor)
+            set_parameters(model, values, factor)
             executor.copyWeightsToDevice()
         found = difference([executor(*cloned(inputs))], [loss]) and "other loss"
-        sequence = otherOperators(executor, eager) if run == 0 else sequence
+        sequence = other_operators(executor, eager) if run == 0 else sequence
         named = zip(reference.named_parameters(), model.parameters(), strict=True)
         for (name, theirs), ours in named:
             found = found or (difference([ours], [theirs]) and f"other gradient of {name}")
@@ -300,12 +300,12 @@ def checkTraining(sample):
     return found or sequence
 
 
-def isTyped(error):
+def is_typed(error):
     """An error of Abele with a code, whatever its Python class (PopTorch wants AssertionError for some)."""
     return bool(getattr(error, "code", "")) and error.code != "E0001"
 
 
-def runCase(key):
+def run_case(key):
     result = {"key": key, "forward": 0, "micro_batches": 0, "training": 0, "state": "no sample", "detail": ""}
     order = ["no sample", "equal", "close", "refused", "other operators", "untyped", "different"]
     CLOSE_ONLY[:] = [key] if key in walk_known.CLOSE else []
@@ -315,16 +315,16 @@ def runCase(key):
             result["state"], result["detail"] = state, detail
 
     try:
-        samples = list(walk_cases.samplesOf(key))
+        samples = list(walk_cases.samples_of(key))
     except Exception as error:
         result["detail"] = f"{type(error).__name__}: {error}".splitlines()[0]
         return result
     for number, sample in enumerate(samples):
-        checks = [] if STRIDED else [("forward", lambda sample=sample: checkForward(sample, key))]
+        checks = [] if STRIDED else [("forward", lambda sample=sample: check_forward(sample, key))]
         if number < 2 and not STRIDED:
-            checks.append(("micro_batches", lambda sample=sample: checkMicroBatches(sample, key)))
-        if any(isDifferentiable(leaf) for leaf in pytree.tree_leaves((sample.args, sample.kwargs))):
-            checks.append(("training", lambda sample=sample: checkTraining(sample)))
+            checks.append(("micro_batches", lambda sample=sample: check_micro_batches(sample, key)))
+        if any(is_differentiable(leaf) for leaf in pytree.tree_leaves((sample.args, sample.kwargs))):
+            checks.append(("training", lambda sample=sample: check_training(sample)))
         for what, check in checks:
             try:
                 with warnings.catch_warnings():
@@ -344,8 +344,8 @@ def runCase(key):
             except Exception as error:
                 text = f"{what}: {error}"
                 note(
-                    "refused" if isTyped(error) else "untyped",
-                    text if isTyped(error) else f"{type(error).__name__} {text}",
+                    "refused" if is_typed(error) else "untyped",
+                    text if is_typed(error) else f"{type(error).__name__} {text}",
                 )
     return result
 
@@ -357,7 +357,7 @@ def main():
     poptorch.setLogLevel("ERR")
     for line in sys.stdin:
         start = time.monotonic()
-        result = runCase(line.strip())
+        result = run_case(line.strip())
         result["seconds"] = round(time.monotonic() - start, 3)
         answers.write(json.dumps(result) + "\n")
         answers.flush()

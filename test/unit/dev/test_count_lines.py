@@ -32,7 +32,7 @@ def run():
 
 
 def test_each_line_is_of_one_kind():
-    counts = count_lines.countText(TEXT, "a.py")
+    counts = count_lines.count_text(TEXT, "a.py")
     assert counts == {"code": 6, "docstring": 4, "comment": 1, "blank": 3, "stub": 0, "generated": 0}
     assert sum(counts.values()) == len(TEXT.splitlines())
 
@@ -46,7 +46,7 @@ def test_each_line_is_of_one_kind():
     ],
 )
 def test_stubs_and_generated_files_are_apart(text, name, kind):
-    counts = count_lines.countText(text, name)
+    counts = count_lines.count_text(text, name)
     assert {name: number for name, number in counts.items() if number} == {kind: 1}
 
 

@@ -11,7 +11,7 @@ import numpy
 import poptorch
 import pytest
 import torch
-from abele._arguments import Binding, hasDict, requireSame, signatureOf
+from abele._arguments import Binding, has_dict, require_same, signature_of
 
 
 def test_binding_orders_and_defaults():
@@ -51,15 +51,15 @@ def test_binding_refuses_what_does_not_fit():
     ],
 )
 def test_later_calls_must_fit(later):
-    compiled = signatureOf(([torch.zeros(2), True], {"k": (torch.zeros(1), "a")}))
-    requireSame("", compiled, ([torch.ones(2), True], {"k": (torch.ones(1), "a")}))
+    compiled = signature_of(([torch.zeros(2), True], {"k": (torch.zeros(1), "a")}))
+    require_same("", compiled, ([torch.ones(2), True], {"k": (torch.ones(1), "a")}))
     with pytest.raises(poptorch.Error, match="E0704") as raised:
-        requireSame("", compiled, later)
+        require_same("", compiled, later)
     assert "destroy()" in str(raised.value)
 
 
 def test_dicts_are_found():
-    assert hasDict(([1, ({},)],)) and not hasDict(([1, (2,)],))
+    assert has_dict(([1, ({},)],)) and not has_dict(([1, (2,)],))
 
 
 class Cache:

@@ -38,7 +38,7 @@ def hook(module, *arguments):
     return None
 
 
-def updateTeacher(net):
+def update_teacher(net):
     with torch.no_grad():
         net.teacher[0].weight.mul_(0.5)
 
@@ -55,7 +55,7 @@ CHANGES = {
     "number of torch": (lambda net: setattr(net.drop, "p", 0.5), "the module drop was .*p=0.0.* and is .*p=0.5"),
     "attribute of the root": (lambda net: setattr(net, "beta", 2.0), "the module was .*beta=1.0.* and is .*beta=2.0"),
     "training": (lambda net: net.drop.eval(), "the module drop was .*training=True.* and is .*training=False"),
-    "a teacher": (updateTeacher, "first used at test_changes.py.* was written since"),
+    "a teacher": (update_teacher, "first used at test_changes.py.* was written since"),
 }
 TRAINED = {
     "frozen": (lambda net: net.linear.requires_grad_(False), r"requires_grad\(\) of 2 parameters is another one now"),

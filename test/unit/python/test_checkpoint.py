@@ -55,7 +55,7 @@ class Training:
         self.model = front.trainingModel(self.net, self.options, optimizer=self.optimizer)
         self.step, self.losses = 0, {}
 
-    def trainTo(self, last, folder=None):
+    def train_to(self, last, folder=None):
         while self.step < last:
             for x, target in self.loader:
                 self.losses[self.step] = float(self.model(x, target))
@@ -107,10 +107,10 @@ OWN_SGD = {"make_optimizer": poptorch.optim.SGD, "momentum": 0.9, "loss_scaling"
     ],
 )
 def test_a_run_that_stops_goes_on(tmp_path, stop, how):
-    whole = Training(1, **how).trainTo(14)
-    Training(1, **how).trainTo(stop, tmp_path)
+    whole = Training(1, **how).train_to(14)
+    Training(1, **how).train_to(stop, tmp_path)
     other = {**how, "generator": 11} if "generator" in how else how
-    _same(whole, Training(2, **other).load(tmp_path).trainTo(14), stop)
+    _same(whole, Training(2, **other).load(tmp_path).train_to(14), stop)
 
 
 @pytest.mark.parametrize(
@@ -136,9 +136,9 @@ def test_asynchronous_loaders_go_on(tmp_path, stop, mode, how):
         return runs[-1]
 
     try:
-        whole = begun(1, generator).trainTo(14)
-        begun(1, generator).trainTo(stop, tmp_path)
-        _same(whole, begun(2, generator and 11).load(tmp_path).trainTo(14), stop)
+        whole = begun(1, generator).train_to(14)
+        begun(1, generator).train_to(stop, tmp_path)
+        _same(whole, begun(2, generator and 11).load(tmp_path).train_to(14), stop)
     finally:
         for run in runs:
             run.loader.terminate()
@@ -263,15 +263,15 @@ def test_automatic_loss_scaling_goes_on_within_a_period(tmp_path, stop):
 
 
 def test_a_compiled_model_goes_on_too(tmp_path):
-    whole = Training(1).trainTo(9)
-    Training(1).trainTo(4, tmp_path)
-    other = Training(2).trainTo(2)
+    whole = Training(1).train_to(9)
+    Training(1).train_to(4, tmp_path)
+    other = Training(2).train_to(2)
     other.losses.clear()
-    _same(whole, other.load(tmp_path).trainTo(9), 4)
+    _same(whole, other.load(tmp_path).train_to(9), 4)
 
 
 def test_a_checkpoint_of_another_language(tmp_path):
-    Training(1).trainTo(4, tmp_path)
+    Training(1).train_to(4, tmp_path)
     (path,) = tmp_path.iterdir()
     checkpoint = core().Checkpoint.read(bytes(path))
     checkpoint.texts = {"optimizer": checkpoint.texts["optimizer"]}
@@ -305,7 +305,7 @@ def test_between_two_passes(tmp_path):
 
 
 def test_notes_and_what_is_kept(tmp_path):
-    run = Training(1).trainTo(1)
+    run = Training(1).train_to(1)
     for step in (3, 10, 200):
         path = abele.save_checkpoint(
             tmp_path / "made", run.model, step=step, keep=2, notes={"epoch": step, "parts": (1, [2.5, None], {3: "x"})}
@@ -329,7 +329,7 @@ def test_what_it_cannot_do(tmp_path):
     run = Training(1)
     with pytest.raises(abele.Error, match="E0705"):
         run.save(tmp_path)
-    run.trainTo(1)
+    run.train_to(1)
     with pytest.raises(abele.Error, match="E0702.*notes.*Tensor"):
         abele.save_checkpoint(tmp_path, run.model, step=1, notes={"x": torch.ones(1)})
     with pytest.raises(abele.Error, match="E0702"):
@@ -351,7 +351,7 @@ def test_what_it_cannot_do(tmp_path):
 
 
 def test_steps_of_other_integers_and_all_are_kept(tmp_path):
-    run = Training(1).trainTo(1)
+    run = Training(1).train_to(1)
     for step in (numpy.int64(1), torch.tensor(2), 3, 4, 5):
         abele.save_checkpoint(tmp_path, run.model, step=step, keep=None)
     assert len(list(tmp_path.iterdir())) == 5
@@ -376,14 +376,14 @@ def test_paths_where_the_process_is_in_a_folder_that_is_gone(tmp_path, monkeypat
 
 
 def test_another_model_keeps_what_it_has(tmp_path):
-    Training(1).trainTo(1, tmp_path)
+    Training(1).train_to(1, tmp_path)
     wide = abele.trainingModel(Net(5), optimizer=torch.optim.AdamW(Net(5).parameters()))
     with pytest.raises(abele.Error, match=r"E0708.*first\.weight"):
         abele.load_checkpoint(tmp_path, wide)
     for compiled in (False, True):
         other = Training(2, torch.optim.SGD)
         if compiled:
-            other.trainTo(1)
+            other.train_to(1)
         before = {name: value.clone() for name, value in other.net.state_dict().items()}
         with pytest.raises(abele.Error, match="E0706"):
             other.load(tmp_path)
@@ -392,7 +392,7 @@ def test_another_model_keeps_what_it_has(tmp_path):
 
 
 def test_a_damaged_checkpoint(tmp_path):
-    run = Training(1).trainTo(1, tmp_path)
+    run = Training(1).train_to(1, tmp_path)
     (path,) = tmp_path.iterdir()
     whole = path.read_bytes()
     for place in range(0, len(whole), 97):
@@ -428,7 +428,7 @@ def test_a_damaged_checkpoint(tmp_path):
     ],
 )
 def test_a_checkpoint_whose_texts_somebody_changed(texts, tmp_path):
-    run = Training(1).trainTo(1, tmp_path)
+    run = Training(1).train_to(1, tmp_path)
     (path,) = tmp_path.iterdir()
     whole = path.read_bytes()
     length = int.from_bytes(whole[:8], "little")

@@ -29,8 +29,8 @@ def test_a_claim_without_a_declaration_is_noticed(tmp_path):
 
 def test_declarations_are_found_and_parameters_are_not():
     module = script()
-    assert module.cppDeclaration("Options.deviceIterations") == "options.h: deviceIterations"
-    assert module.cppDeclaration("poptorch.PoplarExecutor") == "model.h: TrainingModel"
-    assert module.cppDeclaration("poptorch.identity_loss") == "annotate.h: identityLoss"
-    assert module.cppDeclaration("_Popart.options") == "options.h: get"  # another name, said in the script
-    assert module.cppDeclaration("poptorch.BlockId") is None
+    assert module.cpp_declaration("Options.deviceIterations") == "options.h: deviceIterations"
+    assert module.cpp_declaration("poptorch.PoplarExecutor") == "model.h: TrainingModel"
+    assert module.cpp_declaration("poptorch.identity_loss") == "annotate.h: identityLoss"
+    assert module.cpp_declaration("_Popart.options") == "options.h: get"  # another name, said in the script
+    assert module.cpp_declaration("poptorch.BlockId") is None

@@ -42,7 +42,7 @@ class Net(torch.nn.Module):
         return x
 
 
-def wrongCalls(package):
+def wrong_calls(package):
     return [
         (AssertionError, lambda: package.inferenceModel(Net())()),
         (AssertionError, lambda: package.inferenceModel(Net())(torch.ones(1), torch.ones(1))),
@@ -59,7 +59,7 @@ def wrongCalls(package):
 @pytest.mark.parametrize("package", [poptorch, abele])
 @pytest.mark.parametrize("index", range(9))
 def test_errors_are_ours_and_what_they_were(package, index):
-    builtin, call = wrongCalls(package)[index]
+    builtin, call = wrong_calls(package)[index]
     with pytest.raises(poptorch.Error) as found:
         call()
     assert isinstance(found.value, builtin) or index == 0  # a missing argument was ours before

@@ -140,17 +140,16 @@ def test_identity_loss_trains(reduction):
 
 
 def loss_cases():
-    F = torch.nn.functional
     p, q = lambda t: t.softmax(-1), lambda t: t.log_softmax(-1)
     return {
-        "kl_div": lambda x, y: F.kl_div(q(x), p(y), reduction="batchmean"),
-        "gaussian_nll": lambda x, y: F.gaussian_nll_loss(x, y, torch.ones_like(x)),
-        "multilabel_soft_margin": lambda x, y: F.multilabel_soft_margin_loss(x, (y > 0).float()),
+        "kl_div": lambda x, y: torch.nn.functional.kl_div(q(x), p(y), reduction="batchmean"),
+        "gaussian_nll": lambda x, y: torch.nn.functional.gaussian_nll_loss(x, y, torch.ones_like(x)),
+        "multilabel_soft_margin": lambda x, y: torch.nn.functional.multilabel_soft_margin_loss(x, (y > 0).float()),
         "triplet_with_distance": lambda x, y: torch.nn.TripletMarginWithDistanceLoss()(x, y, y.flip(0)),
-        "smoothed": lambda x, y: F.cross_entropy(x, y.argmax(-1), label_smoothing=0.1),
+        "smoothed": lambda x, y: torch.nn.functional.cross_entropy(x, y.argmax(-1), label_smoothing=0.1),
         "poisson": lambda x, y: torch.nn.PoissonNLLLoss()(x, y.abs()),
-        "cosine": lambda x, y: F.cosine_embedding_loss(x, y, torch.ones(x.size(0))),
-        "margin": lambda x, y: F.margin_ranking_loss(x, y, torch.ones_like(x)),
+        "cosine": lambda x, y: torch.nn.functional.cosine_embedding_loss(x, y, torch.ones(x.size(0))),
+        "margin": lambda x, y: torch.nn.functional.margin_ranking_loss(x, y, torch.ones_like(x)),
     }
 
 

@@ -94,7 +94,7 @@ def test_the_sum_agrees_with_a_sum():
     train(poptorch, opts)
 
 
-def hintValue(name):
+def hint_value(name):
     if KINDS[name] == "int" and name in TABLE["popart_values"]:
         return TABLE["popart_values"][name] - 1
     return {"patterns_level": 2, "rearrangeStreamsOnHost": True}.get(name, VALUES[KINDS[name]])
@@ -106,7 +106,7 @@ def test_hints_change_nothing_and_say_so(caplog):
     expected = train(poptorch, options(2))
     assert not any("is a hint" in record.getMessage() for record in caplog.records)
     hints = [name for name in EFFECTS["hint"] if name != "logDir"]
-    assert torch.equal(train(poptorch, options(2, **{name: hintValue(name) for name in hints})), expected)
+    assert torch.equal(train(poptorch, options(2, **{name: hint_value(name) for name in hints})), expected)
     said = [re.match(r"option (\S+) is a hint", record.getMessage()) for record in caplog.records]
     assert sorted(match[1] for match in said if match) == sorted(hints)
 

@@ -36,7 +36,7 @@ def train(strategy, annotated=False, package=abele):
     return model
 
 
-def autoSplit(devices):
+def auto_split(devices):
     return abele.PipelinedExecution(abele.AutoStage.AutoSplit).devices(devices)
 
 
@@ -45,12 +45,12 @@ def test_says_what_it_explains():
         abele.explain(Net())
     with pytest.raises(abele.Error, match="E0708 .*explain\\(\\) of a dict"):
         abele.explain({})
-    model = train(autoSplit(2))
+    model = train(auto_split(2))
     assert abele.explain(model.model) == abele.explain(model)  # the module that it trains
 
 
 def test_says_where_and_why():
-    model = train(autoSplit(4).schedule("1f1b"))
+    model = train(auto_split(4).schedule("1f1b"))
     text = abele.explain(model)
     lines = text.splitlines()
     assert re.match(
@@ -66,7 +66,7 @@ def test_says_where_and_why():
     assert "2 devices" in text and "1 device " in text and "schedule zero-bubble" in text
     # Nothing that was looked at is better.
     assert not re.search(r"next best cuts +[\d.]+ +-", text)
-    assert text == abele.explain(train(autoSplit(4).schedule("1f1b")))
+    assert text == abele.explain(train(auto_split(4).schedule("1f1b")))
 
 
 def test_annotated_models_and_both_packages():
@@ -86,7 +86,7 @@ def test_auto_takes_the_first_of_the_list():
 
 def test_links_of_the_costs_count():
     machine = {"links": [{"name": "slow link", "latency_ns": 1000, "bytes_per_s": 1e6}]}
-    plain, linked = (train(strategy) for strategy in (autoSplit(2), autoSplit(2).costs({"machine": machine})))
+    plain, linked = (train(strategy) for strategy in (auto_split(2), auto_split(2).costs({"machine": machine})))
     step = lambda text: float(re.search(r"predicted step ([\d.]+) ms", text)[1])  # noqa: E731
     texts = abele.explain(plain), abele.explain(linked)
     assert "slow link" not in texts[0] and "slow link" in texts[1]
@@ -103,7 +103,7 @@ def test_a_model_that_is_not_compiled():
 
 
 def test_tool(tmp_path):
-    model = train(autoSplit(2))
+    model = train(auto_split(2))
     captured = tmp_path / "captured.air"
     captured.write_text(model._executable.session.capturedText())
     run = lambda *arguments: subprocess.run(  # noqa: E731
@@ -166,7 +166,7 @@ class Uneven(torch.nn.Module):
 
 def test_a_split_keeps_to_the_memory_of_a_device():
     def train_within(limit):
-        options = abele.Options().setExecutionStrategy(autoSplit(2))
+        options = abele.Options().setExecutionStrategy(auto_split(2))
         if limit is not None:
             options.deviceMemoryLimit(limit)
         torch.manual_seed(0)

@@ -85,14 +85,14 @@ def test_kinds(caplog):
         def __init__(self, params):
             super().__init__(params, {})
 
-    assert _optimizer_spec.kindOf(torch.optim.SGD(parameters(), 0.1)) == "SGD"
-    assert _optimizer_spec.kindOf(torch.optim.AdamW(parameters())) == "AdamW"
-    assert _optimizer_spec.kindOf(poptorch.optim.AdamW(parameters())) == "AdamW"
-    assert _optimizer_spec.kindOf(Mine(parameters())) == "Adam"
+    assert _optimizer_spec.kind_of(torch.optim.SGD(parameters(), 0.1)) == "SGD"
+    assert _optimizer_spec.kind_of(torch.optim.AdamW(parameters())) == "AdamW"
+    assert _optimizer_spec.kind_of(poptorch.optim.AdamW(parameters())) == "AdamW"
+    assert _optimizer_spec.kind_of(Mine(parameters())) == "Adam"
     assert not caplog.records
     for wrong in (Foreign(parameters()), torch.optim.Adagrad(parameters())):
         with pytest.raises(AssertionError, match="unsupported optimizer"):
-            _optimizer_spec.kindOf(wrong)
+            _optimizer_spec.kind_of(wrong)
 
 
 class Scaled(torch.nn.Module):
@@ -188,7 +188,7 @@ def test_names_of_torchs_state_that_no_device_keeps_are_warned_of(capfd):
 
 def test_tensors_among_the_numbers_are_named(caplog):
     optimizer = torch.optim.Adam(parameters(), lr=torch.tensor(0.01))
-    _optimizer_spec.nativeOf(optimizer, poptorch.trainingModel(torch.nn.Linear(1, 1))._policy)
+    _optimizer_spec.native_of(optimizer, poptorch.trainingModel(torch.nn.Linear(1, 1))._policy)
     assert "lr of param_groups[0] is a tensor" in caplog.text
 
 

@@ -43,11 +43,11 @@ def model():
     model.destroy()
 
 
-def writePage(page, trace):
+def write_page(page, trace):
     core().writeTracePage(os.fspath(page), os.fspath(trace))
 
 
-def dataOf(page):
+def data_of(page):
     text = page.read_text()
     assert text.count("</script>") == TEMPLATE.read_text().count("</script>")
     return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.S)[1])
@@ -63,7 +63,7 @@ def test_a_temporary_folder_that_is_not_there(model, tmp_path, monkeypatch):
 def test_the_page_of_a_model(model, tmp_path):
     figures = model.report(tmp_path / "made" / "report.html")
     assert figures == model.report() and figures["stages"]
-    data = dataOf(tmp_path / "made" / "report.html")
+    data = data_of(tmp_path / "made" / "report.html")
     assert data["title"] == "Net, training"
     groups = {track["group"] for track in data["tracks"]}
     assert {"training, measured", "training, predicted"} <= groups
@@ -100,7 +100,7 @@ def test_before_the_first_step(tmp_path):
         model.report(tmp_path / "report.html")
     model.compile(torch.ones(4, 2))
     model.report(tmp_path / "report.html")
-    data = dataOf(tmp_path / "report.html")
+    data = data_of(tmp_path / "report.html")
     assert data["tracks"] == [] and data["memory"]["devices"] and data["advice"] == []
 
 
@@ -110,7 +110,7 @@ def test_a_loaded_program_has_a_page_without_costs(tmp_path):
     loaded = abele.load(tmp_path / "net", trust=True)
     loaded(torch.ones(4, 2))
     loaded.report(tmp_path / "report.html")
-    data = dataOf(tmp_path / "report.html")
+    data = data_of(tmp_path / "report.html")
     assert data["memory"] is None and data["explain"] == "" and data["tracks"]
 
 
@@ -121,21 +121,21 @@ def test_the_command(model, tmp_path):
         model(torch.randn(24, 8), torch.randn(24, 4))
     done = subprocess.run([TOOL, trace], text=True, capture_output=True, timeout=100)
     assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'step.html'}\n"), done.stderr
-    data = dataOf(tmp_path / "step.html")
+    data = data_of(tmp_path / "step.html")
     assert data["title"] == "step.json" and ["2", "traced calls"] in data["figures"]
     whole = trace.read_text()
     for text in (whole[: len(whole) // 2], whole[:-20]):  # the program was killed
         trace.write_text(text)
-        writePage(tmp_path / "killed.html", trace)
-        assert 0 < len(dataOf(tmp_path / "killed.html")["names"]) <= len(data["names"])
+        write_page(tmp_path / "killed.html", trace)
+        assert 0 < len(data_of(tmp_path / "killed.html")["names"]) <= len(data["names"])
     for text in ("", "[]", "no trace\n", '{"traceEvents": [{"ph": "X"}]}'):
         trace.write_text(text)
         with pytest.raises(abele.Error, match="E0501"):
-            writePage(tmp_path / "none.html", trace)
+            write_page(tmp_path / "none.html", trace)
     os.mkfifo(tmp_path / "pipe")
     for name in ("pipe", "."):
         with pytest.raises(abele.Error, match="E0712"):
-            writePage(tmp_path / "none.html", tmp_path / name)
+            write_page(tmp_path / "none.html", tmp_path / name)
     done = subprocess.run([TOOL, tmp_path / "none", "-o", tmp_path / "none.html"], text=True, capture_output=True)
     assert done.returncode == 1 and "E0712" in done.stderr and not (tmp_path / "none.html").exists()
 
@@ -163,7 +163,7 @@ def test_traces_that_are_none_are_refused(events, tmp_path):
     path = tmp_path / "damaged.json"
     path.write_text(json.dumps({"traceEvents": events}))
     with pytest.raises(abele.Error, match="E0501"):
-        writePage(path.with_suffix(".html"), path)
+        write_page(path.with_suffix(".html"), path)
     assert not path.with_suffix(".html").exists()
 
 
@@ -171,7 +171,7 @@ def test_a_trace_nested_without_end_is_refused(tmp_path):
     path = tmp_path / "deep.json"
     path.write_text('{"traceEvents": ' + "[" * 200_000)
     with pytest.raises(abele.Error, match="E0501"):
-        writePage(tmp_path / "deep.html", path)
+        write_page(tmp_path / "deep.html", path)
 
 
 def test_it_asks_nobody_for_anything():

@@ -46,11 +46,11 @@ def test_requests_with_other_values_are_not_answered_together():
             assert found.dtype == kind and found.item() == int(factors[0]) * (1 if kind is torch.int32 else 1.5)
 
 
-def idsOf(rows, first=0):
+def ids_of(rows, first=0):
     return (torch.arange(rows * 4).reshape(rows, 4) + first) % WORDS
 
 
-def isAnswer(ids, found):
+def is_answer(ids, found):
     sums = torch.stack([2 * ids.sum(1), 2 * ids.sum(1) + 4], 1).float()
     return (
         found.keys() == {"sum", "scaled"} and torch.equal(found["sum"], sums) and torch.equal(found["scaled"], ids * 3)
@@ -65,7 +65,7 @@ def test_many_callers():
     def call(thread):
         numbers = random.Random(thread)
         for i in range(requests):
-            ids = idsOf(numbers.randint(1, 20), numbers.randrange(WORDS))
+            ids = ids_of(numbers.randint(1, 20), numbers.randrange(WORDS))
             is_bad = (thread * requests + i) % 100 == 7
             if is_bad:
                 ids[-1, 3] = WORDS
@@ -73,14 +73,14 @@ def test_many_callers():
                     counts["bad"] += 1
             try:
                 found = server(ids)
-                if is_bad or not isAnswer(ids, found):
+                if is_bad or not is_answer(ids, found):
                     wrong.append((thread, i, found))
             except Exception as error:
                 if not is_bad:
                     wrong.append((thread, i, error))
 
     with served(longest_wait_ms=0.1) as server:
-        assert isAnswer(idsOf(1), server(idsOf(1)))
+        assert is_answer(ids_of(1), server(ids_of(1)))
         callers = [threading.Thread(target=call, args=(thread,)) for thread in range(threads)]
         for caller in callers:
             caller.start()
@@ -95,32 +95,32 @@ def test_many_callers():
 
 def test_batches_are_filled_by_requests():
     with served(longest_wait_ms=FOR_EVER_MS) as server:
-        first, second = server.submit(idsOf(3, 1)), server.submit(ids=idsOf(5, 2))
-        assert isAnswer(idsOf(3, 1), first.result()) and isAnswer(idsOf(5, 2), second.result(timeout=100))
+        first, second = server.submit(ids_of(3, 1)), server.submit(ids=ids_of(5, 2))
+        assert is_answer(ids_of(3, 1), first.result()) and is_answer(ids_of(5, 2), second.result(timeout=100))
         assert first.done() and server.statistics().batches == 1
-        waits = server.submit(idsOf(2))
+        waits = server.submit(ids_of(2))
         assert not waits.done()
         with pytest.raises(TimeoutError):
             waits.result(timeout=0)
-    assert isAnswer(idsOf(2), waits.result())
+    assert is_answer(ids_of(2), waits.result())
     assert server.statistics().filling_rows == BATCH - 2
     with pytest.raises(abele.Error, match="E0705"):
-        server(idsOf(1))
+        server(ids_of(1))
 
 
 def test_a_full_queue():
     with served(longest_wait_ms=FOR_EVER_MS, most_waiting_rows=4) as server:
-        first = server.submit(idsOf(3))
-        assert server.try_submit(idsOf(2)) is None
-        second = server.try_submit(idsOf(1))
-    assert isAnswer(idsOf(3), first.result()) and isAnswer(idsOf(1), second.result())
+        first = server.submit(ids_of(3))
+        assert server.try_submit(ids_of(2)) is None
+        second = server.try_submit(ids_of(1))
+    assert is_answer(ids_of(3), first.result()) and is_answer(ids_of(1), second.result())
 
 
 def test_requests_of_several_structures_and_shapes():
     with served(most_shapes=3) as server:
-        assert isAnswer(idsOf(2), server(idsOf(2)))
-        scaled = server(idsOf(2), {"scale": torch.full((2, 4), 5)})["scaled"]
-        assert torch.equal(scaled, idsOf(2) * 5)
+        assert is_answer(ids_of(2), server(ids_of(2)))
+        scaled = server(ids_of(2), {"scale": torch.full((2, 4), 5)})["scaled"]
+        assert torch.equal(scaled, ids_of(2) * 5)
         assert server(torch.ones(3, 6, dtype=torch.long))["sum"].tolist() == [[12, 18]] * 3
         with pytest.raises(abele.Error, match="E0704.*kind"):
             server(torch.ones(3, 5, dtype=torch.long))
@@ -143,19 +143,19 @@ class Counted(torch.nn.Module):
 def test_a_shape_that_is_wrong_for_any_values_is_captured_once(capfd):
     seen = []
     with abele.serve(abele.inferenceModel(Counted(seen).eval()), batch_rows=BATCH, longest_wait_ms=0) as server:
-        server(idsOf(2))
+        server(ids_of(2))
         for _ in range(4):
             with pytest.raises(RuntimeError, match="size of tensor"):
                 server(torch.ones(3, 6, dtype=torch.long))
         assert seen.count((BATCH, 6)) == 1
-        assert server(idsOf(2)).shape == (2, 2)
+        assert server(ids_of(2)).shape == (2, 2)
     assert "Traceback" not in capfd.readouterr().err
 
 
 def test_wrong_values_do_not_shut_out_others_of_their_shape():
     net = Counted([]).eval()
     with abele.serve(abele.inferenceModel(net), batch_rows=BATCH, longest_wait_ms=0) as server:
-        server(idsOf(2))
+        server(ids_of(2))
         for _ in range(3):
             with pytest.raises(IndexError):
                 server(torch.full((3, 2), WORDS))
@@ -190,9 +190,9 @@ def test_a_compiled_model_knows_its_batch(tmp_path):
     model = abele.inferenceModel(LookUp().eval())
     with pytest.raises(abele.Error, match="E0705"):
         abele.serve(model)
-    model.compile(idsOf(BATCH))
+    model.compile(ids_of(BATCH))
     with abele.serve(model, longest_wait_ms=FOR_EVER_MS) as server:
-        assert isAnswer(idsOf(BATCH), server(idsOf(BATCH)))
+        assert is_answer(ids_of(BATCH), server(ids_of(BATCH)))
 
 
 def test_what_is_refused():
@@ -201,7 +201,7 @@ def test_what_is_refused():
             with pytest.raises(abele.Error, match="E0708"):
                 server(wrong)
         with pytest.raises(AssertionError):
-            server(idsOf(1), unknown=1)
+            server(ids_of(1), unknown=1)
     for wrong in ({"batch_rows": -1}, {"longest_wait_ms": -1}, {"most_waiting_rows": 0}):
         with pytest.raises(abele.Error, match="E0702"):
             served(**wrong)

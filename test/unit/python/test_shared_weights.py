@@ -26,11 +26,11 @@ class Net(torch.nn.Module):
         return out, abele.identity_loss((out * out).mean(), reduction="none")
 
 
-def weightBytes(model):
+def weight_bytes(model):
     return sum(p.numel() * p.element_size() for p in model.parameters())
 
 
-def sharedBytes(executor):
+def shared_bytes(executor):
     return executor.report()["shared_weight_bytes"]
 
 
@@ -71,7 +71,7 @@ def test_a_step_changes_the_models_own_memory(dtype):
         twin.step(x)
         assert twin.equals(before)
     assert executor.copyWeightsToHostIfNeeded() and not executor.copyWeightsToHostIfNeeded()
-    assert sharedBytes(executor) == weightBytes(model)
+    assert shared_bytes(executor) == weight_bytes(model)
     assert all(a.data_ptr() == b.data_ptr() for a, b in zip(before, model.parameters(), strict=True))
 
 
@@ -81,13 +81,13 @@ def test_poptorch_holds_copies_unless_it_is_asked_not_to():
     start = copy.deepcopy(before)
     executor = training(model, poptorch)
     executor(X)
-    assert sharedBytes(executor) == 0 and all(map(torch.equal, before, start))
+    assert shared_bytes(executor) == 0 and all(map(torch.equal, before, start))
     executor.destroy()
     options = poptorch.Options()
     options.shareWeights(True)
     executor = training(model, poptorch, options)
     executor(X)
-    assert sharedBytes(executor) == weightBytes(model)
+    assert shared_bytes(executor) == weight_bytes(model)
 
 
 def test_copies_can_be_asked_for():
@@ -97,7 +97,7 @@ def test_copies_can_be_asked_for():
     options.shareWeights(False)
     executor = training(model, options=options)
     executor(X)
-    assert sharedBytes(executor) == 0 and all(map(torch.equal, before, start))
+    assert shared_bytes(executor) == 0 and all(map(torch.equal, before, start))
 
 
 @pytest.mark.parametrize("edit", ["in place", "state dict", "data"])
@@ -117,7 +117,7 @@ def test_weights_that_the_program_writes_between_calls_are_the_devices(edit):
                 target.first.weight.data = torch.ones(5, 3)
     executor(X)
     twin.step(X)
-    assert twin.equals(model.parameters()) and sharedBytes(executor) == weightBytes(model)
+    assert twin.equals(model.parameters()) and shared_bytes(executor) == weight_bytes(model)
 
 
 def test_memory_that_was_replaced_is_the_devices_from_the_next_step_on():
@@ -125,7 +125,7 @@ def test_memory_that_was_replaced_is_the_devices_from_the_next_step_on():
     twin, executor = Twin(model), training(model)
     executor(X)
     twin.step(X)
-    with poptorch.wrapping.withoutPull():
+    with poptorch.wrapping.without_pull():
         model.first.weight.data = torch.full((5, 3), 0.5)
     twin.model.first.weight.data = torch.full((5, 3), 0.5)
     assert twin.equals(model.parameters())  # bringing weights back overwrites nothing
@@ -151,7 +151,7 @@ def test_another_view_of_the_same_memory_is_a_copy():
     executor(x)
     model.weight.data = model.weight.data.t()
     executor.copyWeightsToDevice()
-    assert torch.equal(executor(x), x @ torch.arange(9.0).reshape(3, 3).t()) and sharedBytes(executor) == 0
+    assert torch.equal(executor(x), x @ torch.arange(9.0).reshape(3, 3).t()) and shared_bytes(executor) == 0
 
 
 @pytest.mark.parametrize("iterations", [1, 2])
@@ -175,7 +175,7 @@ def test_a_failing_step_leaves_the_weights_of_the_last_complete_one(iterations):
         executor(bad)
     assert torch.equal(raw(model)[0], expected)
     executor(good)
-    assert not torch.equal(model.weight, expected) and sharedBytes(executor) == weightBytes(model)
+    assert not torch.equal(model.weight, expected) and shared_bytes(executor) == weight_bytes(model)
 
 
 def test_inference_beside_training_has_a_copy_and_sees_the_newest_weights():
@@ -186,12 +186,12 @@ def test_inference_beside_training_has_a_copy_and_sees_the_newest_weights():
     for _ in range(2):
         executor(X)
         assert torch.equal(beside(X)[0], model(X)[0].detach())
-    assert sharedBytes(executor) == weightBytes(model) and sharedBytes(beside) == 0
+    assert shared_bytes(executor) == weight_bytes(model) and shared_bytes(beside) == 0
     executor.destroy()
     del executor
     gc.collect()
     beside.copyWeightsToDevice()  # no other program uses them any more
-    assert sharedBytes(beside) == weightBytes(model)
+    assert shared_bytes(beside) == weight_bytes(model)
 
 
 def test_inference_sees_edits():
@@ -200,7 +200,7 @@ def test_inference_sees_edits():
     executor(X)
     with torch.no_grad():
         model.second.bias += 1
-    assert torch.equal(executor(X)[0], model(X)[0].detach()) and sharedBytes(executor) == weightBytes(model)
+    assert torch.equal(executor(X)[0], model(X)[0].detach()) and shared_bytes(executor) == weight_bytes(model)
 
 
 def test_programs_of_one_executor_share_the_same_memory():
@@ -209,7 +209,7 @@ def test_programs_of_one_executor_share_the_same_memory():
     for x in (X, X[:2], X, X[:1]):
         executor(x)
         twin.step(x)
-        assert twin.equals(raw(model)) and sharedBytes(executor) == weightBytes(model)
+        assert twin.equals(raw(model)) and shared_bytes(executor) == weight_bytes(model)
 
 
 def test_replicas_share_the_same_memory():
@@ -219,7 +219,7 @@ def test_replicas_share_the_same_memory():
     for _ in range(2):
         executor(X)
         twin.step(X[:2], X[2:])
-    assert twin.equals(raw(model)) and sharedBytes(executor) == weightBytes(model)
+    assert twin.equals(raw(model)) and shared_bytes(executor) == weight_bytes(model)
 
 
 def test_values_by_replica_are_copies():
@@ -236,7 +236,7 @@ def test_values_by_replica_are_copies():
     executor = abele.trainingModel(model, options, torch.optim.SGD(model.parameters(), lr=0.1))
     model.weight.replicaGrouping(poptorch.CommGroupType.NoGrouping, 1, poptorch.VariableRetrievalMode.OnePerGroup)
     executor(X)
-    assert sharedBytes(executor) == 0 and not torch.equal(model.weight[0], model.weight[1])
+    assert shared_bytes(executor) == 0 and not torch.equal(model.weight[0], model.weight[1])
 
 
 def test_memory_of_arrays_is_shared_where_it_may_be_written(tmp_path):
@@ -251,13 +251,13 @@ def test_memory_of_arrays_is_shared_where_it_may_be_written(tmp_path):
         twin, executor = Twin(model), training(target)
         executor(X)
         twin.step(X)
-        with poptorch.wrapping.withoutPull():
+        with poptorch.wrapping.without_pull():
             first = raw(target)[0]
             if not shares:
                 target.first.weight.data = torch.empty(5, 3)  # bringing the weights back would write into the file
         assert torch.equal(first, twin.model.first.weight) is shares
         assert twin.equals(target.parameters())
-        assert sharedBytes(executor) == weightBytes(model) - (0 if shares else 60)
+        assert shared_bytes(executor) == weight_bytes(model) - (0 if shares else 60)
     assert numpy.array_equal(mapped, model.first.weight.detach().numpy())
 
 
@@ -270,7 +270,7 @@ def test_memory_of_several_processes_is_not_shared():
     twin, executor = Twin(model), training(model)
     executor(X)
     twin.step(X)
-    assert sharedBytes(executor) == weightBytes(model) - 60 and twin.equals(model.parameters())
+    assert shared_bytes(executor) == weight_bytes(model) - 60 and twin.equals(model.parameters())
 
 
 def test_parameters_in_one_piece_of_memory():
@@ -284,7 +284,7 @@ def test_parameters_in_one_piece_of_memory():
     twin, executor = Twin(apart), training(apart)
     executor(X)
     twin.step(X)
-    assert twin.equals(raw(apart)) and sharedBytes(executor) == weightBytes(apart)
+    assert twin.equals(raw(apart)) and shared_bytes(executor) == weight_bytes(apart)
 
 
 def test_autograd_knows_that_a_step_changed_the_weights():
@@ -316,7 +316,7 @@ def test_a_weight_as_argument_is_what_it_was_when_the_call_began():
         optimizer.step()
     executor = training(model, options=abele.Options().deviceIterations(2))
     executor(raw(model)[0])
-    assert torch.equal(model.weight, twin.weight) and sharedBytes(executor) == weightBytes(model)
+    assert torch.equal(model.weight, twin.weight) and shared_bytes(executor) == weight_bytes(model)
 
 
 def test_memory_that_moves_is_followed_and_memory_that_is_freed_is_refused():
@@ -333,11 +333,11 @@ def test_memory_that_moves_is_followed_and_memory_that_is_freed_is_refused():
     storage.copy_(torch.tensor(values, dtype=torch.uint8).untyped_storage())
     executor(X)
     twin.step(X)
-    assert twin.equals(raw(model)) and sharedBytes(executor) == weightBytes(model)
+    assert twin.equals(raw(model)) and shared_bytes(executor) == weight_bytes(model)
     abele.offload(model)
     executor(X)
     twin.step(X)
-    assert twin.equals(model.parameters()) and sharedBytes(executor) == 0
+    assert twin.equals(model.parameters()) and shared_bytes(executor) == 0
 
 
 def test_weights_outlive_the_executor_and_the_module():
@@ -365,7 +365,7 @@ def test_weights_in_a_file_are_no_weights_of_the_module(tmp_path):
     twin, executor = Twin(model), training(model, options=options)
     executor(X)
     twin.step(X)
-    assert sharedBytes(executor) == 0 and twin.equals(model.parameters())
+    assert shared_bytes(executor) == 0 and twin.equals(model.parameters())
 
 
 class Remembers(torch.nn.Module):

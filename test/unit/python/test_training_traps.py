@@ -42,10 +42,10 @@ def said(capfd, caplog):
 
 def trained(package, net, optimizer=None, options=None):
     optimizer = optimizer or torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    return package.trainingModel(net, options or allWarnings(), optimizer), optimizer
+    return package.trainingModel(net, options or all_warnings(), optimizer), optimizer
 
 
-def allWarnings():
+def all_warnings():
     """Warnings, including those that another test has caused."""
     return poptorch.Options().maxRepeatLogs(None)
 
@@ -55,7 +55,7 @@ def allWarnings():
 def test_ordinary_programs_see_no_warning(package, said, tmp_path):
     net = Net()
     executor, optimizer = trained(package, net)
-    predict = package.inferenceModel(net, allWarnings())
+    predict = package.inferenceModel(net, all_warnings())
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
     for _ in range(3):
         executor(X, TARGET)
@@ -101,16 +101,16 @@ def test_a_learning_rate_that_was_not_sent(package, said):
 
 
 def edits():
-    def inPlace(net):
+    def in_place(net):
         with torch.no_grad():
             net.fc.weight.mul_(2)
         return "fc.weight"
 
-    def throughData(net):
+    def through_data(net):
         net.fc.bias.data.fill_(3)
         return "fc.bias"
 
-    def oneElement(net):
+    def one_element(net):
         with torch.no_grad():
             net.fc.weight[1, 1] = 5
         return "fc.weight"
@@ -124,7 +124,7 @@ def edits():
         net.norm.running_mean.fill_(4)
         return "norm.running_mean"
 
-    def trainedOnTheHost(net):
+    def trained_on_the_host(net):
         was_training = net.training
         net.train()
         optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
@@ -133,14 +133,14 @@ def edits():
         net.train(was_training)
         return "fc.weight"
 
-    return [inPlace, throughData, oneElement, loaded, buffer, trainedOnTheHost]
+    return [in_place, through_data, one_element, loaded, buffer, trained_on_the_host]
 
 
 @pytest.mark.parametrize("edit", edits(), ids=lambda edit: edit.__name__)
 def test_abele_sees_them_or_says_so(edit, said):
     """If the devices use the module's own memory, they see what is written there."""
     net = Net().eval()
-    executor = abele.inferenceModel(net, allWarnings())
+    executor = abele.inferenceModel(net, all_warnings())
     executor(X)
     said()
     edit(net)
@@ -152,7 +152,7 @@ def test_abele_sees_them_or_says_so(edit, said):
 @pytest.mark.parametrize("edit", edits(), ids=lambda edit: edit.__name__)
 def test_weights_that_the_device_does_not_see(training, edit, said):
     net = Net()
-    executor = trained(poptorch, net)[0] if training else poptorch.inferenceModel(net.eval(), allWarnings())
+    executor = trained(poptorch, net)[0] if training else poptorch.inferenceModel(net.eval(), all_warnings())
     arguments = (X, TARGET) if training else (X,)
     executor(*arguments)
     said()
@@ -281,7 +281,7 @@ class Returns(torch.nn.Module):
         return self.result(self, out, torch.nn.functional.mse_loss(out, target))
 
 
-def inPlace(self, out, loss):
+def in_place(self, out, loss):
     total = loss.clone()
     total += 0.1 * self.fc.weight.pow(2).sum()
     return out, total
@@ -291,7 +291,7 @@ TERMS = {
     "penalty": lambda self, out, loss: (out, loss + 0.1 * self.fc.weight.abs().sum()),
     "both": lambda self, out, loss: (loss, loss + out.pow(2).mean()),
     "scaled": lambda self, out, loss: {"loss": 0.5 * loss - out.pow(2).mean()},
-    "in_place": inPlace,
+    "in_place": in_place,
     "reshaped": lambda self, out, loss: (loss + out.mean()).reshape(1),
 }
 MULTIPLES = {"half": lambda self, out, loss: (out, loss / 2), "negative": lambda self, out, loss: -loss}
