@@ -194,7 +194,6 @@ class AsynchronousDataAccessor:
         keep_rest, short_last, may_be_empty = (False, False, False) if rules is None else rules(rebatched_size)
         self._dataset = dataset
         self._rebatched_size = rebatched_size
-        self._load_indefinitely = load_indefinitely
         self._generation = 0
         self._held = None  # the slot of the last element, which the consumer may still read
         self._taken = 0  # elements of this epoch that the consumer has seen

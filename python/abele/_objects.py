@@ -163,12 +163,11 @@ def plain_text(value):
 
 
 def _parts_of(value):
-    if isinstance(value, dict):
-        return list(value.items())
-    if isinstance(value, list | tuple):
-        return list(enumerate(value))
-    is_opened = structures.parser_for(value) is not None or is_object(value)
-    return list(_attributes_of(value).items()) if is_opened else []
+    """(name, part) of what it holds; nothing for what is not opened."""
+    if not isinstance(value, dict | list | tuple) and structures.parser_for(value) is None and not is_object(value):
+        return ()
+    keys, parts = _held_by(value)
+    return zip(range(len(parts)) if keys is None else keys, parts, strict=True)
 
 
 class _TooMuch(Exception):
@@ -216,7 +215,6 @@ class Opened:
     def __init__(self, built=None, is_output=lambda tensor: True):
         self.tensors, self.entries, self.roots = [], [], []
         self.values = [] if built is None else list(built.values)  # by number
-        self._first = len(self.values)
         self._is_output = is_output
         self._leaves = {id(value): ("entry", number) for number, value in enumerate(self.values)}
         self.updates, self.text = {}, ""

@@ -1,5 +1,8 @@
 """Tensors in nested containers: flatten, rebuild, and parsers for custom types.
 
+torch.utils._pytree walks the arguments of torch's own functions (_widening.py). It knows containers by their exact
+class, from a table that torch itself reads. A call's arguments may hold lists, tuples and dicts of the program's own
+classes, and a parser counts for subclasses, too; so these have functions of their own.
 Source: spec annotations.md section 10, environment.md section 6.
 """
 
