@@ -21,6 +21,7 @@
 #include "capture/autograd_bridge.h"
 #include "capture/composite_observer.h"
 #include "capture/dispatch_mode.h"
+#include "capture/math_bits.h"
 #include "capture/recorder.h"
 #include "capture/type_bridge.h"
 
@@ -90,7 +91,7 @@ void recordResults(Recorder& recorder, const std::vector<at::Tensor>& results, s
       continue;
     }
     ++num_outputs;
-    const ir::ValueId value = recorder.valueOf(results[i]);
+    const ir::ValueId value = recorder.valueOf(resolved(results[i]));
     recorder.graph().outputs.push_back({value, ir::OutputKind::kResult, static_cast<int32_t>(i)});
   }
 }
@@ -103,8 +104,8 @@ std::vector<at::Tensor> detached(Recorder& recorder, const std::vector<at::Tenso
       values.emplace_back();
       continue;
     }
-    values.push_back(result.has_storage() && recorder.inputs().contains(result) ? result.detach().clone()
-                                                                                : result.detach());
+    const at::Tensor value = resolved(result.detach());
+    values.push_back(value.has_storage() && recorder.inputs().contains(value) ? value.clone() : value);
   }
   return values;
 }
@@ -195,7 +196,7 @@ void recordBackward(Recorder& recorder, const Request& request, const std::vecto
   }
   std::vector<ir::ValueId> values(parameters.size(), ir::kNone);
   const Completed record = [&](size_t i, const at::Tensor& gradient) {
-    values[i] = recorder.valueOf(gradient);
+    values[i] = recorder.valueOf(resolved(gradient));
     if (request.made) (*kept)[owners[i] - request.model.data()] = gradient.detach();
     const DispatchMode::Paused paused(mode);
     return request.drops_gradients ? at::empty({1}, gradient.options()).expand(gradient.sizes()) : gradient;

@@ -9,6 +9,7 @@
 
 #include "base/cat.h"
 #include "base/error.h"
+#include "capture/math_bits.h"
 #include "capture/type_bridge.h"
 #include "capture/values.h"
 
@@ -97,7 +98,7 @@ void Inputs::addArgument(const at::Tensor& given) {
 
 void Inputs::addConstant(const at::Tensor& given, const std::string& name) {
   // A nested program knows memory as the program around it does: two tensors that share some are views of one value.
-  const at::Tensor tensor = outer_ != nullptr ? outer_->memoryOf(given) : given;
+  const at::Tensor tensor = withoutMathBits(outer_ != nullptr ? outer_->memoryOf(given) : given);
   Segment& segment = table_.add(tensor);
   segment.is_input = true;
   segment.external = static_cast<int32_t>(writer_.graph().externals.size());
@@ -118,6 +119,11 @@ void Inputs::addConstant(const at::Tensor& given, const std::string& name) {
 void Inputs::addModelTensor(Segment& segment) {
   const ModelTensor& source = request_.model[segment.origin];
   const bool trainable = request_.training && source.is_parameter && source.tensor->requires_grad();
+  ABELE_REQUIRE(mathBits(*source.tensor) == 0, E0105,
+                {.what = cat(source.name, " is a conjugated or negated view"),
+                 .found = typeOf(*source.tensor).str(),
+                 .expected = "a parameter or buffer that is its memory as it is",
+                 .remedy = "make it of what the view stands for (.resolve_conj(), .resolve_neg())"});
   const Type type = trainable ? trainedType(source) : memoryType(*source.tensor);
   segment.external = static_cast<int32_t>(writer_.graph().externals.size());
   writer_.graph().externals.push_back(

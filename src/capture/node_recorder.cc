@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "capture/arguments.h"
+#include "capture/math_bits.h"
 #include "capture/outcome.h"
 #include "capture/same_program.h"
 #include "capture/type_bridge.h"
@@ -120,7 +121,9 @@ Arg NodeRecorder::argumentOf(const c10::Argument& schema, const c10::IValue& val
   if (value.isTensor()) {
     const at::Tensor& tensor = value.toTensor();
     if (!tensor.defined()) return Arg::id(ir::kNone);
-    if (!is_written && tensor.dim() == 0 && tensor.unsafeGetTensorImpl()->is_wrapped_number() && !table_.knows(tensor))
+    // A view of a number looks at its memory.
+    if (!is_written && !call.is_view_operator && tensor.dim() == 0 &&
+        tensor.unsafeGetTensorImpl()->is_wrapped_number() && !table_.knows(tensor))
       return numberArg(tensor);
     return Arg::id(operandOf(tensor, index, ir::kNone, is_written, call));
   }
@@ -171,7 +174,6 @@ int64_t NodeRecorder::writtenOperand(const at::Tensor& tensor, int32_t index, in
   call.takes_device = true;
   const Place place = values_.placeOf(tensor);
   const ir::ValueId base = place.segment->base;
-  lazy_copies_.requireNoneOf(tensor, position_);
   ABELE_REQUIRE(!table_.overlapsAnother(tensor, *place.segment), E0106,
                 {.what = "a write into memory that several inputs of the model share",
                  .at = position_.str(),
@@ -343,6 +345,10 @@ ir::ValueId NodeRecorder::resultOf(const at::Tensor& tensor, const Call& call, i
   const Type type = typeOf(tensor);
   if (is_new_memory && !table_.find(tensor)) {
     *is_computed = true;
+    ABELE_REQUIRE(mathBits(tensor) == 0, E0106,
+                  {.what = "an operator that returns a conjugated or negated view of memory of its own",
+                   .at = position_.str(),
+                   .remedy = "let it return what the view stands for (.resolve_conj(), .resolve_neg())"});
     // The value has the result's own geometry, also where it has gaps: what lies between belongs to nobody. (mse_loss,
     // for one, leaves its result in memory that was larger while it worked.)
     const ir::ValueId value = writer_.addValue(type, node, call.varies);

@@ -11,7 +11,6 @@
 #include "base/normals.h"
 #include "capture/boxed_call.h"
 #include "capture/capture.h"
-#include "capture/lazy_copies.h"
 #include "capture/locks.h"
 #include "capture/values.h"
 
@@ -48,14 +47,13 @@ class NodeRecorder {
 
   /// prints: as of Recording.
   NodeRecorder(const Request& request, Position* position, StorageTable* table, GraphWriter* writer, Values* values,
-               const Locks* locks, LazyCopies* lazy_copies, std::unordered_map<ir::ValueId, ContentsPrint>* prints)
+               const Locks* locks, std::unordered_map<ir::ValueId, ContentsPrint>* prints)
       : request_(request),
         position_(*position),
         table_(*table),
         writer_(*writer),
         values_(*values),
         locks_(*locks),
-        lazy_copies_(*lazy_copies),
         prints_(*prints) {}
 
   /// Looks the operands up, which are on the stack. Throws E0101, E0105, E0106.
@@ -88,7 +86,6 @@ class NodeRecorder {
   GraphWriter& writer_;
   Values& values_;
   const Locks& locks_;
-  LazyCopies& lazy_copies_;
   std::unordered_map<ir::ValueId, ContentsPrint>& prints_;
   const caffe2::TypeMeta default_type_ = c10::get_default_dtype();
 };

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "capture/annotate.h"
 #include "capture/arguments.h"
+#include "capture/math_bits.h"
 
 namespace abele::capture {
 namespace {
@@ -32,11 +33,11 @@ Recorder::Recorder(const Request& request)
       inputs_(request, &recording_, &table_, &writer_, outer_ ? &outer_->values_ : nullptr),
       values_(&position_, &table_, &writer_, &inputs_, outer_ ? &outer_->values_ : nullptr),
       locks_(&table_, &writer_, outer_ ? &outer_->locks_ : nullptr),
-      nodes_(request, &position_, &table_, &writer_, &values_, &locks_, &lazy_copies_, &recording_.prints),
+      nodes_(request, &position_, &table_, &writer_, &values_, &locks_, &recording_.prints),
       draws_(request, &position_, &nodes_, [this](const auto& op, auto* stack) { decompose(op, stack); }),
       reads_(request, &position_, &table_, &writer_, &values_, &inputs_, &locks_,
              [this](const auto& op, auto* stack) { record(op, stack); }),
-      rewrites_(request.training, request.strides_groups, &position_, &values_, &locks_, &lazy_copies_,
+      rewrites_(request.training, request.strides_groups, &position_, &values_, &locks_,
                 [this](const auto& op, auto* stack) { record(op, stack); }) {
   recording_.graph.training = request.training;
   for (size_t i = 0; i < request.model.size(); ++i) {
@@ -138,7 +139,7 @@ ir::ValueId Recorder::valueOf(const at::Tensor& tensor) {
 
 void Recorder::replaceBuffer(const at::Tensor& buffer, const at::Tensor& value) {
   if (failure_) return;
-  const ir::ValueId now = valueOf(value);
+  const ir::ValueId now = valueOf(resolved(value));
   Where where = position_.where;
   if (const ir::Node* maker = writer_.makerOf(now)) {
     where.block = maker->block;
@@ -160,7 +161,7 @@ void Recorder::markLoss(const at::Tensor& loss, int64_t summed_rows) {
   if (!request_.training || attribution_.isBackward() || failure_) return;
   try {
     const Losses::Unwrapped own = Losses::unwrapped(loss);
-    const ir::ValueId value = valueOf(own.tensor);
+    const ir::ValueId value = valueOf(resolved(own.tensor));
     if (own.is_differentiated) return losses_.passOver(value, position_.where.source);
     losses_.mark(own.tensor, value, position_.where.source, summed_rows);
   } catch (const Error&) {

@@ -13,7 +13,6 @@
 #include "capture/draws.h"
 #include "capture/graph_writer.h"
 #include "capture/inputs.h"
-#include "capture/lazy_copies.h"
 #include "capture/locks.h"
 #include "capture/losses.h"
 #include "capture/model_memory.h"
@@ -43,7 +42,8 @@ class Recorder final : public OperatorObserver {
   /// Is an operator being recorded on this thread right now?
   bool isInsideOperator() const { return depth_ > 0; }
 
-  /// The value that holds the tensor's contents now. Call outside onOperator. Throws E0105.
+  /// The value that holds the tensor's contents now, or those of the memory that a conjugated or negated view looks at.
+  /// Call outside onOperator. Throws E0105.
   ir::ValueId valueOf(const at::Tensor& tensor);
   /// Index in Graph::externals of a model tensor; adds it when nothing has read it so far.
   int32_t externalOf(const ModelTensor& tensor);
@@ -97,7 +97,6 @@ class Recorder final : public OperatorObserver {
   Values values_;
   Locks locks_;
   Losses losses_;
-  LazyCopies lazy_copies_;
   NodeRecorder nodes_;
   Draws draws_;
   Reads reads_;

@@ -1,5 +1,6 @@
 #include "capture/rewrites.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -13,6 +14,7 @@
 #include "capture/arguments.h"
 #include "capture/autograd_bridge.h"
 #include "capture/linear_layers.h"
+#include "capture/math_bits.h"
 
 namespace abele::capture {
 namespace {
@@ -92,12 +94,6 @@ bool isNarrower(const c10::IValue& tensor, at::ScalarType type) {
   return own != type && c10::promoteTypes(own, type) == type;
 }
 
-const c10::OperatorHandle& materialised(const std::string& view) {
-  static const c10::OperatorHandle conj = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_conj_physical", "");
-  static const c10::OperatorHandle neg = c10::Dispatcher::singleton().findSchemaOrThrow("aten::neg", "");
-  return view == "aten::_conj" ? conj : neg;
-}
-
 }  // namespace
 
 void Rewrites::keepOnDevice(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::Device device) {
@@ -127,17 +123,38 @@ bool Rewrites::isOnMetaDevice(const c10::OperatorHandle& op, const torch::jit::S
 // --- another operator in its place -----------------------------------------------------------------------------------
 
 bool Rewrites::recordAnother(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  return recordLazyView(stack) || recordProdGradient(op, stack) || recordInFloat32(op, stack) ||
+  return recordWithMathBits(op, stack) || recordProdGradient(op, stack) || recordInFloat32(op, stack) ||
          recordWithWiderStatistics(op, stack) || recordWithStridedGroups(op, stack) || recordWithFixedShapes(stack) ||
          recordWithGradMode(stack);
 }
 
-// What eager would see through the view when either side is written later is refused then.
-bool Rewrites::recordLazyView(torch::jit::Stack* stack) {
-  if (position_.op_name != "aten::_conj" && position_.op_name != "aten::_neg_view") return false;
-  const at::Tensor source = stack->back().toTensor();
-  record_(materialised(position_.op_name), stack);
-  lazy_copies_.add(source, stack->back().toTensor());
+// The graph knows memory and no bits of tensors. Torch's dispatcher computes the operands of most operators from such
+// views. An operator that looks at the bits itself is recorded in a form that is told them.
+bool Rewrites::recordWithMathBits(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (isViewOperator(op) || op.hasTag(at::Tag::inplace_view)) return false;
+  const size_t first = stack->size() - numArguments(op);
+  int64_t bits = 0;
+  for (size_t i = 0; i < numArguments(op); ++i)
+    if ((*stack)[first + i].isTensor()) bits |= mathBits((*stack)[first + i].toTensor()) << (2 * i);
+  if (bits == 0) return false;
+  const std::string& name = op.operator_name().name;
+  const auto form = c10::Dispatcher::singleton().findSchema(
+      {cat("abele_math_bits", name.substr(name.find("::"))), op.operator_name().overload_name});
+  ABELE_REQUIRE(form && name.starts_with("aten::"), E0106,
+                {.what = "an operator that looks at conjugated or negated views itself",
+                 .at = position_.str(),
+                 .expected = "one of PyTorch's own, or one that leaves them to PyTorch's dispatcher",
+                 .remedy = "call resolve_conj() and resolve_neg() of its operands"});
+  std::vector<c10::IValue> written;  // what it returns
+  for (size_t i = 0; i < numArguments(op); ++i) {
+    c10::IValue& operand = (*stack)[first + i];
+    const auto* alias = op.schema().arguments()[i].alias_info();
+    if (alias != nullptr && alias->isWrite()) written.push_back(operand);
+    if (operand.isTensor()) operand = withoutMathBits(operand.toTensor());
+  }
+  stack->emplace_back(bits);
+  record_(*form, stack);
+  std::ranges::copy(written, stack->end() - static_cast<std::ptrdiff_t>(written.size()));
   return true;
 }
 

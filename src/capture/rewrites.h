@@ -8,7 +8,6 @@
 #include <c10/util/FunctionRef.h>
 
 #include "capture/boxed_call.h"
-#include "capture/lazy_copies.h"
 #include "capture/locks.h"
 #include "capture/values.h"
 
@@ -20,13 +19,12 @@ class Rewrites {
   /// record: records one more operator, as if the program had called it.
   /// strides_groups: as Request::strides_groups.
   Rewrites(bool training, bool strides_groups, Position* position, const Values* values, Locks* locks,
-           LazyCopies* lazy_copies, RunOperator record)
+           RunOperator record)
       : training_(training),
         strides_groups_(strides_groups),
         position_(*position),
         values_(*values),
         locks_(*locks),
-        lazy_copies_(*lazy_copies),
         record_(std::move(record)) {}
 
   /// "ipu", the name that programs know the device of a captured tensor by, is this process.
@@ -47,7 +45,7 @@ class Rewrites {
   void widen(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
  private:
-  bool recordLazyView(torch::jit::Stack* stack);
+  bool recordWithMathBits(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   bool recordProdGradient(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   bool recordWithFixedShapes(torch::jit::Stack* stack);
   bool recordWithGradMode(torch::jit::Stack* stack);
@@ -70,7 +68,6 @@ class Rewrites {
   Position& position_;
   const Values& values_;
   Locks& locks_;
-  LazyCopies& lazy_copies_;
   const RunOperator record_;
   // Results that were cast back, and what they were before; the casts' memory is their own.
   std::vector<std::pair<c10::weak_intrusive_ptr<c10::StorageImpl>, at::Tensor>> before_casts_;

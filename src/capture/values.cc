@@ -25,8 +25,6 @@ void requireSupported(const at::Tensor& tensor, const Position& position, c10::D
     found = cat("device ", tensor.device().str());
   else if (tensor.key_set().has(c10::DispatchKey::Python) || tensor.unsafeGetTensorImpl()->is_python_dispatch())
     found = "a tensor subclass with its own dispatch";
-  else if (tensor.is_conj() || tensor.is_neg())
-    found = "a lazily conjugated or negated tensor";
   else if (tensor.storage().nbytes() < at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(),
                                                                         tensor.itemsize(),
                                                                         static_cast<size_t>(tensor.storage_offset())))
@@ -43,7 +41,7 @@ void requireSupported(const at::Tensor& tensor, const Position& position, c10::D
                        " tensor of an element type that Abele knows"),
        .remedy = is_sparse ? "make embeddings with sparse=False, so that their gradients are dense, and convert "
                              "other sparse tensors before this operator (.to_dense())"
-                           : "convert it (.cpu(), .to(dtype), .resolve_conj()) before this operator"});
+                           : "convert it (.cpu(), .to(dtype)) before this operator"});
 }
 
 bool Values::isHostResult(const at::Tensor& tensor) const {

@@ -25,6 +25,7 @@
 #include "compile/tensors.h"
 #include "kernels/fixed_shapes.h"
 #include "kernels/grad_modes.h"
+#include "kernels/math_bits.h"
 #include "memory/offload.h"
 #include "memory/paged_memory.h"
 #include "memory/steering_allocator.h"
@@ -307,6 +308,7 @@ capture::Request requestOf(const Program& program, const ProgramOptions& options
   request.prints_contents = options.checks_capture != CaptureCheck::kOff || program.draws;
   kernels::registerFixedShapeOperators();
   kernels::registerGradModeOperators();
+  kernels::registerMathBitsOperators();
   return request;
 }
 

@@ -38,6 +38,7 @@
 #include "kernels/basic.h"
 #include "kernels/fixed_shapes.h"
 #include "kernels/grad_modes.h"
+#include "kernels/math_bits.h"
 #include "runtime/written_memory.h"
 
 namespace abele::device {
@@ -570,6 +571,7 @@ Allocations AcceleratorBackend::allocations() const {
 std::unique_ptr<DeviceBackend> makeAcceleratorBackend(const exe::Executable& executable, const DeviceOptions& options) {
   kernels::registerFixedShapeOperators();
   kernels::registerGradModeOperators();
+  kernels::registerMathBitsOperators();
   checkOptions(options);
   checkSupported(executable, options);
   return std::make_unique<AcceleratorBackend>(executable, options);

@@ -27,6 +27,7 @@
 #include "kernels/basic.h"
 #include "kernels/fixed_shapes.h"
 #include "kernels/grad_modes.h"
+#include "kernels/math_bits.h"
 #include "memory/reused_pages.h"
 #include "memory/steering_allocator.h"
 #include "runtime/written_memory.h"
@@ -492,6 +493,7 @@ void CpuBackendImpl::setHyper(int group, const std::string& name, double value) 
 std::unique_ptr<CpuBackend> CpuBackend::create(const exe::Executable& executable, const DeviceOptions& options) {
   kernels::registerFixedShapeOperators();
   kernels::registerGradModeOperators();
+  kernels::registerMathBitsOperators();
   return std::make_unique<CpuBackendImpl>(executable, options);
 }
 

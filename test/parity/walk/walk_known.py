@@ -42,7 +42,10 @@ OTHER_OPERATORS = {
     **dict.fromkeys(["op bincount", "op nn.functional.ctc_loss", "module nn.CTCLoss"], _FIXED_SHAPE),
     **dict.fromkeys([f"module nn.BatchNorm{n}d" for n in (1, 2, 3)], _ON_DEVICE),
     **dict.fromkeys(["module nn.Transformer", "module nn.TransformerEncoder"], _PADDING),
-    **dict.fromkeys(["op fft.hfft", "op fft.hfftn"], "a lazy conjugate is computed at once"),
+    **dict.fromkeys(
+        ["op fft.hfft", "op fft.hfft2", "op fft.hfftn", "op fft.ifft", "op fft.ihfft", "op fft.ihfftn"],
+        "a conjugated operand or result is computed by an operator of its own",
+    ),
     "op gather": "32-bit indices are widened (long_indices.def)",
     "op narrow": "a start that is an integer argument is read once, and checked in every step",
 }

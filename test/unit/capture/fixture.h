@@ -17,8 +17,14 @@
 #include "capture/capture.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "kernels/math_bits.h"
 
 namespace abele::capture {
+
+inline const bool kHasForms = [] {  // which a compilation registers
+  kernels::registerMathBitsOperators();
+  return true;
+}();
 
 using Tensors = std::vector<at::Tensor>;
 using Forward = std::function<Tensors(Tensors)>;

@@ -36,12 +36,87 @@ TEST(Rules, ConjugatesAndNegativesAreComputed) {
   expectReplayed([](const at::Tensor& x) { return at::fft_ihfft(x).abs(); });
 }
 
-TEST(Rules, WritingUnderALazyConjugateIsAnError) {
-  expectRefused(ErrorCode::E0106, "conjugated", [](const at::Tensor& x) {
+TEST(Rules, LazyViewsSeeWhatIsWrittenIntoTheirSource) {
+  expectReplayed([](const at::Tensor& x) {
     at::Tensor c = at::fft_fft(x);
-    const at::Tensor lazy = c.conj();
+    const at::Tensor lazy = c.conj(), negative = at::_neg_view(c), row = c[1].conj();
+    c[1].mul_(2);
+    return at::cat({at::view_as_real(lazy.resolve_conj()), at::view_as_real(negative.resolve_neg()),
+                    at::view_as_real(row.resolve_conj()).unsqueeze(0)});
+  });
+}
+
+TEST(Rules, SourcesSeeWhatIsWrittenIntoLazyViews) {
+  expectReplayed([](const at::Tensor& x) {
+    at::Tensor c = at::fft_fft(x);
+    const at::Tensor lazy = c.conj(), rest = c.narrow(0, 1, 2).conj(), twice = rest.conj();
+    lazy[1].mul_(2);
+    twice.select(1, 0).add_(1);
+    at::imag(lazy).add_(0.5);
+    return at::cat({at::view_as_real(c), at::view_as_real(lazy.resolve_conj()), at::view_as_real(rest.resolve_conj())});
+  });
+}
+
+TEST(Rules, AViewOfALazyViewThatHasDiedSeesItsSource) {
+  expectReplayed([](const at::Tensor& x) {
+    at::Tensor c = at::fft_fft(x);
+    const at::Tensor twice = c.conj().conj(), part = at::imag(c.conj());
     c.mul_(2);
-    return at::real(lazy);
+    return at::real(twice) + part;
+  });
+}
+
+TEST(Rules, ElementsThatAreOneInMemoryUnderALazyView) {
+  expectReplayed([](const at::Tensor& x) {
+    const at::Tensor lazy = at::fft_fft(x).select(0, 0).expand({3, 4}).conj();
+    lazy[0].mul_(2);
+    return at::view_as_real(lazy.resolve_conj());
+  });
+}
+
+TEST(Rules, LazyViewsAsResults) {
+  nn::Linear unused(1, 1);
+  auto forward = [](Tensors x) {
+    const at::Tensor c = at::fft_fft(x[0]);
+    return Tensors{c.conj(), at::imag(c.conj()), c.conj().t()};
+  };
+  expectCaptured(unused.ptr(), forward, numbers(1), numbers(2), /*training=*/false);
+}
+
+TEST(Rules, GradientsOfWritesUnderLazyViews) {
+  nn::Linear model(4, 4);
+  auto forward = [&](Tensors x) {
+    at::Tensor c = at::fft_fft(model->forward(x[0]));
+    at::Tensor lazy = c.conj();
+    lazy.select(1, 0).mul_(2);
+    c.select(0, 1).mul_(3);
+    return Tensors{at::abs(lazy * 2 + c).square().sum()};
+  };
+  expectCaptured(model.ptr(), forward, numbers(1), numbers(2));
+}
+
+TEST(Rules, ArgumentsUnderLazyViews) {
+  nn::Linear unused(1, 1);
+  auto forward = [&](Tensors x) {
+    at::Tensor c = at::view_as_complex(x[0].view({3, 2, 2}));
+    c.conj().mul_(2);
+    return Tensors{at::real(c).clone()};
+  };
+  expectCaptured(unused.ptr(), forward, numbers(1), numbers(2), /*training=*/false);
+}
+
+TEST(Rules, ConstantsThatAreLazyViews) {
+  const at::Tensor constant = torch::randn({3, 4}, at::kComplexFloat).conj();
+  expectReplayed([&](const at::Tensor& x) { return at::real(constant[1] * x) + at::imag(constant); });
+}
+
+// Kernels of products know conjugates. They round in another way if the operands were conjugated before.
+TEST(Rules, ProductsOfLazyViews) {
+  expectReplayed([](const at::Tensor& x) {
+    const at::Tensor a = at::fft_fft(x.repeat({5, 4})), b = at::fft_fft(x.t().repeat({4, 5}).cos());
+    at::Tensor sum = at::addmm(at::mm(a.conj(), b), a, b.conj());
+    sum.conj().addmm_(b.t().conj(), a.t().conj());
+    return at::view_as_real(sum + at::dot(a[0].conj(), a[1]) + at::vdot(a[0], b.select(1, 0).conj()));
   });
 }
 
