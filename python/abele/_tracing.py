@@ -256,7 +256,8 @@ def _as_without_rules(original):
     tensor has a class of its own, as weights of a model in training do."""
 
     def asked(args):
-        if not isCapturing():
+        # Forward-mode derivatives ask where torch has put all modes aside.
+        if not isCapturing() or torch._C._len_torch_function_stack() == 0:
             return original(args)
         with overrides._pop_mode_temporarily():
             return original([each for each in args if not wrapping.is_wrapped(each)])

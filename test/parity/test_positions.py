@@ -94,3 +94,20 @@ def test_forward_mode_derivative():
 
     x = torch.randn(2, 4)
     assert torch.equal(poptorch.inferenceModel(Derivative())(x), torch.func.jvp(torch.sin, (x,), (x,))[1])
+
+
+def test_forward_mode_derivative_beside_attention():
+    """Torch asks its own Python code for the shape of a sum, without the modes of the capture."""
+
+    class Derivative(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+            self.attention = nn.MultiheadAttention(4, 2)
+
+        def forward(self, x):
+            value, slope = torch.func.jvp(self.layer, (x,), (x.detach() * 0.1,))
+            return self.attention(value, slope, slope)[0]
+
+    x, model = torch.randn(3, 2, 4), Derivative().eval()
+    assert torch.equal(poptorch.inferenceModel(model)(x), model(x))
