@@ -6,6 +6,7 @@
 #include <typeinfo>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include <ATen/record_function.h>
 #include <c10/util/Type.h>
@@ -46,15 +47,25 @@ bool leavesGradients(const at::Tensor& loss) {
                              [](const torch::autograd::Node* node) { return mayCallBackward(*node); });
 }
 
-/// The gradients that backward() leaves in .grad; what was there before is put back, also when it throws.
-std::vector<at::Tensor> accumulated(const at::Tensor& loss, const at::Tensor& loss_gradient,
-                                    const std::vector<at::Tensor>& parameters) {
+/// Takes what has been added to .grad out of it, so that the next gradient comes by itself.
+struct TakeGradient final : torch::autograd::PostAccumulateGradHook {
+  explicit TakeGradient(std::vector<at::Tensor>* to) : taken(*to) {}
+  void operator()(const at::Tensor& parameter) override {
+    taken.push_back(std::exchange(parameter.mutable_grad(), at::Tensor()));
+  }
+  std::vector<at::Tensor>& taken;
+};
+
+/// Runs backward() and returns the gradients that it adds to .grad. Puts back the .grad of before, also when it throws.
+std::vector<std::vector<at::Tensor>> accumulated(const at::Tensor& loss, const at::Tensor& loss_gradient,
+                                                 const std::vector<at::Tensor>& parameters) {
+  std::vector<std::vector<at::Tensor>> gradients(parameters.size());
   struct SavedGrads {
-    explicit SavedGrads(const std::vector<at::Tensor>& p) : parameters(p) {
-      for (const at::Tensor& parameter : parameters) {
-        grads.push_back(parameter.grad());
-        parameter.mutable_grad() = at::Tensor();
-        hooks.push_back(std::move(torch::autograd::impl::post_acc_grad_hooks(parameter)));  // they are never called
+    SavedGrads(const std::vector<at::Tensor>& p, std::vector<std::vector<at::Tensor>>* taken) : parameters(p) {
+      for (size_t i = 0; i < parameters.size(); ++i) {
+        grads.push_back(std::exchange(parameters[i].mutable_grad(), at::Tensor()));
+        hooks.push_back(std::exchange(torch::autograd::impl::post_acc_grad_hooks(parameters[i]),
+                                      std::make_unique<TakeGradient>(&(*taken)[i])));  // they are never called
       }
     }
     ~SavedGrads() {
@@ -66,10 +77,8 @@ std::vector<at::Tensor> accumulated(const at::Tensor& loss, const at::Tensor& lo
     const std::vector<at::Tensor>& parameters;
     std::vector<at::Tensor> grads;
     std::vector<std::unique_ptr<torch::autograd::PostAccumulateGradHook>> hooks;
-  } saved(parameters);
+  } const saved(parameters, &gradients);
   torch::autograd::backward({loss}, {loss_gradient}, /*retain_graph=*/false, /*create_graph=*/false);
-  std::vector<at::Tensor> gradients;
-  for (const at::Tensor& parameter : parameters) gradients.push_back(parameter.grad());
   return gradients;
 }
 
@@ -160,12 +169,16 @@ class CompletionHooks {
 
 }  // namespace
 
-std::vector<at::Tensor> gradients(const at::Tensor& loss, const at::Tensor& loss_gradient,
-                                  const std::vector<at::Tensor>& parameters, const Completed& complete) {
+std::vector<std::vector<at::Tensor>> gradients(const at::Tensor& loss, const at::Tensor& loss_gradient,
+                                               const std::vector<at::Tensor>& parameters, const Completed& complete) {
   if (leavesGradients(loss)) return accumulated(loss, loss_gradient, parameters);
   const CompletionHooks hooks(parameters, complete);
-  return torch::autograd::grad({loss}, parameters, {loss_gradient}, /*retain_graph=*/false, /*create_graph=*/false,
-                               /*allow_unused=*/true);
+  std::vector<std::vector<at::Tensor>> found;
+  for (const at::Tensor& gradient :
+       torch::autograd::grad({loss}, parameters, {loss_gradient}, /*retain_graph=*/false, /*create_graph=*/false,
+                             /*allow_unused=*/true))
+    found.push_back(gradient.defined() ? std::vector{gradient} : std::vector<at::Tensor>());
+  return found;
 }
 
 LossImage imageOfLoss(const at::Tensor& result, const at::Tensor& loss) {

@@ -13,10 +13,13 @@ namespace abele::capture {
 /// Told of a parameter's gradient, by the parameter's index, when nothing is added to it any more and before others are
 /// computed. Returns: what stands for it from then on, of its type and sizes.
 using Completed = std::function<at::Tensor(size_t parameter, const at::Tensor& gradient)>;
-/// d(loss)/d(parameters), undefined where the loss does not depend on one. Frees the autograd graph. complete: may be
-/// empty; not told where the program has functions of its own, nor of parameters with hooks.
-std::vector<at::Tensor> gradients(const at::Tensor& loss, const at::Tensor& loss_gradient,
-                                  const std::vector<at::Tensor>& parameters, const Completed& complete = {});
+/// Runs backward of the loss. Returns the gradients that it adds to the .grad of each parameter, in their order: none
+/// if the loss does not depend on the parameter, and several if the program's own backward calls backward()
+/// (torch.utils.checkpoint's reentrant form) and forward uses the parameter twice. Frees the autograd graph. complete:
+/// may be empty; not told where the program has functions of its own, nor of parameters with hooks.
+std::vector<std::vector<at::Tensor>> gradients(const at::Tensor& loss, const at::Tensor& loss_gradient,
+                                               const std::vector<at::Tensor>& parameters,
+                                               const Completed& complete = {});
 
 /// What a value that forward returns is to the loss, by the differentiable operators between them: nothing or something
 /// that is no sum (kOther), the loss itself, a multiple of it, or the loss plus a term with a gradient of its own.

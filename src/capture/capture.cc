@@ -169,7 +169,7 @@ void warnOfForeignParameters(Recorder& recorder, const Request& request, const a
 }
 
 void recordBackward(Recorder& recorder, const Request& request, const std::vector<at::Tensor>& results,
-                    const DispatchMode& mode, std::vector<at::Tensor>* kept) {
+                    const DispatchMode& mode, std::vector<std::vector<at::Tensor>>* kept) {
   const auto [loss, loss_value] = recorder.losses().find(recorder.graph());
   warnOfReturnedLoss(results, loss);
   recorder.graph().outputs.push_back({loss_value, ir::OutputKind::kLoss, ir::kNone});
@@ -194,22 +194,23 @@ void recordBackward(Recorder& recorder, const Request& request, const std::vecto
     loss_gradient = at::full_like(loss.detach(), request.loss_gradient);
     recorder.inputs().addConstant(loss_gradient, kLossGradient);
   }
-  std::vector<ir::ValueId> values(parameters.size(), ir::kNone);
+  std::vector<std::vector<ir::ValueId>> values(parameters.size());
   const Completed record = [&](size_t i, const at::Tensor& gradient) {
-    values[i] = recorder.valueOf(resolved(gradient));
-    if (request.made) (*kept)[owners[i] - request.model.data()] = gradient.detach();
+    values[i].push_back(recorder.valueOf(resolved(gradient)));
+    if (request.made) (*kept)[owners[i] - request.model.data()].push_back(gradient.detach());
     const DispatchMode::Paused paused(mode);
     return request.drops_gradients ? at::empty({1}, gradient.options()).expand(gradient.sizes()) : gradient;
   };
-  const std::vector<at::Tensor> grads = [&] {
+  const std::vector<std::vector<at::Tensor>> grads = [&] {
     const DispatchMode::Hidden hidden(mode);
     return gradients(loss, loss_gradient, parameters, request.drops_gradients ? record : Completed());
   }();
   recorder.rethrowFailure();
   std::map<int32_t, const ModelTensor*> owner_of;  // by external
   for (size_t i = 0; i < grads.size(); ++i) {
-    if (!grads[i].defined()) continue;
-    if (values[i] == ir::kNone) record(i, grads[i]);
+    if (grads[i].empty()) continue;
+    if (values[i].empty())
+      for (const at::Tensor& gradient : grads[i]) record(i, gradient);
     const int32_t external = recorder.externalOf(*owners[i]);
     const auto [other, is_first] = owner_of.emplace(external, owners[i]);
     ABELE_REQUIRE(is_first, E0105,
@@ -223,7 +224,8 @@ void recordBackward(Recorder& recorder, const Request& request, const std::vecto
                    .found = typeOf(*owners[i]->tensor).str(),
                    .expected = "memory of its own for each parameter, or one tensor that is the whole of the other",
                    .remedy = "make one of them of a clone(), or compute it in forward from the other"});
-    recorder.graph().outputs.push_back({values[i], ir::OutputKind::kGradient, external});
+    for (const ir::ValueId value : values[i])
+      recorder.graph().outputs.push_back({value, ir::OutputKind::kGradient, external});
   }
 }
 
@@ -261,7 +263,8 @@ class GradientsAside {
 /// Forward and backward under the mode. Exceptions of the program pass through, unless they hide one of Abele's own.
 std::vector<at::Tensor> recordProgram(Recorder& recorder, const Request& request, std::vector<at::Tensor> arguments,
                                       const ModelMemory& memory, std::vector<int32_t>* result_output,
-                                      std::vector<at::Tensor>* host_results, std::vector<at::Tensor>* gradients) {
+                                      std::vector<at::Tensor>* host_results,
+                                      std::vector<std::vector<at::Tensor>>* gradients) {
   const DispatchMode mode(&recorder, request.mode_object);
   recorder.attach(&mode);
   const CurrentScope current(&recorder);
@@ -347,13 +350,13 @@ Recording capture(const Request& request) {
   Recorder recorder(request);
   std::vector<int32_t> result_output;
   std::vector<at::Tensor> host_results;
-  std::vector<at::Tensor> gradients(request.made ? request.model.size() : 0);
+  std::vector<std::vector<at::Tensor>> gradients(request.made ? request.model.size() : 0);
   std::vector<at::Tensor> results =
       recordProgram(recorder, request, recorder.addArguments(), memory, &result_output, &host_results, &gradients);
   casts.reset();  // they are the capture's, not the program's
   std::vector<at::Tensor> ours = results;
-  for (const std::vector<at::Tensor>* more : {&host_results, &gradients})
-    ours.insert(ours.end(), more->begin(), more->end());
+  ours.insert(ours.end(), host_results.begin(), host_results.end());
+  for (const std::vector<at::Tensor>& each : gradients) ours.insert(ours.end(), each.begin(), each.end());
   Recording recording = recorder.finish(ours);
   recording.result_output = std::move(result_output);
   recording.gradients = std::move(gradients);

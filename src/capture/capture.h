@@ -117,7 +117,8 @@ struct Recording {
   std::vector<at::Tensor> constant_sources;  // the tensors themselves, of a nested capture
   /// Per flattened result: its index among kResult outputs, or kNone when it is a host tensor returned as it is.
   std::vector<int32_t> result_output;
-  std::vector<at::Tensor> gradients;     // by Request::model, undefined: none; where Request::made is set
+  /// By Request::model, what is added to each .grad, in order; where Request::made is set.
+  std::vector<std::vector<at::Tensor>> gradients;
   std::vector<at::Tensor> host_results;  // for those, in their order
   /// Arguments that forward writes in place: argument index and the base value that it has at the end.
   std::vector<std::pair<int, ir::ValueId>> written_arguments;

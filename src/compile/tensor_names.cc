@@ -75,9 +75,12 @@ void TensorNames::addTraining(const ir::Graph& graph, const OptimizerSpec& optim
   for (const ir::Output& out : graph.outputs) {
     if (out.kind != ir::OutputKind::kGradient) continue;
     const std::string& parameter = graph.externals.at(out.target).name;
-    add(kGradient + parameter, out.value);
-    if (!optimizer.rules.group_of.contains(parameter)) continue;
-    updated_.emplace(kUpdated + parameter, out.target);
+    const auto num_parts = std::ranges::count_if(graph.outputs, [&](const ir::Output& each) {
+      return each.kind == ir::OutputKind::kGradient && each.target == out.target;
+    });
+    if (num_parts == 1) add(kGradient + parameter, out.value);  // no value is the sum of several
+    const bool is_updated = optimizer.rules.group_of.contains(parameter);
+    if (!is_updated || !updated_.emplace(kUpdated + parameter, out.target).second) continue;
     all_.push_back(kUpdated + parameter);
     using Kind = passes::OptimizerRules::Kind;
     std::vector<std::string> values = {"learningRate", "weightDecay"};

@@ -182,7 +182,9 @@ void checkOutputs(Check& c) {
       c.found(where, " is %", output.value, ", which is defined nowhere");
       continue;
     }
-    if (!targets.emplace(output.kind, output.target).second) c.found(where, " exists twice");
+    // Gradients of one parameter are added to its sum one after the other.
+    if (!targets.emplace(output.kind, output.target).second && output.kind != OutputKind::kGradient)
+      c.found(where, " exists twice");
     if (output.kind == OutputKind::kLoss && !c.graph.training) c.found(where, " in a graph for inference");
     if (output.kind != OutputKind::kGradient && output.kind != OutputKind::kUpdate) continue;
     if (output.target < 0 || static_cast<size_t>(output.target) >= c.graph.externals.size()) {

@@ -1,6 +1,8 @@
 // Before:  output gradient(0) %g
 // After:   abele.accumulate(%grad, %g) after the node that makes %g; abele.adam_(%w, %grad', ...) with direction update
 //          at the end; externals for the accumulator and the states; outputs update(...)
+// Before:  output gradient(0) %g, output gradient(0) %h
+// After:   abele.accumulate(%grad, %g); abele.add(%grad', %h) after both, on the earlier stage of the two
 // Order:   after assign-stages, because an accumulate node and its update run on the stage of the gradient.
 // Cost:    O(nodes + parameters).   Undone by: nothing.
 #include <algorithm>
@@ -37,6 +39,7 @@ class OptimizerLowering {
     position_ = ir::positionsById(graph_);
     after_.resize(graph_.nodes.size());
     indexParameters();
+    for (const ir::Output& gradient : gradients) findStage(gradient);
     for (const ir::Output& gradient : gradients) accumulate(gradient);
     ir::insertNodes(graph_, first_, after_);
     for (const Sum& sum : sums_) addUpdate(sum);
@@ -50,6 +53,8 @@ class OptimizerLowering {
     int32_t stage = kNone;
     ValueId value = kNone;
     std::string source;
+    size_t output = 0;         // its index among the graph's outputs
+    int32_t position = kNone;  // the last node to write the sum follows the one here
   };
 
   struct NewExternal {
@@ -100,32 +105,55 @@ class OptimizerLowering {
     return write.after;
   }
 
+  // The node that made the gradient; else the first that reads the parameter, or none.
+  const Node* makerOf(const ir::Output& gradient) const {
+    const int32_t maker = positionOf(graph_.values[graph_.baseOf(gradient.value)].def);
+    return maker == kNone ? firstReader(gradient.target) : &graph_.nodes[maker];
+  }
+
+  // One stage adds up all gradients of a parameter: the one that makes the last of them.
+  void findStage(const ir::Output& gradient) {
+    const Node* made_by = makerOf(gradient);
+    const int32_t stage = made_by == nullptr ? 0 : made_by->stage;
+    const auto [entry, is_new] = stage_of_.emplace(gradient.target, stage);
+    if (!is_new) entry->second = std::min(entry->second, stage);
+  }
+
   void accumulate(const ir::Output& gradient) {
-    int32_t parameter = gradient.target;
-    const NewExternal sum =
-        addExternal(InputKind::kAccumulator, "grad", parameter, typeLike(parameter, rules_.accumulator));
+    const int32_t parameter = gradient.target;
+    const bool continues = !sums_.empty() && sums_.back().parameter == parameter;
+    if (!continues) addSum(parameter);
+    Sum& sum = sums_.back();
     Node node;
     node.id = graph_.nextNodeId();
     graph_.node_id_limit = node.id + 1;
-    node.op = ownOpName(OwnOp::kAccumulate);
+    node.op = ownOpName(continues ? OwnOp::kAdd : OwnOp::kAccumulate);
     node.direction = ir::Direction::kBackward;
-    ValueId summed = addWrittenArg(node, sum.value);
+    sum.value = graph_.outputs[sum.output].value = addWrittenArg(node, sum.value);
     node.args.push_back(Arg::id(gradient.value));
-    graph_.outputs.push_back({summed, ir::OutputKind::kUpdate, sum.external});
 
-    // Accumulates as soon as the gradient exists, so that its memory is free again soon.
-    int32_t position = positionOf(graph_.values[gradient.value].def);
-    int32_t maker = positionOf(graph_.values[graph_.baseOf(gradient.value)].def);
-    const Node* made_by = maker == kNone ? firstReader(parameter) : &graph_.nodes[maker];
-    node.stage = made_by == nullptr ? 0 : made_by->stage;
+    const Node* made_by = makerOf(gradient);
+    node.stage = sum.stage;
     node.source = made_by == nullptr ? std::string() : made_by->source;
     node.forward = made_by == nullptr ? kNone : made_by->forward;
-    sums_.push_back({parameter, node.stage, summed, node.source});
-    if (position == kNone) position = last_position_;
-    if (position == kNone)
+    sum.source = node.source;
+    // Accumulates as soon as the gradient exists, so that its memory is free again soon.
+    const int32_t position = positionOf(graph_.values[gradient.value].def);
+    sum.position = std::max(sum.position, position == kNone ? last_position_ : position);
+    if (sum.position == kNone)
       first_.push_back(std::move(node));
     else
-      after_[position].push_back(std::move(node));
+      after_[sum.position].push_back(std::move(node));
+  }
+
+  void addSum(int32_t parameter) {
+    const NewExternal sum =
+        addExternal(InputKind::kAccumulator, "grad", parameter, typeLike(parameter, rules_.accumulator));
+    sums_.push_back({.parameter = parameter,
+                     .stage = stage_of_.at(parameter),
+                     .value = sum.value,
+                     .output = graph_.outputs.size()});
+    graph_.outputs.push_back({sum.value, ir::OutputKind::kUpdate, sum.external});
   }
 
   int32_t positionOf(ir::NodeId id) const { return id == kNone ? kNone : position_[id]; }
@@ -236,6 +264,7 @@ class OptimizerLowering {
   std::map<int32_t, ValueId> input_of_;      // by parameter
   std::map<int32_t, size_t> output_of_;      // by external: position of its update among the outputs
   std::map<int32_t, int32_t> first_reader_;  // by parameter: position of the first node that reads it
+  std::map<int32_t, int32_t> stage_of_;      // by parameter: where its gradients are added up
   int32_t last_position_ = kNone;            // the end of the micro-batch: the last node before the updates
   std::vector<Node> first_;                  // accumulate nodes of a graph without other nodes
   std::vector<std::vector<Node>> after_;     // accumulate nodes, by the position that they follow

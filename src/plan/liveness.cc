@@ -183,7 +183,7 @@ class Analysis {
   //
   // Updates and gradient sums own the external that they write: the schedule orders its readers.
   static bool isAlwaysInPlace(const ir::Node& node) {
-    return node.direction == Direction::kUpdate || hasTrait(node.op, kSums);
+    return node.direction == Direction::kUpdate || hasTrait(node.op, kSums) || ownOp(node.op) == OwnOp::kAdd;
   }
 
   // Tasks of one stage follow each other in the order of their directions.

@@ -113,7 +113,7 @@ class Comparison final : public device::Watch {
   std::optional<Found>& first() { return first_; }
 
  private:
-  // Positions of values, and which instructions add to the gradient sum of which parameter.
+  // Positions of values, and for each gradient sum the instruction that is the last to add to it.
   void prepare(const session::Compiled& compiled) {
     const ir::Graph& captured = compiled.captured;
     const std::vector<int32_t> positions = ir::positionsById(captured);
@@ -124,8 +124,12 @@ class Comparison final : public device::Watch {
     for (size_t s = 0; s < executable.segments.size(); ++s)
       for (size_t i = 0; i < executable.segments[s].instructions.size(); ++i) {
         const exe::Instruction& instruction = executable.segments[s].instructions[i];
-        if (!hasTrait(instruction.op, kSums) || instruction.writes.empty()) continue;
-        sums_of_[s].emplace_back(static_cast<int32_t>(i), ownerOf(compiled, instruction.writes[0]));
+        const bool adds = hasTrait(instruction.op, kSums) || ownOp(instruction.op) == OwnOp::kAdd;
+        if (!adds || instruction.writes.empty() || executable.segments[s].direction == exe::Direction::kUpdate)
+          continue;
+        const int32_t parameter = ownerOf(compiled, instruction.writes[0]);
+        std::erase_if(sums_of_[s], [&](const auto& earlier) { return earlier.second == parameter && parameter >= 0; });
+        sums_of_[s].emplace_back(static_cast<int32_t>(i), parameter);
       }
   }
 
@@ -363,7 +367,7 @@ class Run {
           .found = values[static_cast<size_t>(first)].kept});
   }
 
-  void addGradients(int64_t k, const std::vector<at::Tensor>& gradients) {
+  void addGradients(int64_t k, const std::vector<std::vector<at::Tensor>>& gradients) {
     if (!request_.options.training) return;
     const c10::InferenceMode not_inference(false);
     const c10::AutoGradMode no_grad(false);
@@ -372,8 +376,9 @@ class Run {
     auto& prints = eager_.sums.emplace_back(sums_.size(), 0);
     auto& tensors = eager_.sum_tensors.emplace_back(sums_.size());
     for (size_t i = 0; i < gradients.size(); ++i) {
-      if (!gradients[i].defined()) continue;
-      sums_[i] = sums_[i].defined() ? sums_[i].add(gradients[i]) : gradients[i].detach().clone();
+      if (gradients[i].empty()) continue;
+      for (const at::Tensor& gradient : gradients[i])
+        sums_[i] = sums_[i].defined() ? sums_[i].add(gradient) : gradient.detach().clone();
       prints[i] = fingerprint(sums_[i]);
       tensors[i] = eager_.keep(sums_[i], /*always=*/false);
     }

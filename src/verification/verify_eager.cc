@@ -130,7 +130,7 @@ PlainStep runPlainly(const VerifyRequest& request, const ir::Graph& captured, co
       owners.push_back(i);
     }
     const at::Tensor& root = results[static_cast<size_t>(loss)];
-    const std::vector<at::Tensor> gradients =
+    const std::vector<std::vector<at::Tensor>> gradients =
         capture::gradients(root, at::full_like(root.detach(), loss_gradient), parameters);
     step.gradients.resize(request.program.model.size());
     for (size_t i = 0; i < owners.size(); ++i) step.gradients[owners[i]] = gradients[i];

@@ -71,8 +71,9 @@ class Observer {
 };
 
 struct PlainStep {
-  std::vector<at::Tensor> results;    // detached from autograd
-  std::vector<at::Tensor> gradients;  // by tensor of the model; empty: the loss is not a result of forward
+  std::vector<at::Tensor> results;  // detached from autograd
+  /// By tensor of the model, in the order in which they are added up; empty: the loss is not a result of forward.
+  std::vector<std::vector<at::Tensor>> gradients;
 };
 /// Runs forward, and in training backward, as a program without Abele does. device: the model's device.
 PlainStep runPlainly(const VerifyRequest& request, const ir::Graph& captured, const std::vector<at::Tensor>& arguments,
