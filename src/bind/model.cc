@@ -347,7 +347,7 @@ void registerModel(py::module_& module) {
             self.beginStep();  // with the GIL, because most steps only look at the optimizer
             return self.call([&] {
               const Tensors converted = self.inTypes(inputs);
-              Tensors results = self.step(converted);
+              Tensors results = self.step(given, converted);
               self.endStep();
               return self.outcome(given, converted, std::move(results));
             });

@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/Layout.h>
 
@@ -108,9 +107,7 @@ std::vector<at::Tensor> inTypes(std::vector<at::Tensor> inputs, const std::vecto
 void requireApart(const std::vector<at::Tensor>& inputs, const std::vector<size_t>& written) {
   for (const size_t i : written)
     for (size_t j = 0; j < inputs.size(); ++j) {
-      if (j == i) continue;
-      const at::MemOverlapStatus overlap = at::get_overlap_status(inputs.at(i), inputs[j]);
-      ABELE_REQUIRE(overlap != at::MemOverlapStatus::Full && overlap != at::MemOverlapStatus::Partial, E0708,
+      ABELE_REQUIRE(j == i || !compile::shareMemory(inputs.at(i), inputs[j]), E0708,
                     {.what = cat("forward writes into tensor argument ", i, ", which shares memory with argument ", j),
                      .expected = "memory of its own: devices have a copy of each argument",
                      .remedy = "clone() one of them before the call"});

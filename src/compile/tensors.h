@@ -22,6 +22,9 @@ void requireMemory(const at::Tensor& tensor, const std::string& name);
 /// Checks each input, under the name "input 0" and so on.
 void requireMemory(const std::vector<at::Tensor>& inputs);
 
+/// Returns true if the tensors have a byte of memory in common.
+bool shareMemory(const at::Tensor& a, const at::Tensor& b);
+
 /// The tensors detached, with their strides. Computes lazy conjugates and negatives.
 std::vector<at::Tensor> bindable(const std::vector<at::Tensor>& inputs);
 

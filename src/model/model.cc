@@ -331,9 +331,9 @@ void Model::refresh() {
   uploadWeights();
 }
 
-std::vector<at::Tensor> Model::step(const std::vector<at::Tensor>& inputs) {
+std::vector<at::Tensor> Model::step(const std::vector<at::Tensor>& given, const std::vector<at::Tensor>& inputs) {
   session::Session& session = compiled("a call");
-  calls::requireApart(inputs, program_->captured.written);
+  calls::requireApart(given, program_->captured.written);
   if (!source_->hasForward()) {
     compile::requireMemory(inputs);
     session::checkSameInputs(program_->inputs, inputs, kNeedsModule);
@@ -405,7 +405,7 @@ std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs, const 
   refresh();
   warnOfChanges();
   beginStep();
-  std::vector<at::Tensor> results = step(found.inputs);
+  std::vector<at::Tensor> results = step(found.inputs, found.inputs);
   endStep();
   return results;
 }

@@ -66,8 +66,9 @@ class Model {
   bool choose(const std::vector<at::Tensor>& inputs, const std::string& form);
   /// The model is on its devices, with the newest weights. Requires: it is compiled.
   void refresh();
-  /// A call of the current program. Requires: its inputs in its order, refresh(), beginStep().
-  std::vector<at::Tensor> step(const std::vector<at::Tensor>& inputs);
+  /// A call of the current program. given: the caller's tensors; inputs: those that the program takes, in its order.
+  /// Requires: refresh(), beginStep().
+  std::vector<at::Tensor> step(const std::vector<at::Tensor>& given, const std::vector<at::Tensor>& inputs);
   /// Before and after a step: the optimizer's part of it.
   void beginStep();
   void endStep();

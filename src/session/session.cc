@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 
-#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/DefaultDtype.h>
@@ -76,19 +75,29 @@ std::unique_ptr<memory::ReusedPages> pagesFor(const compile::ProgramOptions& opt
   return std::make_unique<memory::ReusedPages>(!meta.any && options.off_chip_memory_limit < 0);
 }
 
-/// Devices have a copy of each argument, and eager would see in it what forward writes.
+/// Devices have a copy of each argument. In eager PyTorch a write into a buffer changes an argument that shares its
+/// memory, and a write into an argument changes the model's tensor.
 void requireApart(const Compiled& compiled, const std::vector<at::Tensor>& inputs) {
+  const auto isApart = [&](size_t external, size_t argument) {
+    const at::Tensor* tensor = compiled.model_of[external];
+    return tensor == nullptr || !compile::shareMemory(*tensor, inputs.at(argument));
+  };
+  constexpr const char* kRemedy = "clone() the argument before the call";
+  const auto nameOf = [&](size_t external) { return compiled.executable.externals[external].name; };
   for (const size_t i : compiled.written_buffers)
-    for (size_t j = 0; j < inputs.size(); ++j) {
-      const at::Tensor& buffer = *compiled.model_of[i];
-      if (!buffer.has_storage() || !inputs[j].is_alias_of(buffer)) continue;
-      const at::MemOverlapStatus overlap = at::get_overlap_status(buffer, inputs[j]);
-      ABELE_REQUIRE(overlap == at::MemOverlapStatus::No, E0708,
-                    {.what = cat("forward writes into buffer ", compiled.executable.externals[i].name,
-                                 ", which shares memory with tensor argument ", j),
+    for (size_t j = 0; j < inputs.size(); ++j)
+      ABELE_REQUIRE(
+          isApart(i, j), E0708,
+          {.what = cat("forward writes into buffer ", nameOf(i), ", which shares memory with tensor argument ", j),
+           .expected = "memory of its own for the argument",
+           .remedy = kRemedy});
+  for (const compile::WrittenArgument& written : compiled.written)
+    for (size_t i = 0; i < compiled.model_of.size(); ++i)
+      ABELE_REQUIRE(isApart(i, static_cast<size_t>(written.argument)), E0708,
+                    {.what = cat("forward writes into tensor argument ", written.argument,
+                                 ", which shares memory with ", nameOf(i)),
                      .expected = "memory of its own for the argument",
-                     .remedy = "clone() the argument before the call"});
-    }
+                     .remedy = kRemedy});
 }
 
 }  // namespace
@@ -260,8 +269,8 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
   const std::vector<at::Tensor>& inputs = is_synthetic ? impl_->synthetic : given;
   std::vector<at::Tensor> bound = compile::bindable(inputs);
   followModel(compiled, /*requires_fit=*/true);
+  requireApart(compiled, bound);
   if (compiled.shared) {
-    requireApart(compiled, bound);
     compiled.shared->follow(compiled.executable.externals);
     for (at::Tensor& input : bound)
       if (compiled.shared->isChanged(input)) input = input.clone();  // it is what it was when the call began

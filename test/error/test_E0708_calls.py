@@ -186,6 +186,9 @@ SHARED = {
     "one tensor": lambda x: (x, x),
     "a view of it": lambda x: (x, x.view(2, 3)),
     "parts that overlap": lambda x: (x.view(-1)[:4], x.view(-1)[2:]),
+    "columns that overlap": lambda x: (x[:, :2], x[:, 1:]),
+    "parts with gaps": lambda x: (x[:, 1:], x[1:, :2]),
+    "an expanded row": lambda x: (x, x[:1, 1:2].expand(2, 3)),
 }
 
 
@@ -201,6 +204,31 @@ def test_written_arguments_that_share_memory(arguments, is_later):
     with pytest.raises(poptorch.Error, match="E0708 arguments: forward writes into tensor argument 0, which shares"):
         model(x, y)
     assert torch.equal(x, before)
+
+
+def test_converted_arguments_that_share_memory():
+    x = X.double()
+    with pytest.raises(poptorch.Error, match="E0708 arguments: forward writes into tensor argument 0, which shares"):
+        poptorch.inferenceModel(Writes())(x, x)
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_written_arguments_that_share_memory_with_the_model(shares):
+    class Scales(Writes):
+        def __init__(self):
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.ones(2, 3))
+
+        def forward(self, x):
+            return super().forward(x, self.scale)
+
+    model, twin = Scales(), Scales()
+    options = abele.Options()
+    options._Popart.set("abele.shareWeights", shares)
+    executor = abele.inferenceModel(model, options)
+    assert torch.equal(executor(X.clone()), twin(X.clone()))
+    with pytest.raises(poptorch.Error, match="E0708 .*writes into tensor argument 0, which shares memory with scale"):
+        executor(model.scale.data[:, :3])
 
 
 def test_arguments_that_share_no_element():
