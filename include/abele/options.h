@@ -306,6 +306,9 @@ class ABELE_API Options {
   /// second capture takes as long as the first. Default: on in abele and in C++, where a difference is E0101; off in
   /// poptorch, where a difference is a warning if this is on.
   Options& checkCapture(bool check = true);
+  /// A model compiles a program for each kind of arguments, and each keeps memory. A warning names the argument that
+  /// changes when the model has more programs than this. Allowed: >= 1. Unit: programs.
+  Options& recompileLimit(int64_t programs);
   /// Intra-op threads of each device; 0, the default: the devices share torch's number of threads equally. Allowed: >=
   /// 0. Unit: threads.
   Options& threadsPerDevice(int64_t threads);
@@ -351,6 +354,7 @@ class ABELE_API Options {
   std::optional<bool> enforce_pipeline_minimum() const;
   std::optional<bool> share_weights() const;
   std::optional<bool> check_capture() const;
+  int64_t recompile_limit() const;
   std::optional<int64_t> threads_per_device() const;
   std::optional<std::string> device_type() const;
   std::optional<bool> device_graphs() const;

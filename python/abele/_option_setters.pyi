@@ -37,6 +37,7 @@ class OptionsSetters:
     enforce_pipeline_minimum: bool
     share_weights: bool
     check_capture: bool
+    recompile_limit: int
     threads_per_device: int
     device_type: str
     device_graphs: bool
@@ -330,6 +331,15 @@ class OptionsSetters:
         second capture takes as long as the first. Default: on in abele and in C++, where a difference is E0101; off
         in poptorch, where a difference is a warning if this is on.
 
+        Returns: self, so that calls chain.
+        Source: ours.
+        """
+    def recompileLimit(self, programs: int) -> Self:
+        """A model compiles a program for each kind of arguments, and each keeps memory. A warning names the argument
+        that changes when the model has more programs than this.
+
+        Allowed: >= 1.
+        Unit: programs.
         Returns: self, so that calls chain.
         Source: ours.
         """

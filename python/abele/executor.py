@@ -150,8 +150,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         self._model = _traced_from(model, copies=self._traces_copies)
         self._user_model = self._model if user_model is None else user_model
         self._poptorch_version = poptorch_version
-        connection = int(self._options.connection_type)
-        self._native = core().Model(_Source(self, self._model), training, connection, policy)
+        self._native = core().Model(_Source(self, self._model), training, self._options, policy)
         self._lock = self._native.turns
         self._groupings = Groupings()
         self._replaced = ReplacedBuffers()

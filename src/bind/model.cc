@@ -271,11 +271,15 @@ std::vector<std::shared_ptr<model::Model>> PythonModule::trainers() {
   return models;
 }
 
-std::shared_ptr<PythonModel> newModel(py::object source, bool training, ConnectionType connection,
+std::shared_ptr<PythonModel> newModel(py::object source, bool training, const py::object& options,
                                       const calls::Policy& policy) {
+  const auto connection = static_cast<ConnectionType>(py::cast<int>(py::int_(options.attr("connection_type"))));
   return std::make_shared<PythonModel>(
       new PythonModule(std::move(source)),
-      model::Model::Rules{.training = training, .connection = connection, .policy = policy});
+      model::Model::Rules{.training = training,
+                          .connection = connection,
+                          .policy = policy,
+                          .recompile_limit = options.attr("recompile_limit").cast<int64_t>()});
 }
 
 template <auto method>
@@ -318,10 +322,7 @@ void registerModel(py::module_& module) {
         return names;
       });
   py::class_<PythonModel, std::shared_ptr<PythonModel>>(module, "Model")
-      .def(py::init([](py::object source, bool training, int connection, const Policy& policy) {
-             return newModel(std::move(source), training, static_cast<ConnectionType>(connection), policy);
-           }),
-           py::arg("source"), py::arg("training"), py::arg("connection"), py::arg("policy"))
+      .def(py::init(&newModel), py::arg("source"), py::arg("training"), py::arg("options"), py::arg("policy"))
       .def_property_readonly(
           "turns",
           [](const std::shared_ptr<PythonModel>& self) {

@@ -55,7 +55,10 @@ LentModel::~LentModel() {
 
 LibTorchModel::LibTorchModel(LibTorchModule* own, const Options& options, const optim::Optimizer* optimizer)
     : Model(std::unique_ptr<ModuleSource>(own),
-            {.training = optimizer != nullptr, .connection = options.connection_type()}, sharingOf(own->module())),
+            {.training = optimizer != nullptr,
+             .connection = options.connection_type(),
+             .recompile_limit = options.recompile_limit()},
+            sharingOf(own->module())),
       user_options_(options),
       lent_(*this) {
   own->setModel(lent_.model());

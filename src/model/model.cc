@@ -38,12 +38,10 @@ bool isSameKind(const Type& compiled, const at::Tensor& tensor) {
   return true;
 }
 
-constexpr size_t kRecompileLimit = 64;  // programs of a model, before it says so
-
 /// Names what makes a model compile again and again: the tensor of the arguments that has had the most types.
 template <class Programs>
-void warnAtRecompileLimit(const Programs& programs) {
-  if (programs.size() != kRecompileLimit + 1) return;
+void warnAtRecompileLimit(const Programs& programs, int64_t limit) {
+  if (static_cast<int64_t>(programs.size()) != limit + 1) return;
   std::vector<std::set<std::string>> types(programs.back()->inputs.size());
   std::set<std::string> forms;
   for (const auto& program : programs) {
@@ -64,7 +62,7 @@ void warnAtRecompileLimit(const Programs& programs) {
   }
   options::note(log::Level::kWarn,
                 cat("recompile limit: the model has ", programs.size(),
-                    " programs, one for each kind of arguments, which all keep memory and threads: ", what,
+                    " programs, one for each kind of arguments, which all keep memory: ", what,
                     "; pad it to a few sizes, pass numbers as tensors, or destroy() the model now and then"));
 }
 
@@ -313,7 +311,7 @@ void Model::add(const std::vector<at::Tensor>& inputs, const std::string& form) 
   if (!is_first) log::info("program ", programs_.size() + 1, " of the model, for other inputs than before");
   use(next);
   programs_.push_back(next);
-  warnAtRecompileLimit(programs_);
+  warnAtRecompileLimit(programs_, rules_.recompile_limit);
   is_compiled_ = true;
   if (!is_first) return;
   optimizer_.upload(compiledProgram());  // that it had when the module was wrapped

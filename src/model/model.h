@@ -48,6 +48,7 @@ class Model {
     bool training = false;
     ConnectionType connection = ConnectionType::kAlways;
     calls::Policy policy = {};
+    int64_t recompile_limit = 64;  // programs of the model, before a warning
   };
   /// sharing: null if only models that the source names share the module.
   Model(std::unique_ptr<ModuleSource> source, Rules rules, std::shared_ptr<Sharing> sharing = nullptr);

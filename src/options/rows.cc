@@ -364,6 +364,16 @@ const std::vector<OptionRow>& optionRows() {
        "Returns: self, so that calls chain.\n"
        "Source: ours."
       },
+      {"recompileLimit", "Options", "recompile_limit", OptionKind::kValue, {{"programs", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}}, {},
+       {}, true,
+       "A model compiles a program for each kind of arguments, and each keeps memory. A warning names the argument\n"
+       "that changes when the model has more programs than this.\n"
+       "\n"
+       "Allowed: >= 1.\n"
+       "Unit: programs.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: ours."
+      },
       {"threadsPerDevice", "Options", "threads_per_device", OptionKind::kOnDemand, {{"threads", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
        {}, true,
        "Intra-op threads of each device; 0, the default: the devices share torch's number of threads equally.\n"
@@ -692,6 +702,7 @@ const std::vector<OptionDefault>& optionDefaults() {
       {"Options", "relax_optimizer_checks", OptionValue(false)},
       {"Options", "show_compilation_progress_bar", OptionValue(true)},
       {"Options", "source_location_excludes", OptionValue(OptionList{OptionValue("install/poptorch"), OptionValue("site-packages/torch"), OptionValue("site-packages/poptorch")})},
+      {"Options", "recompile_limit", OptionValue(int64_t{64})},
       {"Options", "input_cgt", member("CommGroupType", "Consecutive")},
       {"Options", "output_return_period", OptionValue(int64_t{1})},
       {"Training", "gradient_accumulation", OptionValue(int64_t{1})},
@@ -739,6 +750,7 @@ const std::vector<OptionKey>& optionKeys() {
       {"Options", "enforce_pipeline_minimum", "bool", false},
       {"Options", "share_weights", "bool", false},
       {"Options", "check_capture", "bool", false},
+      {"Options", "recompile_limit", "int", true},
       {"Options", "threads_per_device", "int", true},
       {"Options", "device_type", "str", false},
       {"Options", "device_graphs", "bool", true},

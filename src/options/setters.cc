@@ -199,6 +199,11 @@ Options& Options::checkCapture(bool check) {
   return *this;
 }
 
+Options& Options::recompileLimit(int64_t programs) {
+  values_->call("recompileLimit", {toValue(programs)});
+  return *this;
+}
+
 Options& Options::threadsPerDevice(int64_t threads) {
   values_->call("threadsPerDevice", {toValue(threads)});
   return *this;
@@ -272,6 +277,8 @@ std::optional<bool> Options::enforce_pipeline_minimum() const { return values_->
 std::optional<bool> Options::share_weights() const { return values_->get<std::optional<bool>>("share_weights"); }
 
 std::optional<bool> Options::check_capture() const { return values_->get<std::optional<bool>>("check_capture"); }
+
+int64_t Options::recompile_limit() const { return values_->get<int64_t>("recompile_limit"); }
 
 std::optional<int64_t> Options::threads_per_device() const { return values_->get<std::optional<int64_t>>("threads_per_device"); }
 

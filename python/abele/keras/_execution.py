@@ -29,7 +29,7 @@ class _Compiled:
         self._values = [variable._value for variable in [*self.step.trainable, *self.step.others]]
         options, rules = _options(plan, mode, iterations), core().Policy(many_programs=False)
         source = OwnedSource(self.step, options, training=mode == "train", policy=rules, owner=owner)
-        self._native = core().Model(source, mode == "train", int(ConnectionType.Always), rules)
+        self._native = core().Model(source, mode == "train", options, rules)
         before = self._versions(self.step.others)
         with torch.no_grad() if mode != "train" else torch.enable_grad():
             self._native.choose(tensors, "", (tuple(tensors), {}))
@@ -69,6 +69,7 @@ class _Compiled:
 
 def _options(plan, mode, iterations):
     options = Options()
+    options.connectionType(ConnectionType.Always)
     options.deviceIterations(iterations)
     options.replicationFactor(plan.replicas)
     options.broadcastBuffers(False)  # the model gets the first replica's statistics of normalisations

@@ -119,8 +119,10 @@ class _Program:
         self._module = _UpdateModule(optimizer, weights, is_given, divisor)
         self._values = [variable._value for variable in self._module.variables]
         rules = core().Policy(many_programs=False)
-        source = OwnedSource(self._module, Options(), training=False, policy=rules, owner=owner)
-        self._native = core().Model(source, False, int(ConnectionType.Always), rules)
+        options = Options()
+        options.connectionType(ConnectionType.Always)
+        source = OwnedSource(self._module, options, training=False, policy=rules, owner=owner)
+        self._native = core().Model(source, False, options, rules)
         with torch.no_grad():
             self._native.choose(inputs, "", (tuple(inputs), {}))
         self.is_shared = shares_all(self._native.session(), self._module.variables)

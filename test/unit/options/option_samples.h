@@ -91,6 +91,8 @@ inline constexpr Sample kSamples[] = {
      "[true]", "[\"yes\"]"},
     {"checkCapture", [](Options& options) { options.checkCapture(true); },
      "[true]", "[\"yes\"]"},
+    {"recompileLimit", [](Options& options) { options.recompileLimit(2); },
+     "[2]", "[0]"},
     {"threadsPerDevice", [](Options& options) { options.threadsPerDevice(2); },
      "[2]", "[-1]"},
     {"deviceType", [](Options& options) { options.deviceType("text"); },

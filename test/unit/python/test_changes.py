@@ -221,18 +221,20 @@ def test_classes_of_code_without_a_name():
     assert torch.equal(poptorch.inferenceModel(names["Twice"]())(torch.ones(2)), torch.full((2,), 2.0))
 
 
-def test_the_argument_that_changes_from_call_to_call(warnings):
+@pytest.mark.parametrize("limit", [2, abele.Options().recompile_limit])
+def test_the_argument_that_changes_from_call_to_call(warnings, limit):
     options = abele.Options()
     options.checkCapture(False)
+    options.recompileLimit(limit)
     model = abele.inferenceModel(Doubles(), options)
-    for size in range(1, 65):
+    for size in range(1, limit + 1):
         model(torch.ones(2), torch.ones(size))
     assert not warnings()
-    for size in range(65, 68):
+    for size in range(limit + 1, limit + 4):
         model(torch.ones(2), torch.ones(size))
     (line,) = warnings()
-    assert "recompile limit: the model has 65 programs" in line
-    assert "argument 1 has had 65 types and shapes, the last one f32[65]" in line
+    assert f"recompile limit: the model has {limit + 1} programs" in line
+    assert f"argument 1 has had {limit + 1} types and shapes, the last one f32[{limit + 1}]" in line
 
 
 class Doubles(torch.nn.Module):
