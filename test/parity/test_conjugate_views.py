@@ -22,20 +22,20 @@ class Complex(nn.Module):
         return abele.identity_loss(result.square().sum(), "none")
 
 
-def writesSource(model, z):
+def writes_source(model, z):
     seen = z.conj()
     z.mul_(model.weight)
     return seen * 2 + z
 
 
-def writesView(model, z):
+def writes_view(model, z):
     z = z * 1
     z.conj()[1].mul_(2j)
     z.t().conj().select(0, 2).add_(1 + 1j)
     return z
 
 
-def writesNegative(model, z):
+def writes_negative(model, z):
     z = z * 1
     z.conj().imag.add_(0.5)
     seen = z.conj().imag
@@ -43,7 +43,7 @@ def writesNegative(model, z):
     return z * seen
 
 
-def writesBuffer(model, z):
+def writes_buffer(model, z):
     with torch.no_grad():
         model.state.conj().add_(z.detach())
     return z * model.state
@@ -75,7 +75,7 @@ def scans(model, z):
     return z.conj().cumsum(0).clone(memory_format=torch.contiguous_format).conj().real.contiguous()
 
 
-WORK = [writesSource, writesView, writesNegative, writesBuffer, multiplies, dots, batches, solves, asks, scans]
+WORK = [writes_source, writes_view, writes_negative, writes_buffer, multiplies, dots, batches, solves, asks, scans]
 
 
 @pytest.mark.parametrize("work", WORK, ids=lambda work: work.__name__)
@@ -176,11 +176,11 @@ def looks(z):
     return torch.ops.conjugate_views.looks(z.conj())
 
 
-def returnsView(z):
+def returns_view(z):
     return torch.ops.conjugate_views.returns_view(z)
 
 
-@pytest.mark.parametrize("work", [looks, returnsView], ids=lambda work: work.__name__)
+@pytest.mark.parametrize("work", [looks, returns_view], ids=lambda work: work.__name__)
 def test_operators_of_others_that_know_views_are_refused(work):
     library = torch.library.Library("conjugate_views", "FRAGMENT")
     library.define("looks(Tensor x) -> Tensor")

@@ -42,7 +42,7 @@ SCHEDULES = {
 }
 
 
-def eagerStep(model, optimizer, x, target, micro_batches):
+def eager_step(model, optimizer, x, target, micro_batches):
     optimizer.zero_grad()
     for one, wanted in zip(x.chunk(micro_batches), target.chunk(micro_batches), strict=True):
         loss = model(one, wanted)
@@ -59,7 +59,7 @@ def options(strategy, micro_batches):
     return made
 
 
-def requireSame(model, twin):
+def require_same(model, twin):
     for (name, value), other in zip(model.state_dict().items(), twin.state_dict().values(), strict=True):
         assert torch.equal(value, other), name
 
@@ -74,10 +74,10 @@ def test_training(part, strategy, micro_batches, mixes):
     executor = abele.trainingModel(model, options(SCHEDULES[strategy], micro_batches), optimizer=ours)
     for _ in range(4):
         x, target = torch.randn(ROWS * micro_batches, WIDTH), torch.randn(ROWS * micro_batches, 3)
-        expected = eagerStep(twin, theirs, x, target, micro_batches)
+        expected = eager_step(twin, theirs, x, target, micro_batches)
         assert torch.equal(executor(x, target), expected)
     executor.copyWeightsToHost()
-    requireSame(model, twin)
+    require_same(model, twin)
 
 
 def test_verify():
