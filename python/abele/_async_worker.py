@@ -9,6 +9,7 @@ is the time between two restarts; it identifies messages that are late.
 """
 
 import collections
+import dataclasses
 import multiprocessing
 import os
 import pickle
@@ -63,28 +64,18 @@ def _import_numpy(states):
         import numpy  # noqa: F401
 
 
+@dataclasses.dataclass
 class Settings:
     """The accessor's settings for loading its data set. They travel to the worker."""
 
-    def __init__(
-        self,
-        buffer_size,
-        busy_wait,
-        load_indefinitely,
-        early_preload,
-        rebatched_size,
-        keep_rest,
-        short_last,
-        start_method,
-    ):
-        self.buffer_size = buffer_size
-        self.busy_wait = busy_wait
-        self.load_indefinitely = load_indefinitely
-        self.early_preload = early_preload
-        self.rebatched_size = rebatched_size  # None: deliver elements as they come
-        self.keep_rest = keep_rest  # deliver an incomplete last batch when rebatching
-        self.short_last = short_last  # an element may have fewer rows than the first one
-        self.start_method = start_method  # for processes that the data set starts
+    buffer_size: int
+    busy_wait: bool
+    load_indefinitely: bool
+    early_preload: bool
+    rebatched_size: int | None  # None: deliver elements as they come
+    keep_rest: bool  # deliver an incomplete last batch when rebatching
+    short_last: bool  # an element may have fewer rows than the first one
+    start_method: str  # for processes that the data set starts
 
 
 class _Loader:

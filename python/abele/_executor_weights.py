@@ -39,7 +39,7 @@ class WeightSync:
 
     def _require_complete(self, what, stream="abele.weights(model)"):
         """Refuses what would lack tensors that other processes have. stream: what gives them one by one."""
-        if wrapping.is_suspended() or not self._has_meta_tensors():
+        if wrapping.is_suspended() or not wrapping.has_meta_tensors(self._user_model):
             return  # without a turn: other threads read the weights of a model that is being compiled
         with self._lock:
             self._native.requireComplete(
@@ -47,10 +47,6 @@ class WeightSync:
                 "in all processes, abele.save_weights(folder, model) or abele.save_checkpoint(folder, model, step=n); "
                 f"dict({stream}) where each has the memory for all",
             )
-
-    def _has_meta_tensors(self):
-        with wrapping.without_pull():
-            return any(tensor.is_meta for tensor in [*self._user_model.parameters(), *self._user_model.buffers()])
 
     @one_at_a_time
     def copyWeightsToDevice(self):

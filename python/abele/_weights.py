@@ -142,7 +142,7 @@ def init_weights(model: torch.nn.Module | Executor, seed: int) -> None:
     executor, module = _parts_of(model)
     with wrapping.without_pull():
         _require_resets(module)
-        is_meta = any(target.tensor.is_meta for target in _targets_of(module))
+        is_meta = wrapping.has_meta_tensors(module)
     if executor is None:
         _draw(module, seed, None)
         return

@@ -36,9 +36,7 @@ class _Asks:
 def guard(module, executor):
     """From now on the module and its submodules refuse, as the executor does, while the executor lives. Ignores modules
     whose tensors all have memory. Returns: a function that ends it."""
-    with wrapping.without_pull():
-        is_whole = not any(tensor.is_meta for tensor in [*module.parameters(), *module.buffers()])
-    if is_whole:
+    if not wrapping.has_meta_tensors(module):
         return lambda: None
     handles = [each.register_state_dict_pre_hook(_Asks(executor)) for each in module.modules()]
 

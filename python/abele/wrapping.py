@@ -93,6 +93,12 @@ def is_wrapped(tensor):
     return isinstance(tensor, _WrappedTensor)
 
 
+def has_meta_tensors(module):
+    """Whether some parameters or buffers are on the meta device, without memory in this process."""
+    with without_pull():
+        return any(tensor.is_meta for tensor in [*module.parameters(), *module.buffers()])
+
+
 def executor_of(thing):
     """The live executor that a wrapped module or tensor belongs to, or None."""
     link = _link_of(thing)
