@@ -287,7 +287,7 @@ bool Model::isReady(const std::vector<at::Tensor>& inputs, const std::string& fo
                           const std::shared_ptr<Model> model = followed.model.lock();
                           return model && model->isStale();
                         });
-  return !may_pull && !isBehind();
+  return !may_pull && !isBehind() && !session::hasEdits(*program_->session);
 }
 
 bool Model::choose(const std::vector<at::Tensor>& inputs, const std::string& form) {
@@ -323,8 +323,10 @@ void Model::refresh() {
   if (rules_.training) return followTrainings();
   const Turns::Turn turn = moduleTurn();
   pullFromTrainers();
-  if (!isBehind()) return;
+  const bool is_behind = isBehind();
+  if (!is_behind && !session::hasEdits(*program_->session)) return;
   const std::vector<Turns::Turn> turns = turnsOfFollowed();
+  if (!is_behind) return session::uploadEdited(*program_->session);
   session::copyWrittenToHost(*program_->session);
   uploadWeights();
 }
@@ -340,6 +342,10 @@ std::vector<at::Tensor> Model::step(const std::vector<at::Tensor>& given, const 
   Step step(*this);
   std::vector<at::Tensor> results = session.run(inputs, poll_);
   step.complete();
+  if (!rules_.training && rules_.policy.shares_weights && session::writesBuffers(session)) {
+    const Turns::Turn turn = moduleTurn();  // the module's other models may have buffers of their own
+    session::copyWrittenToHost(session);
+  }
   if (program_->profile) program_->profile->noteRun(session);
   if (trace_ || program_->of_process) noteCall();
   return results;

@@ -179,6 +179,8 @@ int threadsPerDevice(const compile::ProgramOptions& options, int64_t num_workers
 void load(Compiled& compiled, const compile::ProgramOptions& options, const at::Generator& generator);
 /// Throws E0704 for a tensor that differs from the compiled one, and leaves the devices as they were.
 void uploadModel(Compiled& compiled);
+/// Throws E0704 if a tensor differs from the compiled one.
+void requireFits(const Compiled& compiled, size_t external, const at::Tensor& host);
 /// One of the model's tensors. The devices work in its memory from then on, where they may.
 void uploadTensor(Compiled& compiled, size_t external);
 /// Where a shared parameter was given other memory, the devices work in that from now on: the module's tensors are what

@@ -111,7 +111,8 @@ bool fits(const Compiled& compiled, size_t external, const at::Tensor& host) {
   return own.sizes == type.sizes || (type.sizes.size() == 1 && own.extentBytes() == type.extentBytes());
 }
 
-/// Throws E0704.
+}  // namespace
+
 void requireFits(const Compiled& compiled, size_t external, const at::Tensor& host) {
   const exe::External& what = compiled.executable.externals[external];
   compile::requireMemory(host, what.name);
@@ -121,6 +122,8 @@ void requireFits(const Compiled& compiled, size_t external, const at::Tensor& ho
                  .expected = compiled.executable.slots[what.slot].type.str(),
                  .remedy = "call destroy() before the next call, so that the model is compiled again"});
 }
+
+namespace {
 
 bool isToBeUploaded(const Compiled& compiled, size_t external) {
   const at::Tensor* host = compiled.model_of[external];

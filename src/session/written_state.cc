@@ -7,6 +7,27 @@
 
 namespace abele::session {
 
+namespace {
+
+int64_t firstEdited(const Compiled& compiled) {
+  return compiled.shared ? compiled.weight_watch.firstEdited(compiled.model_of) : -1;
+}
+
+}  // namespace
+
+bool writesBuffers(Session& session) { return !session.parts().require("writesBuffers()").written_buffers.empty(); }
+
+bool hasEdits(Session& session) { return firstEdited(session.parts().require("hasEdits()")) >= 0; }
+
+void uploadEdited(Session& session) {
+  Compiled& compiled = session.parts().require("uploadEdited()");
+  for (int64_t edited = firstEdited(compiled); edited >= 0; edited = firstEdited(compiled)) {
+    const auto external = static_cast<size_t>(edited);
+    requireFits(compiled, external, *compiled.model_of[external]);
+    uploadTensor(compiled, external);
+  }
+}
+
 void copyWrittenToHost(Session& session) {
   const at::NoGradGuard no_grad;
   Compiled& compiled = session.parts().require("copyWrittenToHost()");

@@ -110,6 +110,41 @@ def test_written_buffers_of_an_inference_model():
             each.state.zero_()
 
 
+@pytest.mark.parametrize("replaces", [False, True])
+def test_two_inference_models_of_one_module(replaces):
+    """They take turns, also with several programs: each sees what the forward of the other wrote."""
+    model = (Running if replaces else Observed)().eval()
+    twin = copy.deepcopy(model)
+    executors = [abele.inferenceModel(model, options()) for _ in range(2)]
+    for step, rows in enumerate([ROWS, ROWS, ROWS, ROWS, ROWS + 1, ROWS, ROWS, ROWS + 1, ROWS]):
+        x, y = torch.randn(rows, WIDTH), torch.randn(rows, WIDTH)
+        with torch.no_grad():
+            assert torch.equal(executors[step % 2](x, y)[0], twin(x, y)[0]), step
+        assert torch.equal(model.state, twin.state), step
+        for each in (model, twin) if step == 4 else ():
+            each.fc.weight.data.mul_(0.5)
+
+
+def test_training_sees_what_evaluation_writes():
+    model = Observed()
+    twin = copy.deepcopy(model)
+    ours, theirs = optimizer_of(model), optimizer_of(twin)
+    training, evaluation = abele.trainingModel(model, options(), ours), abele.inferenceModel(model, options())
+    for step in range(6):
+        x, y = torch.randn(ROWS, WIDTH), torch.randn(ROWS, WIDTH)
+        if step % 3 == 1:
+            with torch.no_grad():
+                assert torch.equal(evaluation(x, y)[0], twin(x, y)[0]), step
+            continue
+        theirs.zero_grad()
+        expected, loss = twin(x, y)
+        loss.backward()
+        theirs.step()
+        assert torch.equal(training(x, y)[0], expected.detach()), step
+    training.copyWeightsToHost()
+    assert torch.equal(model.state, twin.state)
+
+
 def test_an_argument_that_lies_in_a_written_buffer_is_refused():
     model = Observed()
     executor = abele.trainingModel(model, options(), optimizer_of(model))
