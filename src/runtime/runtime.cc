@@ -96,7 +96,7 @@ struct Runtime::Impl {
       const auto worker = static_cast<int32_t>(w);
       addBusy(1);
       try {
-        threads->run({worker, program, [=, this](bool moves_in) { work(worker, moves_in, runs_step); },
+        threads->run({worker, program, [=, this](bool moves_in) { return work(worker, moves_in, runs_step); },
                       [this] { addBusy(-1); }});
       } catch (const std::system_error& error) {
         fail(std::make_exception_ptr(UserError(
@@ -107,16 +107,19 @@ struct Runtime::Impl {
     }
   }
 
-  void work(int32_t worker, bool moves_in, bool runs_step) {
+  // Returns true if the thread is prepared for the worker.
+  bool work(int32_t worker, bool moves_in, bool runs_step) {
     try {
       if (moves_in) devices[worker]->attach();
     } catch (...) {
       fail(std::current_exception());
-      return abandon();
+      abandon();
+      return false;
     }
-    if (!runs_step) return;
+    if (!runs_step) return true;
     const WorksFor caller_of_step(caller);
     if (!runActions(worker, {})) abandon();
+    return true;
   }
 
   void addBusy(int64_t change) {

@@ -42,7 +42,12 @@ void WorkerThreads::run(Job job) {
   if (thread == nullptr) {
     thread = &threads_.emplace_back();
     thread->worker = job.worker;
-    thread->thread = std::jthread([this, thread] { work(*thread); });
+    try {
+      thread->thread = std::jthread([this, thread] { work(*thread); });
+    } catch (...) {
+      threads_.pop_back();
+      throw;
+    }
   }
   give(*thread, std::move(job));
 }
@@ -53,7 +58,8 @@ int64_t WorkerThreads::leave(int64_t program, const std::function<void(int32_t w
   int64_t count = 0;
   for (Thread& thread : threads_)
     if (thread.is_idle && thread.program == program) {
-      give(thread, {thread.worker, kNone, [worker = thread.worker, work](bool) { work(worker); }, done});
+      const auto leaves = [worker = thread.worker, work](bool /*moves_in*/) { return work(worker), false; };
+      give(thread, {thread.worker, program, leaves, done});
       ++count;
     }
   return count;
@@ -79,10 +85,10 @@ void WorkerThreads::work(Thread& thread) {
     thread.wakes.wait(lock, [&] { return stops_ || thread.job.work; });
     if (!thread.job.work) return;
     const Job job = std::exchange(thread.job, {});
-    const bool moves_in = std::exchange(thread.program, job.program) != job.program;
     lock.unlock();
-    job.work(moves_in);
+    const bool is_prepared = job.work(thread.program != job.program);
     lock.lock();
+    thread.program = is_prepared ? job.program : kNone;
     thread.is_idle = true;
     lock.unlock();
     job.done();

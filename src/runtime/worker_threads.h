@@ -13,17 +13,16 @@
 
 namespace abele::runtime {
 
-/// A step borrows a thread for each of its workers. So there are as many threads as the steps that run at the same time
-/// need, however many programs there are. The threads end with the last program.
+/// A step borrows a thread for each of its workers. The number of threads depends on how many steps run at the same
+/// time, not on the number of programs. The threads end with the last program.
 /// Threads: safe.
 class WorkerThreads {
  public:
-  static constexpr int64_t kNone = -1;
   struct Job {
     int32_t worker = 0;
     int64_t program = 0;
-    /// moves_in: the thread's last job was for another program.
-    std::function<void(bool moves_in)> work;
+    /// moves_in: the thread is not prepared for the program. Returns true if it is now.
+    std::function<bool(bool moves_in)> work;
     /// Called after work on the same thread, which is free for the next job by then. Takes little time.
     std::function<void()> done;
   };
@@ -37,16 +36,18 @@ class WorkerThreads {
   WorkerThreads(const WorkerThreads&) = delete;
   WorkerThreads& operator=(const WorkerThreads&) = delete;
 
-  /// Runs a job on an idle thread for its worker: on one that worked for the program last, if there is one. Starts a
-  /// thread if none is idle.
+  /// Runs a job on an idle thread for its worker: on one that is prepared for the program, if there is one. Starts a
+  /// thread if none is idle. Throws std::system_error if no thread can start.
   void run(Job job);
-  /// Runs `work` on each idle thread whose last job was for the program, then `done`. Returns their number.
+  /// Runs `work` on each idle thread that is prepared for the program, then `done`. Afterwards the thread is prepared
+  /// for no program. Returns the number of these threads.
   int64_t leave(int64_t program, const std::function<void(int32_t worker)>& work, const std::function<void()>& done);
 
  private:
+  static constexpr int64_t kNone = -1;
   struct Thread {
     int32_t worker = 0;
-    int64_t program = kNone;  // the last one
+    int64_t program = kNone;  // that it is prepared for
     bool is_idle = false;
     Job job;
     std::condition_variable wakes;

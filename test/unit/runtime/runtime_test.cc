@@ -310,6 +310,34 @@ TEST(Runtime, PreparesAThreadThatComesFromAnotherProgram) {
   EXPECT_EQ(two.out[1], 0);
 }
 
+TEST(Runtime, PreparesAThreadAgainAfterItFailed) {
+  struct FailsOnce : Moves {
+    using Moves::Moves;
+    std::unique_ptr<Device> makeDevice(int32_t worker) override {
+      struct Failing : Device {
+        Failing(FailsOnce& all, std::unique_ptr<Device> device) : owner(all), inner(std::move(device)) {}
+        void attach() override {
+          if (owner.fails.exchange(false)) throwDevice(ErrorCode::E0603, {.what = "no memory for the arena"});
+          inner->attach();
+        }
+        void run(const ActionContext& context) override { inner->run(context); }
+        FailsOnce& owner;
+        std::unique_ptr<Device> inner;
+      };
+      return std::make_unique<Failing>(*this, Moves::makeDevice(worker));
+    }
+    std::atomic<bool> fails = false;
+  };
+  const exe::Executable executable = makeExecutable(2, 1);
+  FailsOnce one(executable);
+  Moves two(executable);
+  Runtime first(executable, one), second(executable, two);  // the threads are prepared for the second
+  one.fails = true;
+  errorOf(first, ErrorCode::E0603);
+  first.run();
+  EXPECT_EQ(one.in[0] + one.in[1], 4);  // twice for each worker
+}
+
 TEST(Runtime, TheThreadsEndWithTheLastProgram) {
   static std::atomic<int> ended = 0;
   struct Ends {
