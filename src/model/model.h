@@ -158,7 +158,7 @@ class Model {
     std::string form;
     ModuleSource::Captured captured;
     std::vector<modules::NamedTensor> tensors;  // that its weights are
-    bool is_final = false;                      // there is no forward to compile another one
+    bool is_final = false;                      // no forward to compile another one with
     bool keeps_optimizer = false;               // with the numbers that it was saved with
     bool numbers_vary = false;                  // no number of the optimizer is a constant of the program
   };

@@ -21,7 +21,7 @@ class OptimizerSync {
     session::Session& session;
     std::function<std::vector<modules::NamedTensor>()> tensors;  // the module's of now: asked for where they are needed
     bool scaling_varies = false;                                 // see OptimizerSource
-    bool has_devices = true;                                     // else there is no state to read
+    bool has_devices = true;                                     // false: it has no state to read
   };
 
   /// Null: no optimizer.
