@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 
 namespace abele {
 
@@ -16,6 +17,14 @@ class Home {
 
  private:
   int64_t generation_ = forkGeneration();
+};
+
+/// A mutex that is free in a forked child: fork() waits until no thread holds one of these. A thread that holds one
+/// must soon leave it, and must not wait for Python's interpreter, which os.fork() holds. Objects are never destroyed,
+/// or have static lifetime.
+class ProcessMutex : public std::mutex {
+ public:
+  ProcessMutex();
 };
 
 }  // namespace abele

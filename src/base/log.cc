@@ -16,6 +16,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/log_silence.h"
 #include "base/utf8.h"
 
@@ -29,9 +30,9 @@ thread_local bool t_is_silent = false;  // see Silence
 std::atomic<int> g_level{kUnset};
 std::atomic<int> g_detail{static_cast<int>(Detail::kNone)};
 std::atomic<int64_t> g_max_repeats{-1};
-std::mutex g_repeats_mutex;
+ProcessMutex g_repeats_mutex;
 std::unordered_map<std::string, int64_t> g_repeats;  // line -> times it was written; guarded by g_repeats_mutex
-std::mutex g_mutex;                                  // guards the creation of g_logger; spdlog's sinks lock themselves
+ProcessMutex g_mutex;                                // guards the creation of g_logger, and its sinks' own locks
 std::shared_ptr<spdlog::logger> g_logger;            // set once, before g_level leaves kUnset
 
 spdlog::level::level_enum nativeLevel(Level level) {
@@ -143,7 +144,9 @@ void write(Level level, std::string_view message) {
   if (t_is_silent) return;
   currentLevel();
   std::string line = toUtf8(message);
-  if (mayRepeat(&line)) g_logger->log(nativeLevel(level), spdlog::string_view_t(line.data(), line.size()));
+  if (!mayRepeat(&line)) return;
+  const std::lock_guard lock(g_mutex);
+  g_logger->log(nativeLevel(level), spdlog::string_view_t(line.data(), line.size()));
 }
 
 }  // namespace abele::log

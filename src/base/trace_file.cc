@@ -68,8 +68,8 @@ std::vector<std::weak_ptr<TraceFile>>& opened() {
 }
 std::atomic<size_t> num_opened = 0;
 
-std::mutex& traceMutex() {
-  static std::mutex* one = new std::mutex;
+ProcessMutex& traceMutex() {
+  static auto* const one = new ProcessMutex;
   return *one;
 }
 // Both are never freed, because the process may end while other threads trace.

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/fork.h"
 
 namespace abele {
 
@@ -37,19 +38,15 @@ constexpr auto kPollPeriod = std::chrono::milliseconds(50);
 
 // One mutex for all Turns, because whether a wait can end depends on all of them. It is held for a few instructions at
 // a time.
-std::mutex& mutex() {
-  static auto* const instance = new std::mutex;  // never destroyed: models of static lifetime may end later
+ProcessMutex& mutex() {
+  static auto* const instance = new ProcessMutex;  // never destroyed: models of static lifetime may end later
   return *instance;
 }
 
 thread_local Caller* works_for = nullptr;
 
-// Locking around fork() leaves the mutex free in parent and child. The child's only thread works for itself.
-[[maybe_unused]] const int registered = ::pthread_atfork([] { mutex().lock(); }, [] { mutex().unlock(); },
-                                                         [] {
-                                                           works_for = nullptr;
-                                                           mutex().unlock();
-                                                         });
+// The only thread of a forked child works for itself.
+[[maybe_unused]] const int registered = ::pthread_atfork(nullptr, nullptr, [] { works_for = nullptr; });
 
 }  // namespace
 
@@ -63,7 +60,7 @@ WorksFor::~WorksFor() { works_for = outer_; }
 
 void Turns::lock(const char* what, const std::function<bool()>& poll) {
   Caller* const me = currentCaller();
-  std::unique_lock lock(mutex());
+  std::unique_lock<std::mutex> lock(mutex());
   forgetTheParent();
   if (!owner_) {
     owner_ = me;

@@ -14,7 +14,7 @@ namespace {
 template <class Function>
 auto onDefault(const Function& function) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
+  const GeneratorLock lock(generator);
   return function(*generator.get<at::CPUGeneratorImpl>());
 }
 

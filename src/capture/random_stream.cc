@@ -52,15 +52,22 @@ double spareOf(const std::array<uint32_t, 4>& words) {
   return *draws.spare;
 }
 
+ProcessMutex& generatorsMutex() {
+  static auto* const instance = new ProcessMutex;  // captures of static objects may end later
+  return *instance;
+}
+
 void assign(at::Generator to, const at::Generator& from) {
-  std::lock_guard lock(to.mutex());
+  const GeneratorLock lock(to);
   to.set_state(from.get_state());
 }
 
 }  // namespace
 
+GeneratorLock::GeneratorLock(at::Generator generator) : before_fork_(generatorsMutex()), lock_(generator.mutex()) {}
+
 at::Generator copyOf(at::Generator generator) {
-  std::lock_guard lock(generator.mutex());
+  const GeneratorLock lock(generator);
   return generator.clone();
 }
 

@@ -2,15 +2,27 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 
 #include <ATen/core/Generator.h>
 
+#include "base/fork.h"
 #include "capture/annotate.h"
 
 namespace abele::capture {
+
+/// While alive, no other thread draws from the generator. fork() waits for its end, so that a forked child can draw.
+class GeneratorLock {
+ public:
+  explicit GeneratorLock(at::Generator generator);
+
+ private:
+  std::lock_guard<ProcessMutex> before_fork_;
+  std::lock_guard<std::mutex> lock_;
+};
 
 /// By value: a Generator is a shared pointer whose mutex() is not const.
 at::Generator copyOf(at::Generator generator);

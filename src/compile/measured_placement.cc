@@ -17,6 +17,7 @@
 
 #include "abele/placement.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/whole_file.h"
 #include "compile/placement.h"
@@ -74,7 +75,7 @@ bool readTrial(const std::string& line, PlacementTrial& trial) {
 }
 
 // Placements of programs without a folder of compiled programs.
-std::mutex kept_here_mutex;
+ProcessMutex kept_here_mutex;
 std::map<std::string, MeasuredPlacement>& keptHere() {
   static std::map<std::string, MeasuredPlacement> kept;
   return kept;

@@ -1,28 +1,24 @@
 #include "kernels/intra_op_threads.h"
 
-#include <pthread.h>
-
 #include <mutex>
 #include <thread>
 
 #include <ATen/Parallel.h>
 
+#include "base/fork.h"
+
 namespace abele::kernels {
 namespace {
 
-std::mutex& oneAtATime() {
-  static auto* const instance = new std::mutex;  // devices of static lifetime outlive it otherwise
+ProcessMutex& oneAtATime() {
+  static auto* const instance = new ProcessMutex;  // devices of static lifetime outlive it otherwise
   return *instance;
 }
-
-// A fork leaves it free in parent and child, and the child does not begin with another default.
-[[maybe_unused]] const int registered =
-    ::pthread_atfork([] { oneAtATime().lock(); }, [] { oneAtATime().unlock(); }, [] { oneAtATime().unlock(); });
 
 }  // namespace
 
 void setIntraOpThreads(int num_threads) {
-  const std::lock_guard<std::mutex> lock(oneAtATime());
+  const std::lock_guard lock(oneAtATime());  // also: a child never begins with another default
   // The first call on a thread takes over the default, which threads must not do at the same time.
   if (at::get_num_threads() == num_threads) return;
   // A fresh thread starts with the process-wide default, so it shows that default without changing it.

@@ -6,6 +6,8 @@
 #include <map>
 #include <mutex>
 
+#include "base/fork.h"
+
 namespace abele::kernels {
 
 /// Another order of additions still gives many elements the same bits. So trials with few elements might agree by
@@ -29,16 +31,16 @@ class KnownTrials {
   template <class Attempt>
   Answer of(const Key& key, const Attempt& attempt) {
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const std::lock_guard lock(mutex_);
       if (const auto found = known_.find(key); found != known_.end()) return found->second;
     }
     const Answer answer = attempt();
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     return known_[key] = answer;
   }
 
  private:
-  std::mutex mutex_;
+  ProcessMutex mutex_;
   std::map<Key, Answer> known_;
 };
 

@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/fork.h"
 #include "memory/mapped_file.h"
 
 namespace abele::memory {
@@ -16,7 +17,7 @@ namespace {
 
 // The moved memory: begin -> bytes. Never destroyed, because tensors of other libraries may outlive it.
 struct Moved {
-  std::mutex mutex;
+  ProcessMutex mutex;
   std::map<const char*, int64_t> ranges;
 };
 Moved& moved() {

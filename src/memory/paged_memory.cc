@@ -5,6 +5,7 @@
 
 #include <sys/mman.h>
 
+#include "base/fork.h"
 #include "memory/mapped_file.h"
 
 namespace abele::memory {
@@ -17,7 +18,7 @@ struct PagedBlock {
 
 // Never destroyed, because tensors of other libraries may outlive it.
 struct PagedBlocks {
-  std::mutex mutex;
+  ProcessMutex mutex;
   std::map<void*, PagedBlock> by_address;
 };
 PagedBlocks& pagedBlocks() {

@@ -6,6 +6,8 @@
 #include <mutex>
 #include <string_view>
 
+#include "base/fork.h"
+
 namespace abele::memory {
 namespace {
 
@@ -23,7 +25,7 @@ struct Claimed {
     const void* owner;
     int count;  // number of objects of this owner
   };
-  std::mutex mu;
+  ProcessMutex mu;
   std::map<uintptr_t, Piece> pieces;  // by begin; they do not overlap
 };
 Claimed& claimed() {

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 
 #include "base/error.h"
+#include "base/fork.h"
 #include "memory/mapped_file.h"
 
 namespace abele::memory {
@@ -106,7 +107,7 @@ bool isMapped(char* page) {
 
 // Never destroyed, because tensors of other libraries may outlive it.
 struct Blocks {
-  std::mutex mutex;
+  ProcessMutex mutex;
   std::unordered_map<void*, Block> by_address;
 };
 Blocks& blocks() {

@@ -12,6 +12,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 
+#include "base/fork.h"
 #include "memory/paged_memory.h"
 #include "memory/reused_pages.h"
 
@@ -62,11 +63,11 @@ struct ArenaRange {
   const char* begin;
   const char* end;
 };
-std::mutex arenas_mutex;
+ProcessMutex arenas_mutex;
 std::vector<ArenaRange> arenas;
 
 bool isInArena(const void* address) {
-  const std::lock_guard<std::mutex> lock(arenas_mutex);
+  const std::lock_guard lock(arenas_mutex);
   return std::any_of(arenas.begin(), arenas.end(),
                      [&](const ArenaRange& arena) { return address >= arena.begin && address < arena.end; });
 }
@@ -162,12 +163,12 @@ int64_t cpuAllocatorMisses() { return misses.load(std::memory_order_relaxed); }
 int64_t cpuAllocatorMissBytes() { return miss_bytes.load(std::memory_order_relaxed); }
 
 void addArena(const void* begin, std::size_t bytes) {
-  const std::lock_guard<std::mutex> lock(arenas_mutex);
+  const std::lock_guard lock(arenas_mutex);
   arenas.push_back({static_cast<const char*>(begin), static_cast<const char*>(begin) + bytes});
 }
 
 void removeArena(const void* begin) {
-  const std::lock_guard<std::mutex> lock(arenas_mutex);
+  const std::lock_guard lock(arenas_mutex);
   std::erase_if(arenas, [&](const ArenaRange& arena) { return arena.begin == begin; });
   dropCache();
 }

@@ -9,6 +9,7 @@
 
 #include "abele/version.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "compile/compiled_program.h"
 #include "compile/from_options.h"
@@ -34,7 +35,7 @@ std::string shapeOf(const at::Tensor& tensor) {
 
 std::shared_ptr<Sharing> sharingOf(const torch::nn::Module* module) {
   using Shared = std::map<const torch::nn::Module*, std::weak_ptr<Sharing>>;
-  static std::mutex mu;
+  static ProcessMutex& mu = *new ProcessMutex;
   static Shared& all = *new Shared;  // never freed, because models of static lifetime may outlive it
   std::lock_guard lock(mu);
   std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });

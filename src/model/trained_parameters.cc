@@ -8,6 +8,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/fork.h"
+
 namespace abele::model {
 namespace {
 
@@ -16,7 +18,7 @@ struct Trainer {
   std::weak_ptr<Model> model;
 };
 struct Owners {
-  std::mutex mu;
+  ProcessMutex mu;
   std::map<const c10::TensorImpl*, std::vector<Trainer>> all;
   std::map<const c10::TensorImpl*, uint64_t> ended;  // `changes` when the last training of a tensor ended
   std::atomic<uint64_t> changes = 0;

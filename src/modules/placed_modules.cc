@@ -12,6 +12,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/nearest.h"
 #include "capture/annotate.h"
 #include "files/weight_files.h"
@@ -28,7 +29,7 @@ struct Placed {
   WeakTensor first;  // of the module's tensors: another module may be at the same address later
 };
 struct PlacedRegistry {
-  std::mutex mutex;
+  ProcessMutex mutex;
   std::map<const torch::nn::Module*, Placed> all;
 };
 PlacedRegistry& placedRegistry() {

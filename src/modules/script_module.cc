@@ -14,6 +14,7 @@
 #include <torch/nn/module.h>
 
 #include "base/error.h"
+#include "base/fork.h"
 #include "modules/placed_modules.h"
 
 namespace abele::modules {
@@ -50,7 +51,7 @@ struct Known {
   ModulePlacement placement;
 };
 struct ScriptRegistry {
-  std::mutex mutex;
+  ProcessMutex mutex;
   std::map<const void*, Known> all;
 };
 ScriptRegistry& scriptRegistry() {

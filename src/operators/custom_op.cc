@@ -10,6 +10,7 @@
 
 #include "abele/custom_op.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "capture/annotate.h"
 #include "operators/library.h"
 
@@ -29,7 +30,7 @@ struct Registered {
 
 /// Never destroyed: libraries register operators and programs run until the process ends.
 struct Registry {
-  std::mutex mutex;
+  ProcessMutex mutex;
   std::map<Key, Registered> ops;
   static Registry& instance() {
     static auto* registry = new Registry();

@@ -7,6 +7,7 @@
 
 #include "abele/ops.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "capture/annotate.h"
 #include "operators/library.h"
 
@@ -107,7 +108,7 @@ namespace {
 /// Functions that programs have captured. They live as long as the process, because nothing reports when the last
 /// program that calls a function is gone. Never destroyed, because a function may be Python's.
 struct CapturedFunctions {
-  std::mutex mutex;
+  ProcessMutex mutex;
   std::vector<std::shared_ptr<void>> owners;
   std::vector<std::function<Tensors(const Tensors&, bool is_capturing)>> functions;
   static CapturedFunctions& instance() {

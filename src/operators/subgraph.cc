@@ -10,6 +10,7 @@
 #include <ATen/ops/set.h>
 
 #include "base/error.h"
+#include "base/fork.h"
 #include "ir/graph.h"
 #include "ir/text.h"
 #include "kernels/constants.h"
@@ -117,7 +118,7 @@ Subgraph::Subgraph(const std::string& text) : impl_(std::make_unique<Impl>()) {
 Subgraph::~Subgraph() = default;
 
 std::shared_ptr<const Subgraph> Subgraph::of(const std::string& text) {
-  static std::mutex mutex;
+  static auto& mutex = *new ProcessMutex;
   static auto* known = new std::map<std::string, std::weak_ptr<const Subgraph>>();
   // Keeps the subgraphs that were used last alive, so that a program does not parse its bodies again in every
   // micro-batch.

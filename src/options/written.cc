@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/environment.h"
+#include "base/fork.h"
 #include "options/notes.h"
 #include "options/objects.h"
 #include "options/store.h"
@@ -139,7 +140,7 @@ void callOwn(Values& values, const std::string& name, OptionValue value) {
     setter = "enforcePipelineMinimum";
     if (const bool* allows = value.as<bool>()) value = OptionValue(!*allows);
   }
-  static std::mutex mutex;
+  static auto& mutex = *new ProcessMutex;
   static auto* warned = new std::set<std::string>();
   const bool is_first = [&] { return std::lock_guard(mutex), warned->insert(name).second; }();
   if (is_first) note(log::Level::kWarn, cat("_Popart.set(\"", name, "\") is deprecated: use options.", setter, "()"));

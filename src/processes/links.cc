@@ -15,6 +15,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/link_time.h"
 #include "base/log.h"
 #include "base/whole_file.h"
@@ -138,7 +139,7 @@ std::optional<Measured> measuredOf(const schedule::Machine& machine, const Layou
   return measured;
 }
 
-std::mutex kept_here_mutex;
+ProcessMutex kept_here_mutex;
 std::map<std::string, schedule::Machine>& keptHere() {
   static std::map<std::string, schedule::Machine> kept;
   return kept;

@@ -13,6 +13,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "capture/autograd_bridge.h"
+#include "capture/random_stream.h"
 #include "session/impl.h"
 
 namespace abele::verification {
@@ -77,7 +78,7 @@ RestoredGenerators::RestoredGenerators(const std::vector<capture::OwnStream>& st
 RestoredGenerators::~RestoredGenerators() {
   for (size_t i = 0; i < states_.size(); ++i) {
     at::Generator generator = streams_[i].generator;
-    const std::lock_guard lock(generator.mutex());
+    const capture::GeneratorLock lock(generator);
     generator.set_state(states_[i]);
   }
 }
@@ -85,7 +86,7 @@ RestoredGenerators::~RestoredGenerators() {
 ThreadsAndRandom::ThreadsAndRandom(int threads, const compile::ProgramOptions& options)
     : threads_(at::get_num_threads()),
       generator_(at::globalContext().defaultGenerator(compile::captureDevice(options))) {
-  const std::lock_guard lock(generator_.mutex());
+  const capture::GeneratorLock lock(generator_);
   random_ = generator_.get_state();
   if (options.has_seed) generator_.set_current_seed(options.seed);
   at::set_num_threads(threads);
@@ -93,7 +94,7 @@ ThreadsAndRandom::ThreadsAndRandom(int threads, const compile::ProgramOptions& o
 
 ThreadsAndRandom::~ThreadsAndRandom() {
   at::set_num_threads(threads_);
-  const std::lock_guard lock(generator_.mutex());
+  const capture::GeneratorLock lock(generator_);
   generator_.set_state(random_);
 }
 
