@@ -160,10 +160,12 @@ import torch, {package} as package
 torch.set_num_threads(1)
 stop = threading.Event()
 
+# Made before the forks: a thread that draws holds the lock of torch's generator, and a child would wait for it.
+model, x = torch.nn.Sequential(*(torch.nn.Linear(16, 16) for _ in range(20))), torch.randn(4, 16)
+
 def capture():
-    layers = [torch.nn.Linear(16, 16) for _ in range(20)]
-    made = package.inferenceModel(torch.nn.Sequential(*layers), package.Options().showCompilationProgressBar(False))
-    made.compile(torch.randn(4, 16))
+    made = package.inferenceModel(model, package.Options().showCompilationProgressBar(False))
+    made.compile(x)
     made.destroy()
 
 def captures():
@@ -173,7 +175,7 @@ def captures():
 capture()  # Python's locks of modules that a thread imports stay locked in a child
 
 def operators():
-    value = torch.randn(4, 4)
+    value = torch.ones(4, 4)
     while not stop.is_set():
         value = torch.tanh(value + 1)
 
