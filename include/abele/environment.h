@@ -1,4 +1,4 @@
-// For users of the library: what this machine has, as `abele env` prints it.
+// For users of the library: what this machine has, as `abele env` prints it, and how fast its links are.
 #pragma once
 
 #include <string>
@@ -16,5 +16,11 @@ struct EnvironmentRow {
 /// Versions, processor, devices, and the variables that are set (docs/environment.md). If something is missing, its row
 /// says so; nothing is thrown.
 ABELE_API std::vector<EnvironmentRow> environment();
+
+/// Measures the links between the processes that a launcher started, and between the accelerators of each process.
+/// Writes the machine file, which later compilations read (docs/simulator.md, "The machine file"). All processes call
+/// it, on a quiet machine. Throws E0702 for a single process without several accelerators, E0712 if the file cannot be
+/// written, E0714 and E0606 as joinProcesses. Source: ours.
+ABELE_API void measureLinks();
 
 }  // namespace abele

@@ -89,7 +89,8 @@ class Introspection:
             "heap_allocations" (of tensor memory in the step), "workspace_bytes" (heap memory of kernels),
             "shared_weight_bytes" (the model's own memory that the devices use),
             "off_chip_bytes" (over all devices), "off_chip_file_bytes" (the part of it in a file), "schedule",
-            "schedule_reason" (why it was chosen; empty if the user chose it), "stages": a list of
+            "schedule_reason" (why it was chosen; empty if the user chose it), "links" (between memories, and
+            where their times are from; empty if all devices share one memory), "stages": a list of
             {"name", "device", "busy_ns", "waiting_ns", "peak_bytes" (planned), "mapped_bytes" (of its device),
             "resident_bytes" (the part of mapped_bytes that is in memory by now; on an accelerator also the memory of
             its captured graphs and of off-chip tensors there)}}.

@@ -179,7 +179,7 @@ class PipelinedExecution(_StageStrategy):
         Args:
             costs: result of abele.CompiledModel.costs() for the same stages: a dict, or its JSON text. "machine" in it
                 describes memories and links (docs/simulator.md), for AutoSplit and explain; it may be the only entry.
-                Without costs, links between processes and accelerators are measured.
+                Without costs, links between processes and accelerators have the times of the machine file.
         Returns: self.
         Raises:
             Error: E0404 when the model is compiled, for costs that cannot be read or have another number of stages.

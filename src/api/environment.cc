@@ -1,4 +1,4 @@
-// abele::environment: a description of this machine.
+// abele::environment and measureLinks: a description of this machine, and the times of its links.
 #include "abele/environment.h"
 
 #include <cstdlib>
@@ -18,6 +18,11 @@
 #include "base/cat.h"
 #include "base/error.h"
 #include "base/version.h"
+#include "compile/from_options.h"
+#include "options/notes.h"
+#include "options/store.h"
+#include "processes/links.h"
+#include "processes/processes.h"
 
 extern char** environ;
 
@@ -76,6 +81,14 @@ std::string devices() {
   return cat(count, " emulated, each some cores of this processor (ABELE_EMULATED_DEVICES)");
 }
 
+std::string links() {
+  try {
+    return processes::machineFileText();
+  } catch (const Error& error) {
+    return error.message().what;
+  }
+}
+
 }  // namespace
 
 std::vector<EnvironmentRow> environment() {
@@ -87,12 +100,23 @@ std::vector<EnvironmentRow> environment() {
   rows.push_back({"memory", memory()});
   rows.push_back({"devices", devices()});
   rows.push_back({"accelerators", accelerators()});
+  rows.push_back({"links", links()});
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
     for (const std::string_view prefix : kVariables)
       if (text.substr(0, prefix.size()) == prefix) rows.push_back({"variable", std::string(text)});
   }
   return rows;
+}
+
+void measureLinks() {
+  const compile::ProcessOptions place = processes::placeOfThisProcess();
+  Options options;
+  options.Distributed().configureProcessId(place.index, place.count);
+  const options::NoteListener silence([](log::Level, const std::string&) {});  // notes are for programs that compile
+  const compile::ProgramOptions program =
+      compile::programOptions(OptionsAccess::values(options), /*training=*/true);  // inference connects no processes
+  processes::measureLinks(program, processes::joinPeers(program));
 }
 
 }  // namespace abele

@@ -6,6 +6,7 @@
 #include "abele/options.h"
 #include "base/environment.h"
 #include "bind/bind.h"
+#include "bind/gil.h"
 
 namespace abele::bind {
 
@@ -20,6 +21,7 @@ void registerLog(pybind11::module_& module) {
     for (EnvironmentRow& row : environment()) rows.emplace_back(std::move(row.name), std::move(row.value));
     return rows;
   });
+  module.def("measureLinks", measureLinks, py::call_guard<NoGil>());
 }
 
 }  // namespace abele::bind

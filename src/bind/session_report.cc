@@ -1,6 +1,6 @@
 // The figures of a session as dicts: {"capture_s", "compile_s", "phases", "from_cache", "stages": [{...}], "bubble",
 // "step_ns", "sent_bytes", "off_chip_bytes", "off_chip_file_bytes", "heap_allocations", "workspace_bytes",
-// "shared_weight_bytes", "schedule", "schedule_reason"}.
+// "shared_weight_bytes", "schedule", "schedule_reason", "links"}.
 #include "bind/bind.h"
 #include "session/session.h"
 
@@ -38,6 +38,7 @@ py::dict reportDict(const session::SessionReport& report) {
   result["shared_weight_bytes"] = report.shared_weight_bytes;
   result["schedule"] = report.schedule;
   result["schedule_reason"] = report.schedule_reason;
+  result["links"] = report.links;
   return result;
 }
 

@@ -216,7 +216,6 @@ class C10dPeers final : public Peers {
     interrupted_ = is_ready_ = agreed_ = false;
   }
 
-  void dropLink(int64_t link, int64_t other) override { links_.drop(link, other); }
   int64_t sentBytes() const override { return sent_bytes_; }
 
   // In a forked child the connections are the parent's, and the threads do not exist.

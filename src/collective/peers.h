@@ -86,10 +86,8 @@ class Peers : public PeerMessages {
   /// processes call it with the same links of a program; only the devices of this process's ends differ
   /// (device_links.h). Throws E0714, E0702 and as send.
   virtual void connectDevices(const std::vector<DeviceLink>& links, int64_t stages) = 0;
-  /// A number that no link of a program has, because those count from 0.
+  /// The number of the link that measurements use. Links of programs count from 0.
   static constexpr int64_t kMeasuredLink = -1;
-  /// Called after the last message of a link to another process: frees this process's part of the link.
-  virtual void dropLink(int64_t link, int64_t other) = 0;
 };
 
 }  // namespace abele::collective

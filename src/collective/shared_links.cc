@@ -70,11 +70,6 @@ std::shared_ptr<SharedChannel> SharedLinks::makeIn(const Tell& tell, const Hear&
   return made;
 }
 
-void SharedLinks::drop(int64_t link, int64_t process) {
-  const std::lock_guard lock(mutex_);
-  for (const bool sends : {false, true}) channels_.erase({.link = link, .process = process, .sends = sends});
-}
-
 void SharedLinks::closeAll() {
   const std::lock_guard lock(mutex_);
   closed_ = true;

@@ -36,8 +36,6 @@ class SharedLinks {
   /// two, and log it. ABELE_HANDOVER=sockets keeps all links on the group. message_bytes: of the link's first message;
   /// it sets the size of the shared memory.
   std::shared_ptr<SharedChannel> at(const End& end, size_t message_bytes, const Tell& tell, const Hear& hear);
-  /// Drops both directions of a link to a process, after its last message.
-  void drop(int64_t link, int64_t process);
   /// Closes all channels; the processes that wait at the other ends get kLost.
   void closeAll();
 

@@ -1,29 +1,20 @@
 #include "processes/links.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <algorithm>
 #include <array>
-#include <cstdio>
+#include <cstring>
 #include <filesystem>
-#include <limits>
-#include <map>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "base/environment.h"
 #include "base/error.h"
-#include "base/fork.h"
 #include "base/link_time.h"
 #include "base/log.h"
 #include "base/whole_file.h"
-#include "collective/announcement.h"
 #include "collective/measured_link.h"
 #include "collective/peers.h"
 #include "compile/device_list.h"
-#include "compile/measured_placement.h"
 #include "device/copy_time.h"
 #include "processes/processes.h"
 #include "schedule/links.h"
@@ -32,16 +23,20 @@
 namespace abele::processes {
 namespace {
 
+constexpr char kVariable[] = "ABELE_MACHINE";
+
 enum Class : size_t { kWithinProcess, kWithinHost, kBetweenHosts, kClasses };
 constexpr std::array<const char*, kClasses> kNames = {"within a process", "within a host", "between hosts"};
-constexpr char kAsMeasured[] = "as measured";
+using Times = std::array<LinkTime, kClasses>;
+/// A PCIe bus; memory that processes share; a network of 10 Gb/s.
+constexpr Times kDefaults = {LinkTime{10'000, 10'000'000'000}, {5'000, 5'000'000'000}, {30'000, 1'000'000'000}};
 
-/// How the devices of a replica share memory and processes. The same in all processes, except `memories`.
+/// How the devices of a replica share memory and processes. The same in all processes.
 struct Layout {
-  int64_t here = 0;                   // devices in each process; 0: all are in this one
-  int64_t together = 1;               // number of neighbours that share a memory
-  std::vector<c10::Device> memories;  // memories of this process, if it has accelerators
-  bool hasLinks() const { return here > 0 || memories.size() > 1; }
+  int64_t here = 1;           // devices in each process
+  int64_t together = 1;       // number of neighbours that share a memory
+  bool in_processes = false;  // a replica extends over several processes
+  bool hasLinks() const { return in_processes || together < here; }
 };
 
 /// The number of neighbours per memory, if all groups have the same length and no memory occurs twice; otherwise 1.
@@ -60,31 +55,94 @@ int64_t lengthOfGroups(const std::vector<int>& spaces) {
 }
 
 Layout layoutOf(const compile::ProgramOptions& options) {
-  Layout layout{.here = compile::devicesOfReplicaHere(options)};
+  const int64_t here = compile::devicesOfReplicaHere(options);
+  Layout layout{.here = std::max<int64_t>(1, here), .in_processes = here > 0};
   if (compile::captureDevice(options).is_cpu()) {
-    layout.together = std::max<int64_t>(1, layout.here);
+    layout.together = layout.here;
     return layout;
   }
-  const std::vector<c10::Device> devices = compile::devicesHere(options);
-  const size_t own = layout.here > 0 ? static_cast<size_t>(layout.here) : devices.size();
-  for (size_t d = 0; d < own; ++d) {
-    const c10::Device device = devices[d % devices.size()];
-    if (std::ranges::find(layout.memories, device) == layout.memories.end()) layout.memories.push_back(device);
-  }
+  if (here == 0) layout.here = static_cast<int64_t>(compile::devicesHere(options).size());
   std::vector<int> spaces;
-  for (size_t d = 0; d < own * static_cast<size_t>(options.processes.stages); ++d)
+  for (int64_t d = 0; d < layout.here * options.processes.stages; ++d)
     spaces.push_back(options.stages.spaceOf(static_cast<int>(d)));
   layout.together = lengthOfGroups(spaces);
   if (layout.here % layout.together != 0) layout.together = 1;
   return layout;
 }
 
-/// The result that all processes share.
-struct Measured {
+/// What each process tells the others, as bytes.
+struct Known {
   int64_t host_processes = 1;  // number of neighbouring processes on one host
-  std::array<LinkTime, kClasses> links{};
-  bool isKnown() const { return std::ranges::any_of(links, &LinkTime::isKnown); }
+  Times links{};
 };
+
+std::vector<Known> exchanged(collective::Peers& peers, const Known& own) {
+  std::vector<Known> all;
+  for (const std::string& bytes : peers.exchange({reinterpret_cast<const char*>(&own), sizeof own}))
+    std::memcpy(&all.emplace_back(), bytes.data(), sizeof own);
+  return all;
+}
+
+/// Number of neighbouring processes on one host, if it is the same everywhere and hosts begin with a group; otherwise
+/// 1.
+int64_t hostProcesses(const std::vector<Known>& all) {
+  const auto count = static_cast<int64_t>(all.size());
+  const int64_t first = all[0].host_processes;
+  const bool same = std::ranges::all_of(all, [&](const Known& each) { return each.host_processes == first; });
+  return same && first > 0 && count % first == 0 ? first : 1;
+}
+
+/// A link that is not known has its default times, and its name says so.
+schedule::Machine machineOf(const Layout& layout, const Known& known, int64_t processes) {
+  schedule::Machine machine{.name = "defaults; abele env --measure measures links", .space_devices = layout.together};
+  const auto add = [&](Class which, int64_t devices) {
+    const bool is_known = known.links[which].isKnown();
+    const LinkTime& link = is_known ? known.links[which] : kDefaults[which];
+    if (is_known) machine.name = "as measured";
+    machine.links.push_back({.name = cat(kNames[which], is_known ? "" : " (default)"),
+                             .devices = devices,
+                             .latency_ns = link.latency_ns,
+                             .bytes_per_s = link.bytes_per_s});
+  };
+  if (layout.together < layout.here) add(kWithinProcess, layout.here);
+  if (layout.in_processes && known.host_processes > 1) add(kWithinHost, layout.here * known.host_processes);
+  if (layout.in_processes && known.host_processes < processes) add(kBetweenHosts, 0);
+  if (machine.hasLinks()) machine.links.back().devices = 0;  // it connects all devices
+  return machine;
+}
+
+/// The path of the machine file. Empty: the user has no folder for it.
+std::string machineFile() {
+  if (std::string path = environmentText(kVariable); !path.empty()) return path;
+  if (const std::string folder = environmentText("XDG_CONFIG_HOME"); !folder.empty())
+    return cat(folder, "/abele/machine.json");
+  const std::string home = environmentText("HOME");
+  return home.empty() ? "" : cat(home, "/.config/abele/machine.json");
+}
+
+/// Returns nothing without a file. A file that the user named must exist.
+std::optional<schedule::Machine> readMachineFile() {
+  const std::string path = machineFile();
+  std::error_code not_seen;
+  const bool is_named = !environmentText(kVariable).empty();
+  if (path.empty() || (!is_named && !std::filesystem::exists(path, not_seen))) return std::nullopt;
+  return schedule::parseMachine(readWholeFile(path, {}, kMostTextBytes), cat("machine file ", path));
+}
+
+Times timesInFile() {
+  Times times{};
+  const std::optional<schedule::Machine> machine = readMachineFile();
+  if (!machine) return times;
+  for (const schedule::Link& link : machine->links) {
+    const auto which = static_cast<size_t>(std::find(kNames.begin(), kNames.end(), link.name) - kNames.begin());
+    ABELE_REQUIRE(which < kClasses, E0404,
+                  {.what = cat("machine file ", machineFile(), " has a link \"", link.name, "\""),
+                   .expected = "links \"within a process\", \"within a host\" and \"between hosts\"",
+                   .remedy = cat("let abele env --measure write it, or name another file in ", kVariable)});
+    times[which] = {link.latency_ns, link.bytes_per_s};
+  }
+  return times;
+}
 
 /// Rounds to three digits, which suffice and are easy to read.
 int64_t rounded(int64_t value) {
@@ -93,123 +151,25 @@ int64_t rounded(int64_t value) {
   return (value + unit / 2) / unit * unit;
 }
 
-constexpr int64_t kBandwidthUnit = 1000;  // bytes per second
-
-/// Packs a link's times into the 64 bits that processes exchange. 0: not measured.
-uint64_t packed(const LinkTime& link) {
-  if (!link.isKnown()) return 0;
-  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
-  const auto latency = static_cast<uint64_t>(std::clamp<int64_t>(rounded(link.latency_ns), 0, kMost));
-  return latency << 32 |
-         static_cast<uint64_t>(std::clamp<int64_t>(rounded(link.bytes_per_s) / kBandwidthUnit, 1, kMost));
-}
-LinkTime unpacked(uint64_t fact) {
-  return {static_cast<int64_t>(fact >> 32),
-          static_cast<int64_t>(fact & std::numeric_limits<uint32_t>::max()) * kBandwidthUnit};
+/// The accelerators of this process. Without devicesPerProcess the processes of a host divide the list.
+std::vector<c10::Device> acceleratorsHere(const compile::ProgramOptions& options) {
+  std::vector<c10::Device> devices = compile::devicesHere(options);
+  devices.resize(std::max<size_t>(1, devices.size() / static_cast<size_t>(options.processes.on_host)), devices[0]);
+  std::erase_if(devices, [](c10::Device device) { return device.is_cpu(); });
+  return devices;
 }
 
-schedule::Machine machineOf(const Layout& layout, const Measured& measured, int64_t processes) {
-  schedule::Machine machine{.name = kAsMeasured, .space_devices = layout.together};
-  const auto add = [&](Class which, int64_t devices) {
-    const LinkTime& link = measured.links[which];
-    if (link.isKnown())
-      machine.links.push_back(
-          {.name = kNames[which], .devices = devices, .latency_ns = link.latency_ns, .bytes_per_s = link.bytes_per_s});
-  };
-  add(kWithinProcess, layout.here);
-  if (layout.here > 0) {
-    add(kWithinHost, layout.here * measured.host_processes);
-    if (measured.host_processes < processes) add(kBetweenHosts, 0);
-  }
-  if (!machine.links.empty()) machine.links.back().devices = 0;  // it connects all devices
-  return machine;
-}
-
-/// The inverse of machineOf. Returns nothing for a machine that this layout cannot have.
-std::optional<Measured> measuredOf(const schedule::Machine& machine, const Layout& layout, int64_t processes) {
-  Measured measured;
-  for (const schedule::Link& link : machine.links) {
-    const auto which = static_cast<size_t>(std::find(kNames.begin(), kNames.end(), link.name) - kNames.begin());
-    if (which == kClasses) return std::nullopt;
-    measured.links[which] = {link.latency_ns, link.bytes_per_s};
-    if (which == kWithinHost)
-      measured.host_processes = link.devices == 0 ? processes : link.devices / std::max<int64_t>(1, layout.here);
-  }
-  if (machineOf(layout, measured, processes) != machine) return std::nullopt;
-  return measured;
-}
-
-ProcessMutex kept_here_mutex;
-std::map<std::string, schedule::Machine>& keptHere() {
-  static std::map<std::string, schedule::Machine> kept;
-  return kept;
-}
-
-/// The measured links of a layout, kept in this process, and in a file beside the executables.
-class Kept {
- public:
-  Kept(const compile::ProgramOptions& options, const Layout& layout) : folder_(options.cache_path) {
-    const compile::ProcessOptions& processes = options.processes;
-    const std::string text =
-        cat(compile::machineText(options), ", ", processes.count, " processes, ", processes.stages,
-            " share a replica, ", layout.here, " devices in each, ", layout.together, " in one memory, on ",
-            options.device.empty() ? "cpu" : options.device, " ", environmentText("ABELE_HANDOVER"));
-    char digits[17];
-    std::snprintf(digits, sizeof digits, "%016llx",
-                  static_cast<unsigned long long>(XXH3_64bits(text.data(), text.size())));
-    key_ = digits;
-  }
-
-  std::optional<schedule::Machine> find() const {
-    {
-      const std::lock_guard lock(kept_here_mutex);
-      if (const auto found = keptHere().find(key_); found != keptHere().end()) return found->second;
-    }
-    std::error_code error_of_path;
-    if (folder_.empty() || !std::filesystem::exists(path(), error_of_path)) return std::nullopt;
-    try {
-      return schedule::parseMachine(readWholeFile(path(), "{", kMostTextBytes));
-    } catch (const Error& error) {
-      log::warn("the links in ", path(), " cannot be used, and are measured again: ", error.message().what);
-      return std::nullopt;
-    }
-  }
-
-  /// is_new: an existing file holds something else and is replaced.
-  void keep(const schedule::Machine& machine, bool is_new) const {
-    {
-      const std::lock_guard lock(kept_here_mutex);
-      keptHere()[key_] = machine;
-    }
-    std::error_code error_of_path;
-    if (folder_.empty() || (!is_new && std::filesystem::exists(path(), error_of_path))) return;
-    try {
-      std::filesystem::create_directories(folder_);
-      writeWholeFile(path(), schedule::machineText(machine));
-    } catch (const Error& error) {
-      log::warn("the measured links cannot be stored in ", folder_, ": ", error.message().found);
-    } catch (const std::filesystem::filesystem_error& error) {
-      log::warn("the measured links cannot be stored in ", folder_, ": ", error.what());
-    }
-  }
-
- private:
-  std::string path() const { return cat(folder_, "/", key_, ".machine"); }
-  std::string folder_, key_;
-};
-
-/// Measures the links between neighbouring memories of this process.
-LinkTime measureWithinProcess(const Layout& layout) {
+LinkTime measureWithinProcess(const std::vector<c10::Device>& devices) {
   LinkTime slowest;
-  for (size_t m = 1; m < layout.memories.size(); ++m)
-    slowest = slowerOf(slowest, device::measureCopy(layout.memories[m - 1], layout.memories[m]));
+  for (size_t d = 1; d < devices.size(); ++d)
+    slowest = slowerOf(slowest, device::measureCopy(devices[d - 1], devices[d]));
   return slowest;
 }
 
 /// Measures the link to the next process. Values of accelerators pass through the host's memory.
-LinkTime measureToNext(const Layout& layout, collective::Peers& peers) {
+LinkTime measureToNext(const std::vector<c10::Device>& devices, collective::Peers& peers) {
   LinkTime out, in;
-  for (const c10::Device device : layout.memories) {
+  for (const c10::Device device : devices) {
     out = slowerOf(out, device::measureCopy(device, c10::Device(c10::kCPU)));
     in = slowerOf(in, device::measureCopy(c10::Device(c10::kCPU), device));
   }
@@ -217,80 +177,65 @@ LinkTime measureToNext(const Layout& layout, collective::Peers& peers) {
   return link.isKnown() ? oneAfterTheOther(out, oneAfterTheOther(link, in)) : LinkTime{};
 }
 
-constexpr char kAct[] = "measures links";
-
-collective::Announcement announcementOf(const Measured& measured) {
-  collective::Announcement own{.act = kAct, .facts = {static_cast<uint64_t>(measured.host_processes)}};
-  for (size_t which = 0; which < kClasses; ++which) own.facts[1 + which] = packed(measured.links[which]);
-  return own;
-}
-
-Measured measuredIn(const collective::Announcement& announcement) {
-  Measured measured{.host_processes = static_cast<int64_t>(announcement.facts[0])};
-  for (size_t which = 0; which < kClasses; ++which) measured.links[which] = unpacked(announcement.facts[1 + which]);
-  return measured;
-}
-
-/// Number of neighbouring processes on one host, if it is the same everywhere and hosts begin with a group; otherwise
-/// 1.
-int64_t hostProcesses(const std::vector<collective::Announcement>& all) {
-  const auto count = static_cast<int64_t>(all.size());
-  const auto first = static_cast<int64_t>(all[0].facts[0]);
-  const bool same =
-      std::ranges::all_of(all, [&](const collective::Announcement& each) { return each.facts[0] == all[0].facts[0]; });
-  return same && first > 0 && count % first == 0 ? first : 1;
-}
-
-/// Takes what the first process knows. If it knows nothing, all processes measure.
-Measured agreeOn(const std::optional<Measured>& known, const Layout& layout, const compile::ProgramOptions& options,
-                 collective::Peers& peers, const std::function<bool()>& poll) {
-  const std::vector<collective::Announcement> all =
-      exchange(peers, announcementOf(known.value_or(Measured{.host_processes = options.processes.on_host})), poll);
-  if (const Measured told = measuredIn(all[0]); told.isKnown()) return told;
-  Measured agreed{.host_processes = hostProcesses(all)};
-  Measured own = agreed;
-  own.links[kWithinProcess] = measureWithinProcess(layout);
-  if (layout.here > 0) {
-    LinkTime to_next;
-    waitForOthers(peers, poll, [&] { to_next = measureToNext(layout, peers); });
-    const int64_t host = peers.process() / agreed.host_processes, next = (peers.process() + 1) / agreed.host_processes;
-    own.links[host == next ? kWithinHost : kBetweenHosts] = to_next;
-  }
-  for (const collective::Announcement& each : exchange(peers, announcementOf(own), poll)) {
-    const Measured theirs = measuredIn(each);
+/// The worst times that any process finds.
+Known measured(const std::vector<c10::Device>& devices, Known own, collective::Peers* peers) {
+  own.links[kWithinProcess] = measureWithinProcess(devices);
+  if (peers == nullptr) return own;
+  Known worst{.host_processes = hostProcesses(exchanged(*peers, own))};
+  const int64_t host = peers->process() / worst.host_processes, next = (peers->process() + 1) / worst.host_processes;
+  own.links[host == next ? kWithinHost : kBetweenHosts] = measureToNext(devices, *peers);
+  for (const Known& each : exchanged(*peers, own))
     for (size_t which = 0; which < kClasses; ++which)
-      agreed.links[which] = slowerOf(agreed.links[which], theirs.links[which]);
-  }
-  return agreed;
+      worst.links[which] = slowerOf(worst.links[which], each.links[which]);
+  return worst;
 }
 
 }  // namespace
 
 std::string costsWithLinks(const compile::ProgramOptions& options, const std::shared_ptr<collective::Peers>& peers,
                            const std::function<bool()>& poll) {
-  if (!options.costs.empty() || options.stochastic_rounding) return options.costs;
   const Layout layout = layoutOf(options);
-  if (!layout.hasLinks()) return options.costs;
-  const int64_t processes = options.processes.count;
-  const Kept kept(options, layout);
-  const std::optional<schedule::Machine> found = kept.find();
-  const std::optional<Measured> known = found ? measuredOf(*found, layout, processes) : std::nullopt;
-  ABELE_CHECK(peers || layout.here == 0, "stages in other processes without connections to them");
-  Measured measured;
-  if (peers) {
-    measured = agreeOn(known, layout, options, *peers, poll);
-  } else if (known) {
-    measured = *known;
-  } else {
-    measured.links[kWithinProcess] = unpacked(packed(measureWithinProcess(layout)));
+  const bool counts_links = options.costs.empty() && !options.stochastic_rounding && layout.hasLinks();
+  ABELE_CHECK(peers || !layout.in_processes, "stages in other processes without connections to them");
+  Known known{.host_processes = options.processes.on_host};
+  if (counts_links && (!peers || peers->process() == 0)) known.links = timesInFile();
+  if (peers)
+    waitForOthers(*peers, poll, [&] {
+      const std::vector<Known> all = exchanged(*peers, known);
+      known = {.host_processes = hostProcesses(all), .links = all[0].links};
+    });
+  if (!counts_links) return options.costs;
+  const schedule::Machine machine = machineOf(layout, known, options.processes.count);
+  log::info("links (", machine.name, "): ", schedule::linksText(machine));
+  return cat("{\"machine\": ", schedule::machineText(machine), "}");
+}
+
+void measureLinks(const compile::ProgramOptions& options, const std::shared_ptr<collective::Peers>& peers) {
+  const std::vector<c10::Device> devices = acceleratorsHere(options);
+  Known known = measured(devices, {.host_processes = options.processes.on_host}, peers.get());
+  for (LinkTime& link : known.links) link = {rounded(link.latency_ns), rounded(link.bytes_per_s)};
+  const Layout layout{.here = std::max<int64_t>(1, static_cast<int64_t>(devices.size())),
+                      .in_processes = peers != nullptr};
+  const schedule::Machine machine = machineOf(layout, known, options.processes.count);
+  ABELE_REQUIRE(machine.hasLinks(), E0702,
+                {.what = "there are no links to measure: one process, without several accelerators",
+                 .remedy = "start several processes, with torchrun or poprun"});
+  const std::string path = machineFile();
+  ABELE_REQUIRE(!path.empty(), E0712,
+                {.what = "there is no place for the machine file", .remedy = cat("set ", kVariable, " to its path")});
+  if (const std::filesystem::path folder = std::filesystem::path(path).parent_path(); !folder.empty()) {
+    std::error_code not_made;  // then writing fails, and says so
+    std::filesystem::create_directories(folder, not_made);
   }
-  const schedule::Machine machine = machineOf(layout, measured, processes);
-  if (!machine.hasLinks()) return options.costs;
-  const std::string text = schedule::machineText(machine);
-  const bool is_new = !found || *found != machine;
-  kept.keep(machine, is_new);
-  if (is_new) log::info("links as measured: ", text);
-  return cat("{\"machine\": ", text, "}");
+  writeWholeFile(path, schedule::machineText(machine));
+}
+
+std::string machineFileText() {
+  const std::string path = machineFile();
+  const std::optional<schedule::Machine> machine = readMachineFile();
+  return machine ? cat(schedule::linksText(*machine), ", in ", path)
+                 : cat("default times, since there is no ", path.empty() ? "machine file" : path,
+                       " (abele env --measure writes it)");
 }
 
 }  // namespace abele::processes

@@ -1,5 +1,5 @@
-// The links between the memories of a program's devices, measured unless the user described them. Docs:
-// docs/simulator.md, "Machines".
+// The links between the memories of a program's devices, unless the user described them. Docs: docs/simulator.md, "The
+// machine file".
 #pragma once
 
 #include <functional>
@@ -15,12 +15,18 @@ class Peers;
 namespace abele::processes {
 
 /// Returns ProgramOptions::costs. If the user gave none and devices of a replica share no memory, returns only a
-/// machine: its measured links, the same in all processes. All processes together measure them once per layout of
-/// devices. They keep the result for the life of the process, and in a file beside the executables, so that the cache's
-/// keys do not change. The results of stochastic rounding depend on the schedule, so such programs have no measured
-/// links. peers: null for a single process. poll: as in Session. Throws E0713 if the processes do different things,
-/// E0606, E0602.
+/// machine: links with the times of the machine file, or default times. All processes get those of the first one. The
+/// results of stochastic rounding depend on the schedule, so such programs have no links. peers: null for a single
+/// process. poll: as in Session. Throws E0404, E0712, E0606, E0602.
 std::string costsWithLinks(const compile::ProgramOptions& options, const std::shared_ptr<collective::Peers>& peers,
                            const std::function<bool()>& poll = {});
+
+/// Measures links between the accelerators of this process, and from each process to the next one, and writes the
+/// machine file. The slowest link of each kind counts. All processes call it. peers: as above. Throws E0702 if this
+/// process has no links, E0712, E0606.
+void measureLinks(const compile::ProgramOptions& options, const std::shared_ptr<collective::Peers>& peers);
+
+/// The links of the machine file, in a line for people. Throws E0404, E0712.
+std::string machineFileText();
 
 }  // namespace abele::processes

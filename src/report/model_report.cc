@@ -28,6 +28,7 @@ std::string reportText(const session::SessionReport& report) {
   if (!report.schedule.empty())
     text +=
         "schedule " + report.schedule + (report.schedule_reason.empty() ? "" : ": " + report.schedule_reason) + "\n";
+  if (!report.links.empty()) text += "links " + report.links + "\n";
   return text;
 }
 

@@ -81,7 +81,7 @@ std::vector<Transfer> transfersOf(const std::vector<Handover>& handovers, const 
 std::vector<int64_t> ringTimes(const std::vector<int64_t>& gradient_bytes, const std::vector<int>& device_of,
                                const Machine& machine, const Replication& replication);
 
-/// Reads a description of a machine. Throws E0404 with the line of the first fault.
-Machine parseMachine(const std::string& json);
+/// Reads a description of a machine. what: for messages. Throws E0404 with the line of the first fault.
+Machine parseMachine(const std::string& json, const std::string& what = "a machine");
 
 }  // namespace abele::schedule

@@ -1,6 +1,9 @@
 // Descriptions of machines as text: docs/simulator.md, "Machines".
 #include "schedule/machine_json.h"
 
+#include <iomanip>
+#include <sstream>
+
 #include "base/cat.h"
 #include "schedule/machine_text.h"
 
@@ -78,12 +81,23 @@ Machine readMachine(const JsonReader& reader, const Json& value) {
   return machine;
 }
 
-Machine parseMachine(const std::string& json) {
-  const JsonReader reader("a machine", json);
+Machine parseMachine(const std::string& json, const std::string& what) {
+  const JsonReader reader(what, json);
   return readMachine(reader, reader.root());
 }
 
 std::string machineText(const Machine& machine) { return machineJson(machine).dump(); }
+
+std::string linksText(const Machine& machine) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(3);
+  for (size_t i = 0; i < machine.links.size(); ++i) {
+    const Link& link = machine.links[i];
+    out << (i > 0 ? ", " : "") << link.name << " " << static_cast<double>(link.latency_ns) / 1e3 << " us and "
+        << static_cast<double>(link.bytes_per_s) / 1e9 << " GB/s";
+  }
+  return out.str();
+}
 
 nlohmann::ordered_json machineJson(const Machine& machine) {
   nlohmann::ordered_json links = nlohmann::ordered_json::array();

@@ -1,4 +1,4 @@
-// Writes a machine as the text that parseMachine() reads.
+// Writes a machine as the text that parseMachine() reads, and its links for people.
 #pragma once
 
 #include <string>
@@ -9,5 +9,7 @@ namespace abele::schedule {
 
 /// The text is one line.
 std::string machineText(const Machine& machine);
+/// "within a host 3.210 us and 12.900 GB/s, between hosts ..."
+std::string linksText(const Machine& machine);
 
 }  // namespace abele::schedule

@@ -4,7 +4,9 @@
 #include <ATen/core/Tensor.h>
 
 #include "base/error.h"
+#include "compile/placement.h"
 #include "compile/tensor_names.h"
+#include "schedule/machine_text.h"
 #include "session/impl.h"
 
 namespace abele::session {
@@ -20,6 +22,8 @@ SessionReport Session::report() const {
   const Compiled& compiled = *impl_->compiled;
   report.schedule = compiled.schedule;
   report.schedule_reason = compiled.schedule_reason;
+  if (const schedule::Machine machine = compile::machineOf(impl_->options); machine.hasLinks())
+    report.links = cat("(", machine.name, "): ", schedule::linksText(machine));
   const runtime::StepReport& step = impl_->last_step;
   report.step_ns = step.wall_ns;
   report.sent_bytes = impl_->sent_bytes;

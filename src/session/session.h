@@ -30,6 +30,7 @@ struct SessionReport {
   bool from_cache = false;                             // the executable came from the cache
   std::string schedule;                                // the order of the stages' work: "1f1b"
   std::string schedule_reason;                         // why it was chosen; empty if the user chose it
+  std::string links;                                   // between memories, and where their times are from; or empty
   struct Stage {
     std::string name;
     int device = 0;

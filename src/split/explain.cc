@@ -5,6 +5,7 @@
 
 #include "base/cat.h"
 #include "plan/cost.h"
+#include "schedule/machine_text.h"
 
 namespace abele::split {
 namespace {
@@ -147,6 +148,7 @@ std::string explainStages(const ir::Graph& graph, const plan::Plan& plan, const 
                                      plan.options.accumulation};
   const plan::Prediction prediction = plan::predict(chain, options);
   std::string out = predictionText(prediction);
+  if (machine.hasLinks()) out += cat("links (", machine.name, "): ", schedule::linksText(machine), "\n");
   Table table({"stage", "device", "forward ms", "backward ms", "update ms", "persistent MiB", "kept MiB x",
                "handed over MiB", "from .. to"});
   const std::vector<StageNodes> stages = stageNodes(graph);

@@ -1,7 +1,8 @@
 """links_program.py FOLDER DEVICES NAME...: what processes that hold the stages of a replica find of their links.
 
 Leaves FOLDER/NAME-PROCESS.pt. Programs that are compiled lie in the folder that LINKS_CACHE names, if any. So many
-neighbours as LINKS_ON_HOST says are told that they are on one host.
+neighbours as LINKS_ON_HOST says are told that they are on one host. Process P takes the machine file that LINKS_FILE_P
+names, if any. With measure as the only NAME: abele env --measure.
 """
 
 import os
@@ -10,6 +11,7 @@ import sys
 import abele
 import torch
 import torch.nn.functional as F
+from abele.cli import environment
 
 ROWS, WIDTH, BLOCKS, ACCUMULATION, CALLS = 4, 16, 4, 6, 2
 SLOW = {
@@ -62,7 +64,10 @@ def trained(name, devices, processes=1):
     batches = [
         [torch.randn(ACCUMULATION * ROWS, WIDTH, generator=draw).to(dtype) for _ in range(2)] for _ in range(CALLS)
     ]
-    found = {"results": [executor(*batch) for batch in batches], "from_cache": executor.report()["from_cache"]}
+    found = {
+        "results": [executor(*batch) for batch in batches],
+        **{key: executor.report()[key] for key in ("from_cache", "links")},
+    }
     if not found["from_cache"]:
         found["machine"] = executor.costs().get("machine")
         found["explain"] = abele.explain(executor)
@@ -77,6 +82,12 @@ def main():
     folder, devices, *names = sys.argv[1:]
     if on_host := os.environ.get("LINKS_ON_HOST"):
         os.environ["LOCAL_WORLD_SIZE"] = on_host
+    if path := os.environ.get(f"LINKS_FILE_{os.environ['RANK']}"):
+        os.environ["ABELE_MACHINE"] = path
+    if names == ["measure"]:
+        if status := environment.main(["--measure"]):
+            sys.exit(status)
+        return
     for name in names:
         found = trained(name, int(devices), int(os.environ["WORLD_SIZE"]))
         torch.save(found, f"{folder}/{name}-{os.environ['RANK']}.pt")

@@ -1,6 +1,10 @@
 // `abele env` of a C++ installation: describes this machine, and says whether a pipeline trains here.
+#include <unistd.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <string>
 
 #include <ATen/ops/equal.h>
@@ -41,13 +45,35 @@ void print(const std::string& name, const std::string& value) {
   std::printf("%-13s %s\n", name.c_str(), value.c_str());
 }
 
+// Measures the links between the processes of a launcher, or between two of this host.
+int measure() {
+  if (std::getenv("WORLD_SIZE") == nullptr && std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) {
+    const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
+    const std::string poprun = self.parent_path() / "poprun";
+    ::execl(poprun.c_str(), "poprun", "--num-instances", "2", self.c_str(), "--measure", nullptr);
+    std::fprintf(stderr, "cannot start %s\n", poprun.c_str());
+    return 1;
+  }
+  try {
+    abele::measureLinks();
+  } catch (const abele::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc > 1 && std::string(argv[1]) == "--help") {
-    std::puts("Usage: abele env\nSays what there is on this machine; status 1 where a small pipeline does not train.");
+    std::puts(
+        "Usage: abele env [--measure]\nSays what there is on this machine; status 1 where a small pipeline does not "
+        "train.\n--measure: measures the links between processes and accelerators instead, and writes the machine "
+        "file\nthat compilations read.");
     return 0;
   }
+  if (argc == 2 && std::string(argv[1]) == "--measure") return measure();
   if (argc > 1) {
     const abele::UserError refused(
         abele::ErrorCode::E0901, {.what = std::string("abele env takes no ") + argv[1], .remedy = "abele env --help"});

@@ -1,7 +1,9 @@
-"""`abele env`: describes this machine, and says whether a pipeline trains here."""
+"""`abele env`: describes this machine, and says whether a pipeline trains here. --measure: how fast its links are."""
 
 import argparse
 import importlib.metadata
+import os
+import subprocess
 import sys
 import time
 
@@ -61,6 +63,26 @@ def _train():
     return not torch.equal(before, net.first.weight)
 
 
+def _measure():
+    """Measures the links between the processes of a launcher, or between two of this host. Returns: exit status."""
+    if "WORLD_SIZE" not in os.environ and "OMPI_COMM_WORLD_SIZE" not in os.environ:
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        env = {"OMP_NUM_THREADS": "1", **os.environ}  # or torchrun says that it sets this
+        return subprocess.call([sys.executable, *launcher, "-m", __spec__.name, "--measure"], env=env)
+    import abele
+    from abele._native import core
+
+    try:
+        core().measureLinks()
+    except abele.Error as error:
+        _print("FAILS", error)
+        return 1
+    if os.environ.get("RANK", os.environ.get("OMPI_COMM_WORLD_RANK")) == "0":
+        _print("links", dict(core().environment())["links"])
+    core().leaveProcesses()
+    return 0
+
+
 def _print(name, value):
     print(f"{name:<13} {value}", flush=True)
 
@@ -68,7 +90,13 @@ def _print(name, value):
 def main(arguments=None):
     """The console script. Returns its exit status: 1 if a small pipeline does not train."""
     parser = argparse.ArgumentParser(prog="abele env", description=__doc__.split(": ", 1)[1])
-    parser.parse_args(arguments)
+    parser.add_argument(
+        "--measure",
+        action="store_true",
+        help="measure the links between processes and accelerators, and write the machine file that compilations read",
+    )
+    if parser.parse_args(arguments).measure:
+        return _measure()
     begin = time.perf_counter()
     try:
         for row in _rows():

@@ -319,6 +319,14 @@ TEST(Links, RefuseWhatCannotBe) {
     EXPECT_NE(errorOf([&] { plan::predict(chain, {}); }).find("E0404"), std::string::npos);
 }
 
+TEST(Machines, ShowTheTimesOfTheirLinks) {
+  Machine machine;
+  EXPECT_EQ(linksText(machine), "");
+  machine.links = {{.name = "near", .latency_ns = 3'210, .bytes_per_s = 12'900'000'000},
+                   {.name = "far", .latency_ns = 30'000, .bytes_per_s = 1'000'000}};
+  EXPECT_EQ(linksText(machine), "near 3.210 us and 12.900 GB/s, far 30.000 us and 0.001 GB/s");
+}
+
 TEST(Machines, AreReadAsTheyAreWritten) {
   Machine machine = hostsOfFour(/*is_shared=*/true);
   machine.name = "two \"hosts\"";
