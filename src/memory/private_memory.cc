@@ -1,7 +1,9 @@
 #include "memory/private_memory.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -13,20 +15,34 @@ namespace {
 
 uintptr_t address(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
-bool overlapsIn(const std::map<uintptr_t, uintptr_t>& ranges, uintptr_t begin, uintptr_t end) {
-  const auto behind = ranges.lower_bound(end);
-  return behind != ranges.begin() && std::prev(behind)->second > begin;
-}
-
 // The memory that all objects hold. Never destroyed, because models of static lifetime may outlive it.
 struct Claimed {
   struct Piece {
     uintptr_t end;
     const void* owner;
+    bool goes_first;
+    uint64_t number;
     int count;  // number of objects of this owner
   };
   ProcessMutex mu;
-  std::map<uintptr_t, Piece> pieces;  // by begin; they do not overlap
+  std::map<uintptr_t, Piece> pieces;   // by begin; they do not overlap
+  uint64_t num_pieces = 0;             // that there ever were
+  std::atomic<uint64_t> num_lost = 0;  // pieces that were taken away
+
+  bool has(uintptr_t begin, uint64_t number) const {
+    const auto piece = pieces.find(begin);
+    return piece != pieces.end() && piece->second.number == number;
+  }
+  /// Makes room for a piece, if those that overlap with it can be taken away.
+  bool clear(uintptr_t begin, uintptr_t end, bool goes_first) {
+    const auto behind = pieces.lower_bound(end);
+    auto first = behind;
+    for (; first != pieces.begin() && std::prev(first)->second.end > begin; --first)
+      if (!goes_first || std::prev(first)->second.goes_first) return false;
+    num_lost += static_cast<uint64_t>(std::distance(first, behind));
+    pieces.erase(first, behind);
+    return true;
+  }
 };
 Claimed& claimed() {
   static auto* const instance = new Claimed;
@@ -68,32 +84,51 @@ MemoryClaims::~MemoryClaims() {
 }
 
 bool MemoryClaims::take(const void* begin, int64_t bytes) {
+  if (overlaps(begin, bytes)) return false;
   const uintptr_t from = address(begin), to = from + static_cast<uintptr_t>(bytes);
-  if (overlapsIn(taken_, from, to)) return false;
   Claimed& all = claimed();
   const std::lock_guard lock(all.mu);
-  const auto same = all.pieces.find(from);
-  if (same != all.pieces.end() && same->second.end == to && same->second.owner == owner_) {
-    ++same->second.count;
-  } else {
-    const auto behind = all.pieces.lower_bound(to);
-    if (behind != all.pieces.begin() && std::prev(behind)->second.end > from) return false;
-    all.pieces.emplace(from, Claimed::Piece{to, owner_, 1});
+  auto piece = all.pieces.find(from);
+  if (piece == all.pieces.end() || piece->second.end != to || piece->second.owner != owner_) {
+    if (!all.clear(from, to, goes_first_)) return false;
+    piece = all.pieces.emplace(from, Claimed::Piece{to, owner_, goes_first_, ++all.num_pieces, 0}).first;
   }
-  taken_.emplace(from, to);
+  ++piece->second.count;
+  taken_.emplace(from, Taken{to, piece->second.number});
+  return true;
+}
+
+bool MemoryClaims::holds(const void* begin) const {
+  const auto taken = taken_.find(address(begin));
+  if (taken == taken_.end()) return false;
+  Claimed& all = claimed();
+  const std::lock_guard lock(all.mu);
+  return all.has(taken->first, taken->second.piece);
+}
+
+bool MemoryClaims::holdsAll() {
+  Claimed& all = claimed();
+  if (num_lost_ == all.num_lost) return true;
+  const std::lock_guard lock(all.mu);
+  if (!std::ranges::all_of(taken_, [&](const auto& taken) { return all.has(taken.first, taken.second.piece); }))
+    return false;
+  num_lost_ = all.num_lost;
   return true;
 }
 
 void MemoryClaims::release(const void* begin) {
-  if (taken_.erase(address(begin)) == 0) return;
+  const auto taken = taken_.extract(address(begin));
+  if (taken.empty()) return;
   Claimed& all = claimed();
   const std::lock_guard lock(all.mu);
-  const auto piece = all.pieces.find(address(begin));
+  if (!all.has(taken.key(), taken.mapped().piece)) return;
+  const auto piece = all.pieces.find(taken.key());
   if (--piece->second.count == 0) all.pieces.erase(piece);
 }
 
 bool MemoryClaims::overlaps(const void* begin, int64_t bytes) const {
-  return overlapsIn(taken_, address(begin), address(begin) + static_cast<uintptr_t>(bytes));
+  const auto behind = taken_.lower_bound(address(begin) + static_cast<uintptr_t>(bytes));
+  return behind != taken_.begin() && std::prev(behind)->second.end > address(begin);
 }
 
 }  // namespace abele::memory

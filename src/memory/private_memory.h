@@ -27,21 +27,33 @@ class PrivateMemory {
 /// Threads: owner only; claims of different objects may meet on different threads.
 class MemoryClaims {
  public:
-  /// owner: identifies a program that never runs two steps at once.
-  explicit MemoryClaims(const void* owner) : owner_(owner) {}
+  /// owner: identifies a program that never runs two steps at once. goes_first: takes memory away from owners that do
+  /// not go first.
+  MemoryClaims(const void* owner, bool goes_first) : owner_(owner), goes_first_(goes_first) {}
   ~MemoryClaims();
   MemoryClaims(const MemoryClaims&) = delete;
   MemoryClaims& operator=(const MemoryClaims&) = delete;
 
-  /// Returns false if the memory overlaps with another owner's, or with another piece of this object.
+  /// Returns false if the memory overlaps with another owner's that cannot be taken away, or with another piece of this
+  /// object.
   bool take(const void* begin, int64_t bytes);
+  /// Whether the piece that begins here is still this object's. Another owner may have taken it away.
+  bool holds(const void* begin) const;
+  /// Whether all pieces are. Cheap.
+  bool holdsAll();
   void release(const void* begin);
   /// Whether these bytes overlap with memory that this object holds.
   bool overlaps(const void* begin, int64_t bytes) const;
 
  private:
+  struct Taken {
+    uintptr_t end;
+    uint64_t piece;  // number of the piece, which no other piece of the process ever has
+  };
   const void* owner_;
-  std::map<uintptr_t, uintptr_t> taken_;  // begin -> end
+  bool goes_first_;
+  std::map<uintptr_t, Taken> taken_;  // by begin
+  uint64_t num_lost_ = 0;             // pieces that the process's objects had lost when holdsAll() returned true last
 };
 
 }  // namespace abele::memory

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "model/model.h"
+#include "session/written_state.h"
 
 namespace abele::model {
 
@@ -58,7 +59,10 @@ void Model::followTrainings() {
     if (std::shared_ptr<Model> model = followed.model.lock()) others.push_back(std::move(model));
   }
   for (const std::shared_ptr<Model>& model : others) model->pullIfStale();
-  if (!isBehind()) return;
+  if (!isBehind()) {
+    if (!stale_) session::uploadEdited(*program_->session);
+    return;
+  }
   pullIfStale();
   uploadWeights();
 }

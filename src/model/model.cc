@@ -265,7 +265,7 @@ bool Model::use(const std::shared_ptr<ModelProgram>& next) {
       if (stale_) download();
       next->session->takeStoredState(program_->session->storedState());
       next->session->setOptimizer(optimizer_.spec(withFormer(next->tensors)));
-    } else if (!isBehind()) {
+    } else if (!isBehind() && !rules_.policy.shares_weights) {
       session::copyWrittenToHost(*program_->session);
     }
     upload(*next);
@@ -281,7 +281,8 @@ bool Model::use(const std::shared_ptr<ModelProgram>& next) {
 bool Model::isReady(const std::vector<at::Tensor>& inputs, const std::string& form) const {
   if (!program_ || !attached_ || find(inputs, form).program != program_) return false;
   if (rules_.training)
-    return !rules_.policy.shares_weights || (generation_ == source_->generation() && !sharesWithTrainings());
+    return !rules_.policy.shares_weights || (generation_ == source_->generation() && !sharesWithTrainings() &&
+                                             (stale_ || !session::hasEdits(*program_->session)));
   const bool may_pull = (sharing_->trainer && sharing_->trainer != this) || generation_ != source_->generation() ||
                         std::ranges::any_of(followed_, [](const Followed& followed) {
                           const std::shared_ptr<Model> model = followed.model.lock();
@@ -327,7 +328,7 @@ void Model::refresh() {
   if (!is_behind && !session::hasEdits(*program_->session)) return;
   const std::vector<Turns::Turn> turns = turnsOfFollowed();
   if (!is_behind) return session::uploadEdited(*program_->session);
-  session::copyWrittenToHost(*program_->session);
+  if (!rules_.policy.shares_weights) session::copyWrittenToHost(*program_->session);
   uploadWeights();
 }
 

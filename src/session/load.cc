@@ -263,7 +263,7 @@ void load(Compiled& compiled, const compile::ProgramOptions& options, const at::
     if (executable.externals[i].kind == exe::ExternalKind::kBuffer && compiled.backend->writes(static_cast<int32_t>(i)))
       compiled.written_buffers.push_back(i);
   materializeModel(compiled, options);
-  if (options.share_weights) compiled.shared.emplace(*compiled.backend, options.weights_owner);
+  if (options.share_weights) compiled.shared.emplace(*compiled.backend, options.weights_owner, options.training);
   uploadModel(compiled);
   for (size_t i = 0; i < executable.externals.size(); ++i) {
     const exe::External& external = executable.externals[i];

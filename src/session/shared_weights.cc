@@ -34,8 +34,9 @@ bool SharedWeights::isSame(const at::Tensor& a, const at::Tensor& b) {
          a.strides() == b.strides();
 }
 
-bool SharedWeights::isThere(const Place& place, const at::Tensor& memory) {
-  return isSame(place.memory, memory) && place.address == addressOf(memory) && isWhole(memory);
+bool SharedWeights::isThere(const Place& place, const at::Tensor& memory) const {
+  return isSame(place.memory, memory) && place.address == addressOf(memory) && isWhole(memory) &&
+         claims_.holds(place.address);
 }
 
 bool SharedWeights::place(size_t external, const at::Tensor& memory) {
@@ -87,6 +88,13 @@ std::vector<size_t> SharedWeights::elsewhere(const std::vector<at::Tensor*>& mod
   for (size_t i = 0; i < places_.size(); ++i)
     if (contains(i) && !isSame(places_[i].memory, *model_of[i])) found.push_back(i);
   return found;
+}
+
+int64_t SharedWeights::firstLost() {
+  if (claims_.holdsAll()) return -1;
+  for (size_t i = 0; i < places_.size(); ++i)
+    if (contains(i) && !claims_.holds(places_[i].address)) return static_cast<int64_t>(i);
+  return -1;
 }
 
 void SharedWeights::noteUpdates(const std::vector<at::Tensor*>& model_of) const {

@@ -15,8 +15,9 @@ namespace abele::session {
 /// Which externals of a loaded program are in the memory of the model's own tensors. Threads: owner only.
 class SharedWeights {
  public:
-  /// Shares nothing at first. owner: as in MemoryClaims. backend: outlives this.
-  SharedWeights(device::DeviceBackend& backend, const void* owner) : backend_(backend), claims_(owner) {}
+  /// Shares nothing at first. owner, goes_first: as in MemoryClaims. backend: outlives this.
+  SharedWeights(device::DeviceBackend& backend, const void* owner, bool goes_first)
+      : backend_(backend), claims_(owner, goes_first) {}
 
   /// Makes the device use this memory, if possible. The memory must belong to this process and to no other owner, be
   /// dense, and be writable if the program writes it. Returns true if the device uses it. Otherwise the device has its
@@ -32,6 +33,8 @@ class SharedWeights {
   /// Tensors of the model that now have other memory than the device uses (after torch::load, Module::to,
   /// set_data).
   std::vector<size_t> elsewhere(const std::vector<at::Tensor*>& model_of) const;
+  /// The first external whose memory was taken away by an owner that goes first; -1: none.
+  int64_t firstLost();
   /// After a step: tells autograd that these tensors changed.
   void noteUpdates(const std::vector<at::Tensor*>& model_of) const;
   /// Returns true if this tensor is in memory that a step changes.
@@ -45,7 +48,7 @@ class SharedWeights {
     bool is_written = false;        // the program writes it
   };
   static bool isSame(const at::Tensor& a, const at::Tensor& b);
-  static bool isThere(const Place& place, const at::Tensor& memory);
+  bool isThere(const Place& place, const at::Tensor& memory) const;
   void drop(size_t external);
 
   device::DeviceBackend& backend_;

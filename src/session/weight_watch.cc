@@ -55,13 +55,17 @@ void WeightWatch::forget(size_t index) {
   if (index < marks_.size()) marks_[index].is_watched = false;
 }
 
-int64_t WeightWatch::firstEdited(const std::vector<at::Tensor*>& hosts) const {
+int64_t WeightWatch::firstEdited(const std::vector<at::Tensor*>& hosts) const { return first(hosts, true); }
+int64_t WeightWatch::firstWritten(const std::vector<at::Tensor*>& hosts) const { return first(hosts, false); }
+
+int64_t WeightWatch::first(const std::vector<at::Tensor*>& hosts, bool may_be_restored) const {
   for (size_t i = 0; i < std::min(marks_.size(), hosts.size()); ++i) {
     const Mark& mark = marks_[i];
     if (!mark.is_watched || !hosts[i] || !canWatch(*hosts[i])) continue;
     if (sample(*hosts[i], kFewWords) != mark.few) return static_cast<int64_t>(i);
     // The writer may have restored the old contents, as a capture does.
-    if (static_cast<uint32_t>(hosts[i]->_version()) != mark.version && sample(*hosts[i], kManyWords) != mark.many)
+    if (static_cast<uint32_t>(hosts[i]->_version()) != mark.version &&
+        (!may_be_restored || sample(*hosts[i], kManyWords) != mark.many))
       return static_cast<int64_t>(i);
   }
   return -1;

@@ -21,6 +21,8 @@ class WeightWatch {
   void forget(size_t index);
   /// The index of the first tensor that changed; -1: none did. Ignores tensors that are offloaded.
   int64_t firstEdited(const std::vector<at::Tensor*>& hosts) const;
+  /// The same, and tensors that torch counts a write to, whether their contents changed or not: misses no such write.
+  int64_t firstWritten(const std::vector<at::Tensor*>& hosts) const;
 
  private:
   struct Mark {
@@ -28,6 +30,8 @@ class WeightWatch {
     uint32_t version = 0;
     uint64_t few = 0, many = 0;  // hashes of words spread over the tensor
   };
+  int64_t first(const std::vector<at::Tensor*>& hosts, bool may_be_restored) const;
+
   std::vector<Mark> marks_;
 };
 

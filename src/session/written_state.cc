@@ -9,20 +9,23 @@ namespace abele::session {
 
 namespace {
 
-int64_t firstEdited(const Compiled& compiled) {
-  return compiled.shared ? compiled.weight_watch.firstEdited(compiled.model_of) : -1;
+/// The first external that the host has a newer value of, or whose memory another program took; -1: none.
+int64_t firstToUpload(Compiled& compiled) {
+  if (!compiled.shared) return -1;
+  const int64_t lost = compiled.shared->firstLost();
+  return lost >= 0 ? lost : compiled.weight_watch.firstWritten(compiled.model_of);
 }
 
 }  // namespace
 
 bool writesBuffers(Session& session) { return !session.parts().require("writesBuffers()").written_buffers.empty(); }
 
-bool hasEdits(Session& session) { return firstEdited(session.parts().require("hasEdits()")) >= 0; }
+bool hasEdits(Session& session) { return firstToUpload(session.parts().require("hasEdits()")) >= 0; }
 
 void uploadEdited(Session& session) {
   Compiled& compiled = session.parts().require("uploadEdited()");
-  for (int64_t edited = firstEdited(compiled); edited >= 0; edited = firstEdited(compiled)) {
-    const auto external = static_cast<size_t>(edited);
+  for (int64_t next = firstToUpload(compiled); next >= 0; next = firstToUpload(compiled)) {
+    const auto external = static_cast<size_t>(next);
     requireFits(compiled, external, *compiled.model_of[external]);
     uploadTensor(compiled, external);
   }

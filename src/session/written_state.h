@@ -8,9 +8,11 @@ class Session;
 /// Returns true if forward writes buffers. Requires: a program is compiled.
 bool writesBuffers(Session& session);
 /// Returns true if the host has newer values of a tensor that the devices have a copy of, though devices of this
-/// program work in the model's memory where they can. Requires: a program is compiled.
+/// program work in the model's memory where they can, or if a training took such memory over. Requires: a program is
+/// compiled.
 bool hasEdits(Session& session);
-/// Uploads these tensors. Throws E0704 for a tensor that differs from the compiled one.
+/// Uploads these tensors to copies. Requires: the devices have no newer values. Throws E0704 for a tensor that differs
+/// from the compiled one.
 void uploadEdited(Session& session);
 /// Copies the tensors that the program writes to the host's tensors. Leaves out those that the user wrote since the
 /// last copy, because their values are newer.   Requires: a program is compiled.

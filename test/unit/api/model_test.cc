@@ -121,9 +121,13 @@ TEST(TrainingModel, OnePerModule) {
   EXPECT_EQ(codeOf([&] { model(Batch(2).x, Batch(2).y); }), "E0709");
 }
 
-TEST(TrainingModel, WorksInTheMemoryOfTheModule) {
+class TrainingInTheModule : public testing::TestWithParam<bool> {};
+
+TEST_P(TrainingInTheModule, WorksInItsMemory) {
   const Batch batch(4);
   Net net, eager;
+  auto inference = abele::inferenceModel(net, [net](at::Tensor x) mutable { return net(x); });
+  if (const bool is_inference_first = GetParam(); is_inference_first) inference(batch.x);
   auto model = train(net, accumulating(1), abele::optim::SGD{.lr = 0.5});
   torch::optim::SGD theirs(eager->parameters(), 0.5);
   const void* address = net->first->weight.const_data_ptr();
@@ -139,9 +143,12 @@ TEST(TrainingModel, WorksInTheMemoryOfTheModule) {
         EXPECT_TRUE(torch::equal(p.value(), eager->named_parameters()[p.key()])) << p.key();
       (*of)->second->bias.add_(0.25);
     }
+    EXPECT_TRUE(torch::equal(inference(batch.x)[0], eager(batch.x)));
   }
   EXPECT_EQ(net->first->weight.const_data_ptr(), address);
 }
+
+INSTANTIATE_TEST_SUITE_P(BesideInference, TrainingInTheModule, testing::Bool());
 
 TEST(TrainingModel, UploadsWhatTheUserChanged) {
   const Batch batch(4);
