@@ -13,17 +13,17 @@ POPRUN = (ROOT / os.environ.get("ABELE_BUILD_DIR", "build/dev")).resolve() / "to
 LIMIT_S = 180  # far beyond what anything takes: a test that hangs shall fail
 
 
-def _call(arguments, variables):
-    """The command and its environment."""
+def _call(arguments, variables, files=None):
+    """The command and its environment. files: the most that its processes may open."""
     path = os.pathsep.join([str(HERE), *sys.path])
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "POPDIST_"))}
-    command = [POPRUN, *map(str, arguments)]
+    command = [*(["prlimit", f"--nofile={files}"] if files else []), POPRUN, *map(str, arguments)]
     return {"args": command, "env": {**inherited, "PYTHONPATH": path, **variables}, "text": True}
 
 
-def poprun(*arguments, cwd=None, **variables):
+def poprun(*arguments, cwd=None, files=None, **variables):
     """Runs poprun with these arguments. Returns the CompletedProcess, its texts as str."""
-    return subprocess.run(**_call(arguments, variables), cwd=cwd, capture_output=True, timeout=LIMIT_S)
+    return subprocess.run(**_call(arguments, variables, files), cwd=cwd, capture_output=True, timeout=LIMIT_S)
 
 
 def start(*arguments, **variables):

@@ -148,3 +148,11 @@ def test_nobody_else_can_connect_to_the_store():
     assert done.returncode == 0, done.stderr
     (address,) = eval(done.stdout)
     assert address.startswith("0100007F:"), done.stdout  # 127.0.0.1
+
+
+def test_too_few_files_for_the_store():
+    """poprun says so at once, with or without room for the store's own files. c10d would try for half an hour."""
+    for limit in (10, 14, 20):
+        done = poprun("--num-instances=2", *program("print('started')"), files=limit)
+        assert done.returncode == 1 and "started" not in done.stdout
+        assert "too few files for 2 instances" in done.stderr and "ulimit -n" in done.stderr

@@ -196,6 +196,20 @@ int requireSystem(int result, const char* what) {
   return result;
 }
 
+// Where the store cannot open a file, c10d tries until its timeout, and the processes wait for it. The store needs
+// fewer files than the process of index 0, which takes the number as its own condition (src/collective/gloo.cc).
+void requireFiles(int instances) {
+  const size_t wanted = 16 + 4 * static_cast<size_t>(instances);
+  std::vector<int> opened;
+  for (int file = 0; opened.size() < wanted && (file = ::open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;)
+    opened.push_back(file);
+  for (const int file : opened) ::close(file);
+  if (opened.size() < wanted)
+    throw std::runtime_error("too few files for " + std::to_string(instances) + " instances: the limit allows " +
+                             std::to_string(opened.size()) + " more, " + std::to_string(wanted) +
+                             " are needed; raise it: ulimit -n 1024");
+}
+
 // The store of the processes. All are on this host, so other hosts cannot connect.
 c10::intrusive_ptr<c10d::TCPStore> openStore() {
   const int listener = requireSystem(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
@@ -342,6 +356,7 @@ void tell(int index, const Arguments& a, const Variables& variables) {
 }
 
 int run(const Arguments& a) {
+  requireFiles(a.instances);
   Processes processes;
   const c10::intrusive_ptr<c10d::TCPStore> store = openStore();
   for (int index = 0; index < a.instances; ++index) {
