@@ -75,7 +75,7 @@ class _Source(ModuleSource):
         native.setGroupings(executor._groupings.native())
         if given is not None:
             positional, named = given
-            if has_dict([*positional, *named.values()]):
+            if not executor._policy.many_programs and has_dict([*positional, *named.values()]):
                 executor._native.warnOnce(
                     "Dicts as inputs only have partial support: a dict must have the same keys at every call"
                 )

@@ -237,6 +237,18 @@ def test_the_argument_that_changes_from_call_to_call(warnings, limit):
     assert f"argument 1 has had {limit + 1} types and shapes, the last one f32[{limit + 1}]" in line
 
 
+def test_keys_may_change_from_call_to_call(warnings):
+    model = abele.inferenceModel(Total())
+    for key in ("a", "b"):
+        assert torch.equal(model({key: torch.ones(2), "c": torch.ones(2)}), torch.full((2,), 2.0))
+    assert not warnings()
+
+
+class Total(torch.nn.Module):
+    def forward(self, named):
+        return sum(named.values())
+
+
 class Doubles(torch.nn.Module):
     def forward(self, x, y):
         return x * 2, y * 2
