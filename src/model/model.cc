@@ -38,6 +38,19 @@ bool isSameKind(const Type& compiled, const at::Tensor& tensor) {
   return true;
 }
 
+/// Two kinds of arguments, from a little before the place where they differ.
+std::string differenceOf(const std::string& first, const std::string& last) {
+  const auto words = [](const std::string& form) { return calls::isForm(form) ? calls::formInWords(form) : form; };
+  const std::string ours = words(first), theirs = words(last);
+  constexpr ptrdiff_t kBefore = 60, kShown = 160;
+  const ptrdiff_t same = std::ranges::mismatch(ours, theirs).in1 - ours.begin();
+  const size_t begin = static_cast<size_t>(std::max<ptrdiff_t>(same - kBefore, 0));
+  const auto shown = [&](const std::string& all) {
+    return cat(begin > 0 ? "..." : "", all.substr(begin, kShown), all.size() > begin + kShown ? "..." : "");
+  };
+  return cat("the arguments were ", shown(ours), ", and are ", shown(theirs));
+}
+
 /// Names what makes a model compile again and again: the tensor of the arguments that has had the most types.
 template <class Programs>
 void warnAtRecompileLimit(const Programs& programs, int64_t limit) {
@@ -49,16 +62,14 @@ void warnAtRecompileLimit(const Programs& programs, int64_t limit) {
     for (size_t i = 0; i < std::min(types.size(), program->inputs.size()); ++i)
       types[i].insert(program->inputs[i].str());
   }
-  const std::string &first = programs.front()->form, &last = programs.back()->form;
+  const std::string& last = programs.back()->form;
   const auto most = std::ranges::max_element(types, {}, [](const auto& of_one) { return of_one.size(); });
-  std::string what;
+  std::string what = differenceOf(programs.front()->form, last);
   if (most != types.end() && most->size() >= forms.size()) {
     const auto index = static_cast<size_t>(most - types.begin());
     const std::vector<std::string> names = calls::isForm(last) ? calls::tensorNames(last) : std::vector<std::string>();
     what = cat("argument ", index < names.size() ? names[index] : cat(index), " has had ", most->size(),
                " types and shapes, the last one ", programs.back()->inputs[index].str());
-  } else if (calls::isForm(first) && calls::isForm(last)) {
-    what = cat("the arguments were ", calls::formInWords(first), ", and are ", calls::formInWords(last));
   }
   options::note(log::Level::kWarn,
                 cat("recompile limit: the model has ", programs.size(),

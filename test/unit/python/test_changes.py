@@ -237,6 +237,16 @@ def test_the_argument_that_changes_from_call_to_call(warnings, limit):
     assert f"argument 1 has had {limit + 1} types and shapes, the last one f32[{limit + 1}]" in line
 
 
+def test_the_number_that_changes_from_call_to_call(warnings):
+    options = abele.Options()
+    options.recompileLimit(2)
+    model = abele.inferenceModel(Doubles(), options)
+    for number in (1.5, 2.5, 3.5):
+        model(torch.ones(2), number)
+    (line,) = warnings()
+    assert "the arguments were tuple[[float32[2], 1.5], {}], and are tuple[[float32[2], 3.5], {}];" in line
+
+
 def test_keys_may_change_from_call_to_call(warnings):
     model = abele.inferenceModel(Total())
     for key in ("a", "b"):
@@ -247,6 +257,16 @@ def test_keys_may_change_from_call_to_call(warnings):
 class Total(torch.nn.Module):
     def forward(self, named):
         return sum(named.values())
+
+
+def test_the_place_of_a_change_behind_many_arguments(warnings):
+    options = abele.Options()
+    options.recompileLimit(1)
+    model = abele.inferenceModel(Total(), options)
+    for key in ("first", "other"):
+        model({**{f"key_{index}": torch.ones(2) for index in range(30)}, key: torch.ones(2)})
+    (line,) = warnings()
+    assert "'first': float32[2]" in line and "'other': float32[2]" in line and "key_0" not in line
 
 
 class Doubles(torch.nn.Module):
