@@ -39,13 +39,13 @@ def join(process, processes, name="abele"):
     _joined[name] = process, processes
 
 
-def any_of(value, name="abele"):
+def any_of(value):
     """True if the value of any process is true. All processes call it at the same place. A process that has not joined
     others is alone."""
-    if name not in _joined:
+    if "abele" not in _joined:
         return bool(value)
-    process, processes = _joined[name]
-    return _interruptibly(lambda: core().anyOfProcesses(process, processes, name, bool(value)))
+    process, processes = _joined["abele"]
+    return _interruptibly(lambda: core().anyOfProcesses(process, processes, "abele", bool(value)))
 
 
 def _device_group(process, processes, kind, first, second):
