@@ -1,6 +1,7 @@
 #include "device/cpu/checked_call.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/view_as_real.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
@@ -41,6 +42,7 @@ Found lookAt(const at::Tensor& dense) {
 }
 
 Found lookAt(const at::Tensor& tensor) {
+  if (tensor.defined() && tensor.is_complex()) return lookAt(at::view_as_real(tensor.resolve_conj()));
   if (!tensor.defined() || !tensor.is_floating_point()) return {};
   const at::Tensor dense = tensor.contiguous();
   switch (dense.scalar_type()) {
