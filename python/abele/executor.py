@@ -203,10 +203,10 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
     @one_at_a_time
     def compile(self, *args, **kwargs):
         """Captures and compiles for these arguments, and uploads the weights, without running."""
-        given, _, tensors, _, form = self._prepare(args, kwargs)
         if self.isCompiled() and not self._policy.many_programs:
             logger.warning("compile() has no effect: the model is compiled already")
             return
+        given, _, tensors, _, form = self._prepare(args, kwargs)
         self._follow_buffers()
         self._native.choose(tensors, form + self._replaced.form(), given)
 

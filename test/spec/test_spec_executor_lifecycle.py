@@ -174,6 +174,10 @@ def test_compile_does_not_run(caplog):
     poptorch.logger.propagate = True
     executor.compile(X, TARGET)
     assert "has no effect" in caplog.text
+    caplog.clear()
+    executor.compile(X[:1], TARGET[:1])  # its arguments do not matter
+    executor.compile()
+    assert caplog.text.count("has no effect") == 2
     executor(X, TARGET)
     assert same(model, eager_steps(1))
 
