@@ -104,11 +104,21 @@ def test_one_that_is_killed():
         (["--num-instances=0", "true"], "1 or more"),
         (["--host=elsewhere", "true"], "only this host"),
         (["--unknown", "true"], "no program"),
+        (["--update-partition", "true"], "--update-partition: true not in"),
     ],
 )
 def test_wrong_arguments(arguments, text):
     done = poprun(*arguments)
     assert done.returncode == 2 and (text in done.stderr or "unrecognized" in done.stderr)
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--numa-aware=yes", "--vipu-partition p", "--print-topology=yes", "--print-topology no", "--offline-mode=no"],
+)
+def test_an_option_without_effect_before_the_program(option):
+    done = poprun("--num-instances=1", *option.split(), "echo", "on")
+    assert (done.returncode, done.stdout) == (0, "on\n"), done.stderr
 
 
 def test_a_program_that_is_not_there():

@@ -150,14 +150,15 @@ void declare(CLI::App& app, Arguments& a, std::vector<std::string>& ignored, boo
   app.add_flag("-v,--verbose", a.verbose, "says what is started; twice: its variables");
   app.add_flag("--tag-output", ignores, "no effect");
   const auto ignore = [&](const std::string& name) {
-    return app.add_option(name, ignored, "no effect: there is no partition");
+    return app.add_option(name, ignored, "no effect: there is no partition")->allow_extra_args(false);
   };
-  ignore("--offline-mode")->check(CLI::IsMember({"yes", "no", "on", "off"}))->expected(1);
+  const CLI::IsMember is_answer({"yes", "no", "on", "off"});
+  ignore("--offline-mode")->check(is_answer)->expected(1);
   for (const char* name :
        {"--vipu-partition", "--vipu-server-host", "--vipu-server-timeout", "--numa-aware", "--host-subnet"})
     ignore(name)->expected(1);
   for (const char* name : {"--update-partition", "--reset-partition", "--remove-partition", "--print-topology"})
-    ignore(name)->expected(0, 1);
+    ignore(name)->check(is_answer)->expected(0, 1);
 }
 
 Variables ownVariables() {
