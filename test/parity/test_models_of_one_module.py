@@ -64,7 +64,7 @@ class Both:
         self.sgd = sgd(self.twin)
         self.training = abele.trainingModel(self.model, options(), sgd(self.model))
         self.inference = [abele.inferenceModel(self.model, options()) for _ in range(2)]
-        # Of the parameters, taken before the first step: no access to the module brings values here.
+        # Taken before the first step, because access to parameters of the module brings their values here.
         self.memory = [[each.detach() for each in model.parameters()] for model in (self.model, self.twin)]
 
     def train(self):
