@@ -17,9 +17,6 @@ namespace abele::collective {
 
 struct DeviceLink;
 
-/// The name in c10d's registry of the group that sessions join (c10d::register_process_group).
-inline constexpr char kProcessGroup[] = "abele";
-
 /// Messages between some processes of a training, which know each other by an index from 0. A message goes between two
 /// processes, and all processes send in the same order, so results do not depend on timing. Threads: one call at a
 /// time, except messages of links: each link has an order of its own, and a thread at each end.

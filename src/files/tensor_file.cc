@@ -187,8 +187,6 @@ void takeChecksums(const std::string& path, std::map<std::string, std::string>& 
 
 }  // namespace
 
-void refuseTensorFile(const std::string& path, std::string found) { refuse(path, std::move(found)); }
-
 TensorFileReader::TensorFileReader(const std::string& path) : file_(path) {
   uint64_t data = 0;
   const Json header = headerOf(file_, data);

@@ -65,7 +65,4 @@ class TensorFileReader {
   std::map<std::string, std::string> metadata_;
 };
 
-/// Throws E0501 for a file of tensors that is damaged or of another format.
-[[noreturn]] void refuseTensorFile(const std::string& path, std::string found);
-
 }  // namespace abele::files

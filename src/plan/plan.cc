@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -492,10 +491,6 @@ Plan makePlan(const ir::Graph& graph, const PlanOptions& options) { return Plann
 
 PlannedStages planStages(const ir::Graph& graph, const PlanOptions& options, RingRule rule) {
   return Planner(graph, options, rule).run();
-}
-
-int64_t Plan::totalPersistentBytes() const {
-  return std::accumulate(persistent_bytes.begin(), persistent_bytes.end(), int64_t{0});
 }
 
 }  // namespace abele::plan

@@ -99,7 +99,6 @@ struct Plan {
   std::vector<int64_t> persistent_bytes;  // by worker
   std::vector<OffChipGroup> off_chip;     // the three fields above do not count these bytes
   std::vector<TaskRing> rings;            // rings that transfers fill come first
-  int64_t totalPersistentBytes() const;
   bool operator==(const Plan&) const = default;
 };
 

@@ -38,29 +38,10 @@ bool parseSchedule(const std::string& name, ScheduleKind& kind) {
   return false;
 }
 
-namespace {
-
-template <class Taken>
-std::vector<std::string> namesOfRows(Taken taken) {
+std::vector<std::string> scheduleNames(int traits) {
   std::vector<std::string> names;
   for (const ScheduleRow& row : allSchedules())
-    if (taken(row)) names.emplace_back(row.name);
-  return names;
-}
-
-}  // namespace
-
-std::vector<std::string> scheduleNames() {
-  return namesOfRows([](const ScheduleRow&) { return true; });
-}
-
-std::vector<std::string> scheduleNames(ScheduleTrait trait) {
-  return namesOfRows([trait](const ScheduleRow& row) { return (row.traits & trait) != 0; });
-}
-
-std::vector<std::string> scheduleChoices(const std::vector<std::string>& more) {
-  std::vector<std::string> names = namesOfRows([](const ScheduleRow& row) { return row.is_choice; });
-  names.insert(names.end(), more.begin(), more.end());
+    if ((row.traits & traits) != 0) names.emplace_back(row.name);
   return names;
 }
 

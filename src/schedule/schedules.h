@@ -43,11 +43,8 @@ const ScheduleRow& scheduleRow(ScheduleKind kind);
 const char* scheduleName(ScheduleKind kind);
 /// Finds a schedule by name. Returns false, and leaves `kind` as it was, for an unknown word.
 bool parseSchedule(const std::string& name, ScheduleKind& kind);
-/// The names of all schedules, or of those with this trait; for messages and help.
-std::vector<std::string> scheduleNames();
-std::vector<std::string> scheduleNames(ScheduleTrait trait);
-/// The names of schedules that users may choose, followed by `more`.
-std::vector<std::string> scheduleChoices(const std::vector<std::string>& more = {});
+/// The names of schedules that have one of these traits; for messages and help.
+std::vector<std::string> scheduleNames(int traits = kTrains | kInfers);
 
 inline bool hasTrait(ScheduleKind kind, ScheduleTrait trait) { return (scheduleRow(kind).traits & trait) != 0; }
 inline bool splitsBackward(ScheduleKind kind) { return hasTrait(kind, kSplitsBackward); }

@@ -94,10 +94,6 @@ TEST(Schedules, KnowsTheWordsOfUsers) {
   ScheduleKind kind = ScheduleKind::kGPipe;
   EXPECT_FALSE(parseSchedule("fast", kind));
   EXPECT_EQ(kind, ScheduleKind::kGPipe);
-  const std::vector<std::string> choices = scheduleChoices({"auto"});
-  EXPECT_EQ(choices.front(), "1f1b");
-  EXPECT_EQ(choices.back(), "auto");
-  EXPECT_EQ(std::count(choices.begin(), choices.end(), "sharded"), 0);
 }
 
 TEST(ScheduleProperty, AllKindsVerifyForAnyWorkers) {
