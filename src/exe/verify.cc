@@ -161,7 +161,9 @@ class Verifier {
     if (!require(slot.group >= 0 && slot.group < size(exe_.groups), where, ": group ", slot.group)) return;
     const int64_t span = spanBytes(slot.type);
     if (!require(span >= 0 && slot.type.defined(), where, ": impossible type")) return;
-    require(slot.offset_bytes >= 0 && slot.offset_bytes < kMaxBytes, where, ": offset ", slot.offset_bytes);
+    require(slot.offset_bytes >= 0 && slot.offset_bytes < kMaxBytes &&
+                slot.offset_bytes % elementBytes(slot.type.dtype) == 0,
+            where, ": offset ", slot.offset_bytes);
     const Group& g = exe_.groups[slot.group];
     const bool has_bytes = g.kind != GroupKind::kInput && g.kind != GroupKind::kOutput;
     if (has_bytes)

@@ -193,6 +193,7 @@ TEST(VerifyExecutable, RefusesWhatCannotRun) {
       {"frames", [](Executable& e) { e.groups[0].frames = 2; }},
       {"bytes", [](Executable& e) { e.groups[0].frame_bytes = int64_t{1} << 50; }},
       {"impossible type", [](Executable& e) { e.slots[0].type = {DType::kFloat32, {1 << 30, 1 << 30}, {0, 0}}; }},
+      {"offset 2", [](Executable& e) { e.slots[0].offset_bytes = 2; }},  // not a multiple of its 4 bytes
       {"a type with gaps", [](Executable& e) { e.slots[1].type.strides = {int64_t{1} << 40}; }},
       {"replicas", [](Executable& e) { e.replicas = 1 << 20; }},
       {"random draws", [](Executable& e) { e.random_draws = int64_t{1} << 60; }},
