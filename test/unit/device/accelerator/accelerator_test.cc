@@ -320,11 +320,15 @@ TEST_F(Accelerator, InputsAreCopiedWithTheMicroBatchThatReadsThem) {
     backend->bindInputs({x});
     backend->bindOutputs({results});
     backend->begin(step);
-    if (step > 0) EXPECT_EQ(simulated::numJobs(), begin);  // memory is there
+    if (step > 0) {
+      EXPECT_EQ(simulated::numJobs(), begin);  // memory is there
+    }
     for (int k = 0; k < kCount; ++k) {
       const int64_t before = simulated::numJobs();
       device->run({0, 0, k, k, step});
-      if (step > 0) EXPECT_EQ(simulated::numJobs() - before, 3);  // the copy, neg, the result
+      if (step > 0) {
+        EXPECT_EQ(simulated::numJobs() - before, 3);  // the copy, neg, the result
+      }
     }
     EXPECT_EQ(simulated::numHostWaits(), waits);
     backend->finish(true);
