@@ -146,7 +146,8 @@ def _test_selected(tools: machine.Toolchain, paths: list[str], expression: str |
 def _test_sanitizers(tools: machine.Toolchain, expression: str | None) -> None:
     reasons = ROOT / "test" / "sanitizers"
     env = {
-        "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1",
+        # Without detect_stack_use_after_return: g++ 12 does not align vectors of 64 bytes there (GCC's bug 110027).
+        "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1",
         "LSAN_OPTIONS": f"suppressions={reasons / 'lsan.txt'}:print_suppressions=0",
         "UBSAN_OPTIONS": f"print_stacktrace=1:halt_on_error=1:suppressions={reasons / 'ubsan.txt'}",
         "TSAN_OPTIONS": f"halt_on_error=1:second_deadlock_stack=1:suppressions={reasons / 'tsan.txt'}",
