@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from devtool import programs  # noqa: E402
 
 BENCHMARKS = sorted((ROOT / "bench").glob("*.py"))
-COMMANDS = "setup build test golden format lint demo check bench wheel docs timing".split()
+COMMANDS = "setup build test mutants golden format lint demo check bench wheel docs timing".split()
 
 
 def dev(*words):
