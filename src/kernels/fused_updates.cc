@@ -6,156 +6,104 @@ namespace abele::kernels::fused {
 namespace {
 
 inline float multiplyAdd(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+inline float asFloat(double number) { return static_cast<float>(number); }
 
-// at::lerp, which starts from the nearer end.
-struct Lerp {
-  Lerp(float weight, float /*kept*/)
-      : is_small((weight < 0 ? -weight : weight) < 0.5F), factor(is_small ? weight : weight - 1) {}
-  float operator()(float from, float to) const { return multiplyAdd(factor, to - from, is_small ? from : to); }
-  bool is_small;
-  float factor;
-};
-// mul_, then add_ with a factor.
-struct WeightedSum {
-  WeightedSum(float weight, float kept_share) : taken(weight), kept(kept_share) {}
-  float operator()(float from, float to) const { return multiplyAdd(to, taken, from * kept); }
-  float taken, kept;
-};
-
-template <bool kDecays>
-float gradientOf(float weight, float sum, const Gradient& with) {
-  const float gradient = sum * with.scale;
-  return kDecays ? multiplyAdd(weight, with.decay, gradient) : gradient;
-}
-
-template <bool kDecays, bool kNesterov>
-void momentum(int64_t count, float* __restrict weight, const float* __restrict sum, float* __restrict velocity,
-              const Sgd with) {
-  for (int64_t i = 0; i < count; ++i) {
-    const float gradient = gradientOf<kDecays>(weight[i], sum[i], with.gradient);
-    const float v = multiplyAdd(gradient, with.taken, velocity[i] * with.momentum);
-    velocity[i] = v;
-    const float step = kNesterov ? multiplyAdd(v, with.momentum, gradient) : v;
-    weight[i] = multiplyAdd(step, with.rate, weight[i]);
+// The operators of update_formulas.h for one element.
+struct OnFloats {
+  void mul_(float& self, double by) const { self *= asFloat(by); }
+  void div_(float& self, double by) const { self /= asFloat(by); }
+  void add_(float& self, double term) const { self += asFloat(term); }
+  void add_(float& self, float term, double alpha) const { self = multiplyAdd(term, asFloat(alpha), self); }
+  void addcmul_(float& self, float b, float c, double value) const { self = addcmul(self, b, c, value); }
+  void addcdiv_(float& self, float b, float c, double value) const { self += asFloat(value) * b / c; }
+  // Starts from the nearer end, as ATen does.
+  void lerp_(float& self, float to, double share) const {
+    const float weight = asFloat(share);
+    const bool is_small = (weight < 0 ? -weight : weight) < 0.5F;
+    self = multiplyAdd(is_small ? weight : weight - 1, to - self, is_small ? self : to);
   }
-}
-
-template <bool kDecays>
-void plain(int64_t count, float* __restrict weight, const float* __restrict sum, const Sgd with) {
-  for (int64_t i = 0; i < count; ++i)
-    weight[i] = multiplyAdd(gradientOf<kDecays>(weight[i], sum[i], with.gradient), with.rate, weight[i]);
-}
-
-template <bool kDecays, class Mean>
-void adamStates(int64_t count, float* __restrict weight, const float* __restrict sum, float* __restrict average,
-                float* __restrict square, const Adam with) {
-  const Mean mean(with.taken, with.kept);
-  for (int64_t i = 0; i < count; ++i) {
-    const float w = weight[i] * with.shrinkage;
-    const float gradient = gradientOf<kDecays>(w, sum[i], with.gradient);
-    weight[i] = w;
-    average[i] = mean(average[i], gradient);
-    square[i] = multiplyAdd(with.taken2 * gradient, gradient, square[i] * with.beta2);
-  }
-}
-
-void adamWeights(int64_t count, float* __restrict weight, const float* __restrict average, const float* __restrict root,
-                 const Adam with) {
-  for (int64_t i = 0; i < count; ++i) weight[i] = weight[i] + with.rate * average[i] / (root[i] / with.root + with.eps);
-}
-
-template <bool kDecays, bool kCentered, class Mean>
-void rmspropStates(int64_t count, const float* __restrict weight, const float* __restrict sum, float* __restrict square,
-                   float* __restrict average, float* __restrict spread, const Rmsprop with) {
-  const Mean mean(with.taken, with.alpha);
-  const float under_root = with.eps_under_root ? with.eps : 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const float gradient = gradientOf<kDecays>(weight[i], sum[i], with.gradient);
-    const float s = multiplyAdd(with.taken * gradient, gradient, square[i] * with.alpha);
-    square[i] = s;
-    if (kCentered) {
-      const float a = mean(average[i], gradient);
-      average[i] = a;
-      spread[i] = multiplyAdd(-a, a, s) + under_root;
-    } else {
-      spread[i] = s + under_root;
-    }
-  }
-}
-
-template <bool kDecays, bool kMomentum>
-void rmspropWeights(int64_t count, float* __restrict weight, const float* __restrict sum, const float* __restrict root,
-                    float* __restrict velocity, const Rmsprop with) {
-  const float beside_root = with.eps_under_root ? 0 : with.eps;
-  for (int64_t i = 0; i < count; ++i) {
-    const float gradient = gradientOf<kDecays>(weight[i], sum[i], with.gradient);
-    const float denominator = root[i] + beside_root;
-    if (kMomentum) {
-      const float v = velocity[i] * with.momentum + with.velocity_rate * gradient / denominator;
-      velocity[i] = v;
-      weight[i] = multiplyAdd(v, with.rate, weight[i]);
-    } else {
-      weight[i] = weight[i] + with.rate * gradient / denominator;
-    }
-  }
-}
-
-struct Yes {
-  static constexpr bool value = true;
-};
-struct No {
-  static constexpr bool value = false;
+  float scaled(float a, double by, bool is_negated) const { return a * asFloat(is_negated ? -by : by); }
+  float add(float a, double term) const { return a + asFloat(term); }
+  float add(float a, float b, double alpha) const { return multiplyAdd(b, asFloat(alpha), a); }
+  float addcmul(float a, float b, float c, double value) const { return multiplyAdd(asFloat(value) * b, c, a); }
 };
 
-// Calls fn with the flag as a constant, so that the loop has no branch inside.
-template <class Fn>
-void choose(bool flag, const Fn& fn) {
-  flag ? fn(Yes()) : fn(No());
+template <unsigned kTraits>
+struct Constant {
+  constexpr operator unsigned() const { return kTraits; }
+};
+
+// Calls fn with those of the traits that kAsked has, as a constant.
+template <unsigned kAsked, unsigned kFound = 0, class Fn>
+void withConstant(unsigned traits, const Fn& fn) {
+  constexpr unsigned kFirst = kAsked & -kAsked;
+  if constexpr (kAsked == 0)
+    fn(Constant<kFound>());
+  else if (traits & kFirst)
+    withConstant<kAsked - kFirst, kFound | kFirst>(traits, fn);
+  else
+    withConstant<kAsked - kFirst, kFound>(traits, fn);
+}
+
+template <class Fn, class... Elements>
+void forEach(int64_t count, Fn fn, Elements* __restrict... at) {
+  for (int64_t i = 0; i < count; ++i) fn(at[i]...);
 }
 
 }  // namespace
 
-void update(int64_t count, float* weight, const float* sum, float* velocity, const Sgd& with) {
-  choose(with.gradient.decay != 0, [&](auto decays) {
-    if (velocity == nullptr)
-      plain<decays.value>(count, weight, sum, with);
-    else
-      choose(with.nesterov,
-             [&](auto nesterov) { momentum<decays.value, nesterov.value>(count, weight, sum, velocity, with); });
+void sgd(int64_t count, Memory at, unsigned traits, const Hyper& given) {
+  withConstant<kDecays | kMomentum | kNesterov>(traits, [&](auto has) {
+    forEach(
+        count,
+        [has, with = given](float& weight, float sum, float& velocity) {
+          kernels::sgd(OnFloats(), has, weight, sum, velocity, with);
+        },
+        at[0], at[1], at[2]);
   });
 }
 
-void updateStates(int64_t count, float* weight, const float* sum, float* average, float* square, const Adam& with) {
-  choose(with.gradient.decay != 0, [&](auto decays) {
-    if (with.lerps)
-      adamStates<decays.value, Lerp>(count, weight, sum, average, square, with);
-    else
-      adamStates<decays.value, WeightedSum>(count, weight, sum, average, square, with);
+void adamStates(int64_t count, Memory at, unsigned traits, const AdamStep<double>& given_step, const Hyper& given) {
+  withConstant<kDecays | kAsLibtorch | kShrinks>(traits, [&](auto has) {
+    forEach(
+        count,
+        [has, step = given_step, with = given](float& weight, float sum, float& average, float& square) {
+          kernels::adamStates(OnFloats(), has, weight, sum, average, square, step, with);
+        },
+        at[0], at[1], at[2], at[3]);
   });
 }
 
-void updateWeights(int64_t count, float* weight, const float* average, const float* root, const Adam& with) {
-  adamWeights(count, weight, average, root, with);
+void adamWeight(int64_t count, Memory at, float* root, const AdamStep<double>& given_step, const Hyper& given) {
+  forEach(
+      count,
+      [step = given_step, with = given](float& weight, float average, float root) {
+        kernels::adamWeight(OnFloats(), weight, average, root, step, with);
+      },
+      at[0], at[2], root);
 }
 
-void updateStates(int64_t count, const float* weight, const float* sum, float* square, float* average, float* spread,
-                  const Rmsprop& with) {
-  choose(with.gradient.decay != 0, [&](auto decays) {
-    choose(average != nullptr, [&](auto centered) {
-      if (with.lerps)
-        rmspropStates<decays.value, centered.value, Lerp>(count, weight, sum, square, average, spread, with);
-      else
-        rmspropStates<decays.value, centered.value, WeightedSum>(count, weight, sum, square, average, spread, with);
-    });
+void rmspropStates(int64_t count, Memory at, float* under_root, unsigned traits, const Hyper& given) {
+  withConstant<kDecays | kAsLibtorch | kCentered | kTf>(traits, [&](auto has) {
+    forEach(
+        count,
+        [has, with = given](float weight, float sum, float& square, float& average, float& under_root) {
+          const float gradient = gradientOf(OnFloats(), has, weight, sum, with.weight_decay, with);
+          under_root = kernels::rmspropStates(OnFloats(), has, gradient, square, average, with);
+        },
+        at[0], at[1], at[2], at[3], under_root);
   });
 }
 
-void updateWeights(int64_t count, float* weight, const float* sum, const float* root, float* velocity,
-                   const Rmsprop& with) {
-  choose(with.gradient.decay != 0, [&](auto decays) {
-    choose(velocity != nullptr, [&](auto momentum) {
-      rmspropWeights<decays.value, momentum.value>(count, weight, sum, root, velocity, with);
-    });
+void rmspropWeight(int64_t count, Memory at, float* root, unsigned traits, const Hyper& given) {
+  withConstant<kDecays | kMomentum | kTf>(traits, [&](auto has) {
+    forEach(
+        count,
+        [has, with = given](float& weight, float sum, float root, float& velocity) {
+          const float gradient = gradientOf(OnFloats(), has, weight, sum, with.weight_decay, with);
+          kernels::rmspropWeight(OnFloats(), has, weight, gradient, root, velocity, with);
+        },
+        at[0], at[1], root, at[4]);
   });
 }
 

@@ -5,48 +5,19 @@
 
 #include <cstdint>
 
+#include "kernels/update_formulas.h"
+
 namespace abele::kernels::fused {
 
-/// Every update starts from gradient = sum * scale + weight * decay. scale is negative when the loss is maximised.
-struct Gradient {
-  float scale, decay;
-};
+/// The weight, the gradient sum, and the moments in the order of optimizers.def, each with `count` elements.
+/// Those that the update does not have may be any memory.
+using Memory = float* const*;
 
-struct Sgd {
-  Gradient gradient;
-  float momentum, taken, rate;  // velocity = velocity * momentum + gradient * taken; weight += velocity * rate
-  bool nesterov;
-};
-
-struct Adam {
-  Gradient gradient;
-  float shrinkage;  // multiplies the weight first
-  // The mean of gradients moves by at::lerp with `taken` if `lerps`; otherwise it is mean * kept + gradient * taken.
-  float taken, kept;
-  bool lerps;
-  float beta2, taken2, root, eps, rate;
-};
-
-struct Rmsprop {
-  Gradient gradient;
-  float alpha, taken;
-  bool lerps;  // as above; alpha is the kept share
-  float eps;
-  bool eps_under_root;
-  float momentum, velocity_rate, rate;  // velocity_rate: the factor of the step that the velocity adds
-};
-
-/// count: elements of each tensor; velocity: null without momentum.
-void update(int64_t count, float* weight, const float* sum, float* velocity, const Sgd& with);
-
-// ATen computes the square roots, because its library rounds them differently from the processor. So the states are
-// updated first, and then the weights from the roots of `square` or `spread`.
-void updateStates(int64_t count, float* weight, const float* sum, float* average, float* square, const Adam& with);
-void updateWeights(int64_t count, float* weight, const float* average, const float* root, const Adam& with);
-/// average: null unless centered. velocity: null without momentum.
-void updateStates(int64_t count, const float* weight, const float* sum, float* square, float* average, float* spread,
-                  const Rmsprop& with);
-void updateWeights(int64_t count, float* weight, const float* sum, const float* root, float* velocity,
-                   const Rmsprop& with);
+void sgd(int64_t count, Memory at, unsigned traits, const Hyper& with);
+// ATen computes the square roots, because its library rounds them differently from the processor.
+void adamStates(int64_t count, Memory at, unsigned traits, const AdamStep<double>& step, const Hyper& with);
+void adamWeight(int64_t count, Memory at, float* root, const AdamStep<double>& step, const Hyper& with);
+void rmspropStates(int64_t count, Memory at, float* under_root, unsigned traits, const Hyper& with);
+void rmspropWeight(int64_t count, Memory at, float* root, unsigned traits, const Hyper& with);
 
 }  // namespace abele::kernels::fused

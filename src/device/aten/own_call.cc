@@ -144,49 +144,50 @@ class ScaledHyper {
   SlotRef factor_;
 };
 
-at::Tensor tensorAt(const SlotRef& ref, const int32_t* frames) { return ref.frames ? ref.at(frames) : at::Tensor(); }
-
-std::unique_ptr<Call> makeSgd(const Arguments& args, std::vector<kernels::Hyper>& hypers) {
-  return callOf([param = args.slot(0), sum = args.slot(1), momentum = args.slotOrNone(2),
-                 hyper = ScaledHyper(hyperOf(hypers, args.integer(3)), args.slotIfGiven(4)),
-                 step = args.slotIfGiven(5)](CallState& state) {
+// Consecutive updates with the numbers of one group, as one call.
+std::unique_ptr<Call> makeUpdates(std::span<const exe::Instruction> updates, const SlotLookup& slots,
+                                  std::vector<kernels::Hyper>& hypers) {
+  const OptimizerRow& row =
+      *std::ranges::find_if(allOptimizers(), [&](const OptimizerRow& each) { return updates.front().op == each.op; });
+  struct Refs {
+    std::vector<SlotRef> tensors;
+    SlotRef step;
+  };
+  std::vector<Refs> refs;
+  std::size_t next = 0;
+  const auto add = [&](const Arguments& args, bool is_behind_factor) {
+    for (const OptimizerState& state : row.states) {
+      if (state.is_behind_factor != is_behind_factor) continue;
+      const bool is_step = state.type == OptimizerState::Type::kStep;
+      const SlotRef ref = state.kept_if ? args.slotIfGiven(next) : args.slot(next);
+      is_step ? refs.back().step = ref : refs.back().tensors.emplace_back(ref);
+      ++next;
+    }
+  };
+  std::optional<ScaledHyper> hyper;
+  bool flag = false;
+  for (const exe::Instruction& update : updates) {
+    const Arguments args(update, slots);
+    refs.push_back({.tensors = {args.slot(0), args.slot(1)}, .step = {}});
+    next = 2;
+    add(args, /*is_behind_factor=*/false);
+    const int64_t group = args.integer(next++);
+    flag = row.flag.name && args.flag(next++);
+    hyper.emplace(hyperOf(hypers, group), args.slotIfGiven(next++));
+    add(args, /*is_behind_factor=*/true);
+  }
+  return callOf([refs = std::move(refs), hyper = *hyper, flag, kind = row.kind](CallState& state) {
     const int32_t* frames = state.frame_of_group;
-    if (const auto now = hyper.now(frames))
-      kernels::updateSgd(param.at(frames), sum.at(frames), tensorAt(momentum, frames), tensorAt(step, frames), *now);
-  });
-}
-
-std::unique_ptr<Call> makeAdam(const Arguments& args, std::vector<kernels::Hyper>& hypers, bool decoupled) {
-  return callOf([param = args.slot(0), sum = args.slot(1), average = args.slot(2), square = args.slot(3),
-                 step = args.slot(4), hyper = ScaledHyper(hyperOf(hypers, args.integer(5)), args.slotIfGiven(6)),
-                 decoupled](CallState& state) {
-    const int32_t* frames = state.frame_of_group;
-    if (const auto now = hyper.now(frames))
-      kernels::updateAdam(param.at(frames), sum.at(frames), average.at(frames), square.at(frames), step.at(frames),
-                          decoupled, *now);
-  });
-}
-
-std::unique_ptr<Call> makeRmsprop(const Arguments& args, std::vector<kernels::Hyper>& hypers) {
-  return callOf([param = args.slot(0), sum = args.slot(1), square = args.slot(2), average = args.slotOrNone(3),
-                 buffer = args.slotOrNone(4),
-                 hyper = ScaledHyper(hyperOf(hypers, args.integer(5)), args.slotIfGiven(7)),
-                 tf_variant = args.flag(6)](CallState& state) {
-    const int32_t* frames = state.frame_of_group;
-    if (const auto now = hyper.now(frames))
-      kernels::updateRmsprop(param.at(frames), sum.at(frames), square.at(frames), tensorAt(average, frames),
-                             tensorAt(buffer, frames), tf_variant, *now);
-  });
-}
-
-std::unique_ptr<Call> makeLamb(const Arguments& args, std::vector<kernels::Hyper>& hypers) {
-  return callOf([param = args.slot(0), sum = args.slot(1), average = args.slot(2), square = args.slot(3),
-                 step = args.slot(4), hyper = ScaledHyper(hyperOf(hypers, args.integer(5)), args.slotIfGiven(7)),
-                 bias_correction = args.flag(6)](CallState& state) {
-    const int32_t* frames = state.frame_of_group;
-    if (const auto now = hyper.now(frames))
-      kernels::updateLamb(param.at(frames), sum.at(frames), average.at(frames), square.at(frames), step.at(frames),
-                          bias_correction, *now);
+    const auto at = [&](const SlotRef& ref) { return ref.frames ? ref.at(frames) : at::Tensor(); };
+    const auto now = hyper.now(frames);
+    if (!now) return;
+    std::vector<kernels::UpdateTensors> all;
+    for (const Refs& of : refs) {
+      kernels::UpdateTensors& one = all.emplace_back();
+      for (const SlotRef& ref : of.tensors) one.tensors.push_back(at(ref));
+      one.step = at(of.step);
+    }
+    kernels::update(kind, flag, all, *now);
   });
 }
 
@@ -226,11 +227,9 @@ std::unique_ptr<Call> makeCallOn(const exe::Instruction& instruction, const Slot
       return callOf([sum = args.slot(0), term = args.slot(1)](CallState& state) {
         kernels::addInto(sum.at(state.frame_of_group), term.at(state.frame_of_group), /*first=*/false);
       });
-    case OwnOp::kSgdUpdate: return makeSgd(args, hypers);
-    case OwnOp::kAdamUpdate: return makeAdam(args, hypers, /*decoupled=*/false);
-    case OwnOp::kAdamWUpdate: return makeAdam(args, hypers, /*decoupled=*/true);
-    case OwnOp::kRmspropUpdate: return makeRmsprop(args, hypers);
-    case OwnOp::kLambUpdate: return makeLamb(args, hypers);
+#define ABELE_OPTIMIZER(kind, ...) case OwnOp::kind##Update:
+#include "base/optimizers.def"
+      return makeUpdates({&instruction, 1}, slots, hypers);
     case OwnOp::kClipFactor: return makeClipFactor(args, hypers, gradients);
     case OwnOp::kAddPrevious:
     case OwnOp::kShareSum:  // in joint_call.cc
@@ -313,27 +312,7 @@ std::span<const exe::Instruction> updatesFrom(std::span<const exe::Instruction> 
 
 std::unique_ptr<Call> makeUpdatesCall(std::span<const exe::Instruction> updates, const SlotTable& slots,
                                       std::vector<kernels::Hyper>& hypers) {
-  struct Refs {
-    SlotRef param, sum, average, square, step;
-  };
-  std::vector<Refs> refs;
-  const SlotLookup lookup(slots);
-  for (const exe::Instruction& update : updates) {
-    const Arguments args(update, lookup);
-    refs.push_back({args.slot(0), args.slot(1), args.slot(2), args.slot(3), args.slot(4)});
-  }
-  const Arguments args(updates.front(), lookup);
-  return callOf([refs = std::move(refs), hyper = ScaledHyper(hyperOf(hypers, args.integer(5)), args.slotIfGiven(6)),
-                 decoupled = ownOp(updates.front().op) == OwnOp::kAdamWUpdate](CallState& state) {
-    const int32_t* frames = state.frame_of_group;
-    const auto now = hyper.now(frames);
-    if (!now) return;
-    std::vector<kernels::AdamTensors> all;
-    for (const Refs& of : refs)
-      all.push_back(
-          {of.param.at(frames), of.sum.at(frames), of.average.at(frames), of.square.at(frames), of.step.at(frames)});
-    kernels::updateAdam(all, decoupled, *now);
-  });
+  return makeUpdates(updates, SlotLookup(slots), hypers);
 }
 
 std::size_t countHyperGroups(const exe::Executable& executable) {
@@ -350,19 +329,15 @@ std::size_t countHyperGroups(const exe::Executable& executable) {
 
 std::vector<int32_t> slotsReadByHost(const exe::Instruction& instruction) {
   std::vector<int32_t> slots;
-  const auto add = [&](std::size_t argument) {
-    if (argument < instruction.args.size() && instruction.args[argument].kind == Arg::Kind::kId)
-      slots.push_back(static_cast<int32_t>(instruction.args[argument].i));
-  };
-  switch (ownOp(instruction.op)) {
-    case OwnOp::kSgdUpdate: add(4), add(5); break;
-    case OwnOp::kAdamUpdate:
-    case OwnOp::kAdamWUpdate: add(4), add(6); break;
-    case OwnOp::kLambUpdate: add(4), add(7); break;
-    case OwnOp::kRmspropUpdate: add(7); break;
-    case OwnOp::kClipFactor: slots.push_back(instruction.results.at(0).at(0)); break;
-    default: break;
+  const OwnOpRow* row = ownOpRow(instruction.op);
+  if (!row) return slots;
+  for (std::size_t i = 0; i < std::min(row->operands.size(), instruction.args.size()); ++i) {
+    const OperandKind kind = row->operands[i].kind;
+    if ((kind == OperandKind::kScalar || kind == OperandKind::kScalarOrNone) &&
+        instruction.args[i].kind == Arg::Kind::kId)
+      slots.push_back(static_cast<int32_t>(instruction.args[i].i));
   }
+  if ((row->traits & kGivesScalar) != 0) slots.push_back(instruction.results.at(0).at(0));
   return slots;
 }
 
