@@ -60,30 +60,29 @@ def optimizer_of(spec, parameters):
         spec: native OptimizerSpec.
         parameters: name -> parameter.
     """
-    fields = spec.fields
-    if fields is None:
+    if spec.kind == core().OptimizerKind.None_:
         return None
     first = next((parameters[name].dtype for name in spec.group_of), None)
-    types = {name: fields.types.get(name, first) for name in _TYPES}
+    types = {name: dtype or first for name, dtype in zip(_TYPES, spec.types, strict=True)}
     whole = {
         **types,
         "velocity_accum_type": types["first_order_momentum_accum_type"],
-        "loss_scaling": fields.loss_scaling,
-        "max_grad_norm": fields.max_grad_norm,
-        "bias_correction": all(group["bias_correction"] for group in fields.groups),
-        "use_tf_variant": any(group["use_tf_variant"] for group in fields.groups),
+        "loss_scaling": spec.loss_scaling,
+        "max_grad_norm": spec.max_grad_norm,
+        "bias_correction": all(group["bias_correction"] for group in spec.groups),
+        "use_tf_variant": any(group["use_tf_variant"] for group in spec.groups),
     }
-    if any(group.get("maximize") for group in fields.groups):
+    if any(group.get("maximize") for group in spec.groups):
         whole["maximize"] = True
-    kind = getattr(optim, fields.kind.name)
+    kind = getattr(optim, spec.kind.name)
     taken = inspect.signature(kind).parameters
-    names = [*optimizer_rows()[fields.kind.name].numbers, "centered"]
+    names = [*optimizer_rows()[spec.kind.name].numbers, "centered"]
     groups = []
-    for group in fields.groups:
+    for group in spec.groups:
         values = {name: bool(group[name]) if name in _FLAGS else group[name] for name in names if name in taken}
         if "betas" in taken:
             values["betas"] = (group["beta1"], group["beta2"])
-        if not (values.get("momentum") or fields.momentum_varies):
+        if not (values.get("momentum") or spec.momentum_varies):
             values.pop("momentum", None)  # the optimizer would take it for one that may change
         groups.append(values)
     listed = [{"params": [], **values} for values in groups]

@@ -263,7 +263,7 @@ class OurState : public optimizer::HostState {
     py::dict both;
     both["ipu_state"] = readWithoutGil([&] { return optimizer::inPopTorch(state); });
     both["ipu_param"] =
-        optimizer::numbersInPopTorch(optimizer::fieldsOf(optimizer_, tensors, /*follows_torch=*/false), names);
+        optimizer::numbersInPopTorch(optimizer::numbersOf(optimizer_, tensors, /*follows_torch=*/false), names);
     optimizer_.object().attr("_device_state") = both;
     set(kStale, false);
   }
@@ -315,9 +315,9 @@ class PythonOptimizer : public optimizer::OptimizerSource {
     const WithGil gil;
     return optimizer::specOf(attributes_, tensors, follows_torch_);
   }
-  std::optional<optimizer::OptimizerFields> fields() override {
+  std::optional<compile::OptimizerSpec> numbers() override {
     const WithGil gil;
-    return optimizer::fieldsOf(attributes_, {}, follows_torch_);
+    return optimizer::numbersOf(attributes_, {}, follows_torch_);
   }
   optimizer::OptimizerConstants constants(bool scaling_varies) override {
     const WithGil gil;

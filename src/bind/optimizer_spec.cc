@@ -1,4 +1,4 @@
-// Optimizers by the names of their fields, and OptimizerSpec: plain data.
+// OptimizerSpec: plain data.
 #include "bind/bind.h"
 #include "optimizer/optimizer_fields.h"
 #include "session/session.h"
@@ -18,26 +18,28 @@ void registerOptimizerSpec(py::module_& module) {
       .def_readonly("numbers", &OptimizerRow::numbers)
       .def_property_readonly("is_of_torch", [](const OptimizerRow& row) { return (row.traits & kOfTorch) != 0; });
   module.def("allOptimizers", &allOptimizers, "Rows of src/base/optimizers.def.");
-  using optimizer::OptimizerFields;
-  py::class_<OptimizerFields>(module, "OptimizerFields", "See src/optimizer/optimizer_fields.h.")
-      .def_readonly("kind", &OptimizerFields::kind)
-      .def_readonly("groups", &OptimizerFields::groups)
-      .def_readonly("loss_scaling", &OptimizerFields::loss_scaling)
-      .def_readonly("max_grad_norm", &OptimizerFields::max_grad_norm)
-      .def_readonly("momentum_varies", &OptimizerFields::momentum_varies)
-      .def_property_readonly("types", [](const OptimizerFields& self) {
-        std::map<std::string, at::ScalarType> types;
-        for (const auto& [name, type] : self.types) types[name] = static_cast<at::ScalarType>(type);
-        return types;
-      });
   py::class_<OptimizerSpec>(module, "OptimizerSpec")
-      .def(py::init<>())
+      .def_property_readonly("kind", [](const OptimizerSpec& self) { return self.rules.kind; })
+      .def_property_readonly("groups",
+                             [](const OptimizerSpec& self) {
+                               std::vector<optimizer::Fields> groups;
+                               for (size_t i = 0; i < self.groups.size(); ++i)
+                                 groups.push_back(optimizer::fieldsOf(self, i));
+                               return groups;
+                             })
+      .def_readonly("loss_scaling", &OptimizerSpec::loss_scaling)
+      .def_property_readonly("max_grad_norm", [](const OptimizerSpec& self) { return self.rules.max_grad_norm; })
+      .def_property_readonly("momentum_varies", &optimizer::momentumVaries)
       .def_property_readonly(
-          "fields",
+          "types",
           [](const OptimizerSpec& self) {
-            return self.rules.kind == Kind::kNone ? std::nullopt : std::optional(optimizer::fieldsOf(self));
+            std::vector<std::optional<at::ScalarType>> types(3);
+            const DType own[] = {self.rules.accumulator, self.rules.first_moment, self.rules.second_moment};
+            for (size_t i = 0; i < types.size(); ++i)
+              if (own[i] != DType::kUndefined) types[i] = static_cast<at::ScalarType>(own[i]);
+            return types;
           },
-          "None: there is no optimizer.")
+          "Element types of gradient sums, first and second moments. None: the parameters'.")
       .def_property_readonly("group_of", [](const OptimizerSpec& self) { return self.rules.group_of; });
 }
 

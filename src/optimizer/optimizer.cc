@@ -1,4 +1,4 @@
-// abele::optim structs -> OptimizerFields, and back. The checks are torch.optim's.
+// abele::optim structs -> OptimizerSpec, and back. The checks are torch.optim's.
 #include "abele/optim.h"
 
 #include <algorithm>
@@ -120,28 +120,43 @@ std::vector<std::vector<std::string>> parametersOf(const std::vector<Group>& gro
   return parameters;
 }
 
-OptimizerFields fieldsOf(const optim::Optimizer& optimizer) {
-  OptimizerFields fields{.loss_scaling = optimizer.loss_scaling,
-                         .max_grad_norm = optimizer.max_grad_norm,
-                         .use_combined_accum = optimizer.use_combined_accum,
-                         .momentum_varies = optimizer.variable_attrs.isMarkedVariable("momentum")};
+struct TypeField {
+  const char* name;
+  std::optional<FloatType> optim::Optimizer::*given;
+  DType passes::OptimizerRules::*type;
+};
+constexpr TypeField kTypes[] = {
+    {"accum_type", &optim::Optimizer::accum_type, &passes::OptimizerRules::accumulator},
+    {"first_order_momentum_accum_type", &optim::Optimizer::first_order_momentum_accum_type,
+     &passes::OptimizerRules::first_moment},
+    {"second_order_momentum_accum_type", &optim::Optimizer::second_order_momentum_accum_type,
+     &passes::OptimizerRules::second_moment},
+    // A velocity is a first moment.
+    {"velocity_accum_type", &optim::Optimizer::velocity_accum_type, &passes::OptimizerRules::first_moment},
+};
+
+/// The spec without parameters.
+OptimizerSpec numbersOf(const optim::Optimizer& optimizer) {
+  OptimizerSpec spec;
+  spec.loss_scaling = optimizer.loss_scaling;
+  spec.rules.max_grad_norm = optimizer.max_grad_norm;
   std::visit(
-      [&fields](const auto& groups) {
-        fields.kind = kindOf(typename std::decay_t<decltype(groups)>::value_type());
-        for (const auto& group : groups) fields.groups.push_back(groupFields(group));
+      [&](const auto& groups) {
+        spec.rules.kind = kindOf(typename std::decay_t<decltype(groups)>::value_type());
+        for (const auto& group : groups)
+          addGroup(spec, groupFields(group),
+                   {.momentum_varies = optimizer.variable_attrs.isMarkedVariable("momentum")});
       },
       optimizer.groups);
-  const auto setType = [&fields](const char* name, const std::optional<FloatType>& type) {
-    if (!type) return;
-    ABELE_REQUIRE(*type == FloatType::kFloat || *type == FloatType::kHalf, E0706,
+  for (const auto& [name, given, type] : kTypes) {
+    const std::optional<FloatType>& field = optimizer.*given;
+    if (!field) continue;
+    ABELE_REQUIRE(*field == FloatType::kFloat || *field == FloatType::kHalf, E0706,
                   {.what = cat(name, " is neither float nor half"), .expected = "FloatType::kFloat or kHalf"});
-    fields.types[name] = *type == FloatType::kHalf ? DType::kFloat16 : DType::kFloat32;
-  };
-  setType("accum_type", optimizer.accum_type);
-  setType("velocity_accum_type", optimizer.velocity_accum_type);
-  setType("first_order_momentum_accum_type", optimizer.first_order_momentum_accum_type);
-  setType("second_order_momentum_accum_type", optimizer.second_order_momentum_accum_type);
-  return fields;
+    spec.rules.*type = *field == FloatType::kHalf ? DType::kFloat16 : DType::kFloat32;
+  }
+  if (optimizer.use_combined_accum) setTypes(spec, DType::kFloat32);
+  return spec;
 }
 
 template <class Group>
@@ -157,17 +172,11 @@ void take(const Fields& fields, Group& group) {
 }
 
 template <class Group>
-optim::Optimizer groupsOf(const OptimizerFields& fields, const std::map<std::string, int>& group_of) {
-  std::vector<Group> groups(fields.groups.size());
-  for (size_t i = 0; i < groups.size(); ++i) take(fields.groups[i], groups[i]);
-  for (const auto& [name, index] : group_of) groups[static_cast<size_t>(index)].parameters.push_back(name);
+optim::Optimizer groupsOf(const OptimizerSpec& spec) {
+  std::vector<Group> groups(spec.groups.size());
+  for (size_t i = 0; i < groups.size(); ++i) take(fieldsOf(spec, i), groups[i]);
+  for (const auto& [name, index] : spec.rules.group_of) groups[static_cast<size_t>(index)].parameters.push_back(name);
   return optim::Optimizer(std::move(groups));
-}
-
-std::optional<FloatType> typeOf(const OptimizerFields& fields, const char* name) {
-  const auto it = fields.types.find(name);
-  if (it == fields.types.end()) return std::nullopt;
-  return it->second == DType::kFloat16 ? FloatType::kHalf : FloatType::kFloat;
 }
 
 }  // namespace
@@ -176,9 +185,9 @@ OptimizerConstants constantsOf(const optim::Optimizer& optimizer, bool scaling_v
   OptimizerConstants constants(OptimizerConstants::Marks::kOfCompiled);
   const optim::VariableAttributes& marks = optimizer.variable_attrs;
   if (!scaling_varies) constants.note("loss_scaling", cat(optimizer.loss_scaling), marks.isConstant("loss_scaling"));
-  const OptimizerFields fields = fieldsOf(optimizer);
-  for (size_t i = 0; i < fields.groups.size(); ++i)
-    for (const auto& [name, value] : numbersOf(fields, fields.groups[i])) {
+  const std::vector<Fields> groups = numbersOf(optimizer).groups;
+  for (size_t i = 0; i < groups.size(); ++i)
+    for (const auto& [name, value] : groups[i]) {
       const bool is_constant = marks.isConstant(name) || (name.starts_with("beta") && marks.isConstant("betas"));
       constants.note(cat("param_groups[", i, "]['", name, "']"), cat(value), is_constant);
     }
@@ -186,30 +195,30 @@ OptimizerConstants constantsOf(const optim::Optimizer& optimizer, bool scaling_v
 }
 
 optim::Optimizer optimizerOf(const compile::OptimizerSpec& spec) {
-  const OptimizerFields fields = fieldsOf(spec);
   const auto make = [&]() -> optim::Optimizer {
-    switch (fields.kind) {
+    switch (spec.rules.kind) {
 #define ABELE_OPTIMIZER(kind, Name, ...) \
-  case Kind::kind: return groupsOf<optim::Name>(fields, spec.rules.group_of);
+  case Kind::kind: return groupsOf<optim::Name>(spec);
 #include "base/optimizers.def"
       case Kind::kNone: break;
     }
     throwUser(ErrorCode::E0706, {.what = "the program has no optimizer"});
   };
   optim::Optimizer optimizer = make();
-  if (fields.momentum_varies) optimizer.variable_attrs.markAsVariable("momentum");
-  optimizer.loss_scaling = fields.loss_scaling;
-  optimizer.max_grad_norm = fields.max_grad_norm;
-  optimizer.accum_type = typeOf(fields, "accum_type");
-  optimizer.first_order_momentum_accum_type = typeOf(fields, "first_order_momentum_accum_type");
-  optimizer.second_order_momentum_accum_type = typeOf(fields, "second_order_momentum_accum_type");
+  if (momentumVaries(spec)) optimizer.variable_attrs.markAsVariable("momentum");
+  optimizer.loss_scaling = spec.loss_scaling;
+  optimizer.max_grad_norm = spec.rules.max_grad_norm;
+  for (const auto& [name, given, type] : kTypes)
+    if (spec.rules.*type != DType::kUndefined && given != &optim::Optimizer::velocity_accum_type)
+      optimizer.*given = spec.rules.*type == DType::kFloat16 ? FloatType::kHalf : FloatType::kFloat;
   return optimizer;
 }
 
 compile::OptimizerSpec optimizerSpec(const optim::Optimizer& optimizer,
                                      const std::vector<modules::NamedTensor>& tensors) {
-  return specOf(fieldsOf(optimizer),
-                std::visit([&](const auto& groups) { return parametersOf(groups, tensors); }, optimizer.groups));
+  return withParameters(
+      numbersOf(optimizer),
+      std::visit([&](const auto& groups) { return parametersOf(groups, tensors); }, optimizer.groups));
 }
 
 }  // namespace abele::optimizer

@@ -18,18 +18,18 @@ using Attributes = OptimizerAttributes;
 constexpr int kWhole = Attributes::kWhole;
 
 // Attributes that are the same for all groups and never change after compilation, with their texts for an optimizer
-// that lacks them.
+// that lacks them. type: the element type that it gives; if two give one, the first counts.
 struct WholeAttribute {
   const char* name;
   const char* text_if_absent;
-  bool is_type = false;
+  DType passes::OptimizerRules::*type = nullptr;
 };
 constexpr WholeAttribute kWholeAttributes[] = {
     {"use_combined_accum", "False"},
-    {"accum_type", "torch.float32", true},
-    {"velocity_accum_type", "torch.float32", true},
-    {"first_order_momentum_accum_type", "torch.float32", true},
-    {"second_order_momentum_accum_type", "torch.float32", true},
+    {"accum_type", "torch.float32", &passes::OptimizerRules::accumulator},
+    {"velocity_accum_type", "torch.float32", &passes::OptimizerRules::first_moment},
+    {"first_order_momentum_accum_type", "torch.float32", &passes::OptimizerRules::first_moment},
+    {"second_order_momentum_accum_type", "torch.float32", &passes::OptimizerRules::second_moment},
     {"max_grad_norm", "inf"},
     {"bias_correction", "True"},
     {"use_tf_variant", "False"},
@@ -129,28 +129,24 @@ Fields groupFields(const Attributes& optimizer, int group, bool follows_torch) {
 }
 
 /// Types of gradient sums and moments. Without a type it is the parameter's, as in torch.
-std::map<std::string, DType> typesOf(const Attributes& optimizer, const std::vector<modules::NamedTensor>& tensors) {
-  std::map<std::string, DType> types;
+void readTypes(const Attributes& optimizer, const std::vector<modules::NamedTensor>& tensors, OptimizerSpec& spec) {
   if (!optimizer.isOurs()) {
     // Notes the type even if both agree, so that either optimizer may replace the other.
     const bool is_plain = std::ranges::all_of(
         tensors, [](const modules::NamedTensor& t) { return !t.trains || t.tensor.scalar_type() == at::kFloat; });
-    if (is_plain)
-      for (const char* name : {"accum_type", "first_order_momentum_accum_type", "second_order_momentum_accum_type"})
-        types[name] = DType::kFloat32;
-    return types;
+    if (is_plain) setTypes(spec, DType::kFloat32);
+    return;
   }
   for (const WholeAttribute& each : kWholeAttributes) {
-    if (!each.is_type || !optimizer.has(kWhole, each.name)) continue;
+    if (!each.type || !optimizer.has(kWhole, each.name)) continue;
     const std::optional<DType> type = optimizer.type(kWhole, each.name);
     if (type != DType::kFloat16 && type != DType::kFloat32)
       refuse({.what = cat(each.name, " is ", optimizer.text(kWhole, each.name)),
               .expected = "torch.float16 or torch.float32"},
              options::Refused::kValue);
-    types[each.name] = *type;
+    if (spec.rules.*each.type == DType::kUndefined) spec.rules.*each.type = *type;
   }
-  types.emplace("second_order_momentum_accum_type", DType::kFloat32);
-  return types;
+  if (spec.rules.second_moment == DType::kUndefined) spec.rules.second_moment = DType::kFloat32;
 }
 
 /// Returns true if a scheduler changes it at every step. torch's schedulers that cycle momentum, or the first beta,
@@ -209,28 +205,30 @@ std::string shapeText(const at::Tensor& tensor) {
 
 }  // namespace
 
-OptimizerFields fieldsOf(const Attributes& optimizer, const std::vector<modules::NamedTensor>& tensors,
-                         bool follows_torch) {
-  OptimizerFields fields{
-      .kind = optimizer.kind(),
-      .loss_scaling = lossScalingOf(optimizer),
-      .max_grad_norm = optimizer.number(kWhole, "max_grad_norm").value_or(std::numeric_limits<double>::infinity()),
-      .types = typesOf(optimizer, tensors),
-      .use_combined_accum = optimizer.isTrue(kWhole, "use_combined_accum"),
-      .follows_torch = follows_torch};
+OptimizerSpec numbersOf(const Attributes& optimizer, const std::vector<modules::NamedTensor>& tensors,
+                        bool follows_torch) {
+  OptimizerSpec spec;
+  spec.loss_scaling = lossScalingOf(optimizer);
+  spec.rules.kind = optimizer.kind();
+  spec.rules.max_grad_norm =
+      optimizer.number(kWhole, "max_grad_norm").value_or(std::numeric_limits<double>::infinity());
+  readTypes(optimizer, tensors, spec);
+  if (optimizer.isTrue(kWhole, "use_combined_accum")) setTypes(spec, DType::kFloat32);
+  const Reading reading{.momentum_varies = optimizer.isOurs() && hasNumber(optimizer.kind(), "momentum") &&
+                                           !optimizer.isConstant("momentum"),
+                        .follows_torch = follows_torch};
   for (int group = 0; group < optimizer.numGroups(); ++group)
-    fields.groups.push_back(groupFields(optimizer, group, follows_torch));
-  fields.groups.push_back(groupFields(optimizer, Attributes::kDefaults, follows_torch));
-  fields.momentum_varies =
-      optimizer.isOurs() && hasNumber(optimizer.kind(), "momentum") && !optimizer.isConstant("momentum");
-  return fields;
+    addGroup(spec, groupFields(optimizer, group, follows_torch), reading);
+  addGroup(spec, groupFields(optimizer, Attributes::kDefaults, follows_torch), reading);
+  return spec;
 }
 
 void requireValues(const Attributes& optimizer, bool follows_torch) {
   requireWhole(optimizer);
   for (int group = 0; group < optimizer.numGroups(); ++group) groupFields(optimizer, group, follows_torch);
   for (int group = 0; group < optimizer.numGroups(); ++group) requireAgreement(optimizer, group);
-  typesOf(optimizer, {});
+  OptimizerSpec any;
+  readTypes(optimizer, {}, any);
 }
 
 OptimizerConstants constantsOf(const Attributes& optimizer, bool scaling_varies, bool follows_torch) {
@@ -312,7 +310,7 @@ compile::OptimizerSpec specOf(const Attributes& optimizer, const std::vector<mod
     log::warn(others.size(),
               " trainable parameters are in no group of the optimizer and are updated with its defaults: ", some);
   }
-  return specOf(fieldsOf(optimizer, tensors, follows_torch), groups);
+  return withParameters(numbersOf(optimizer, tensors, follows_torch), groups);
 }
 
 }  // namespace abele::optimizer

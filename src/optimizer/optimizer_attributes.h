@@ -46,10 +46,10 @@ class OptimizerAttributes {
   virtual std::string text(int place, const std::string& name) const = 0;
 };
 
-/// The fields of the groups, and the defaults as one more group at the end. tensors: the model's, for the types of the
-/// state. Throws E0706 for values that no optimizer can have, and for features that the device lacks.
-OptimizerFields fieldsOf(const OptimizerAttributes& optimizer, const std::vector<modules::NamedTensor>& tensors,
-                         bool follows_torch);
+/// The spec without parameters, with the defaults as one more group at the end. tensors: the model's, for the types of
+/// the state. Throws E0706 for values that no optimizer can have, and for features that the device lacks.
+OptimizerSpec numbersOf(const OptimizerAttributes& optimizer, const std::vector<modules::NamedTensor>& tensors,
+                        bool follows_torch);
 /// follows_torch: trainable parameters in no group do not change. Otherwise the defaults apply to them, as in PopTorch.
 /// Throws E0706 also for groups with tensors of other modules.
 compile::OptimizerSpec specOf(const OptimizerAttributes& optimizer, const std::vector<modules::NamedTensor>& tensors,

@@ -51,8 +51,8 @@ class OptimizerSource {
   virtual ~OptimizerSource() = default;
   /// The spec for a model with these tensors, as the optimizer is now. Throws E0706.
   virtual compile::OptimizerSpec spec(const std::vector<modules::NamedTensor>& tensors) = 0;
-  /// The present numbers; nothing if they change only with setOptimizer().
-  virtual std::optional<OptimizerFields> fields() { return std::nullopt; }
+  /// The present spec without parameters; nothing if numbers change only with setOptimizer().
+  virtual std::optional<OptimizerSpec> numbers() { return std::nullopt; }
   /// The values that a program compiled with it fixes. scaling_varies: loss scaling is automatic, and its start may
   /// change.
   virtual OptimizerConstants constants(bool /*scaling_varies*/) { return OptimizerConstants(); }

@@ -71,15 +71,14 @@ OptimizerTensors fromPopTorch(const OptimizerTensors& given, const session::Stor
   return state;
 }
 
-OptimizerTensors numbersInPopTorch(const OptimizerFields& optimizer,
-                                   const std::vector<std::vector<std::string>>& names) {
+OptimizerTensors numbersInPopTorch(const OptimizerSpec& optimizer, const std::vector<std::vector<std::string>>& names) {
   OptimizerTensors numbers = {{"lossScaling_FLOAT", scalar(optimizer.loss_scaling)}};
   for (size_t group = 0; group < names.size(); ++group) {
     const Fields& fields = optimizer.groups.at(group);
     const double lr = fields.at("lr");
     const auto decay = fields.find("weight_decay");  // optimizers such as SGD have it
     for (const std::string& name : names[group]) {
-      if (optimizer.kind == OptimizerKind::kSgd) {
+      if (optimizer.rules.kind == OptimizerKind::kSgd) {
         const double scaled = lr * (1 - fields.at("dampening"));
         numbers.emplace(cat("scaledLearningRate0___specific___", name), scalar(scaled / optimizer.loss_scaling));
         numbers.emplace(cat("weightDecayScaleFactor0___specific___", name), scalar(1 - scaled * decay->second));

@@ -24,8 +24,7 @@ OptimizerTensors inPopTorch(const session::StoredTensors& state);
 /// value, and about entries that no device has, which are left out.
 OptimizerTensors fromPopTorch(const OptimizerTensors& given, const session::StoredTensors& current);
 /// PopTorch's ipu_param: the numbers that the devices compute with, by parameter. names: parameters by group.
-OptimizerTensors numbersInPopTorch(const OptimizerFields& optimizer,
-                                   const std::vector<std::vector<std::string>>& names);
+OptimizerTensors numbersInPopTorch(const OptimizerSpec& optimizer, const std::vector<std::vector<std::string>>& names);
 
 /// torch's state of a parameter, in torch's order. Empty if no update has reached the parameter.
 using TorchState = std::vector<std::pair<std::string, at::Tensor>>;

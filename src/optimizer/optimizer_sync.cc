@@ -42,10 +42,10 @@ void OptimizerSync::warnOfFresh(const Compiled& compiled) {
 }
 
 void OptimizerSync::send(const Compiled& compiled) {
-  std::optional<OptimizerFields> fields = source_->fields();
-  if (fields && sent_ && haveSameNumbers(*fields, *sent_)) return;
+  std::optional<OptimizerSpec> numbers = source_->numbers();
+  if (numbers && sent_ && haveSameNumbers(*numbers, *sent_)) return;
   compiled.session.setOptimizer(source_->spec(compiled.tensors()));
-  sent_ = std::move(fields);
+  sent_ = std::move(numbers);
 }
 
 void OptimizerSync::noteProgram(const Compiled& compiled, bool numbers_vary) {
@@ -53,7 +53,7 @@ void OptimizerSync::noteProgram(const Compiled& compiled, bool numbers_vary) {
   sent_.reset();
   if (!source_) return;
   if (!numbers_vary) constants_ = source_->constants(compiled.scaling_varies);
-  sent_ = source_->fields();
+  sent_ = source_->numbers();
 }
 
 void OptimizerSync::noteDestroyed() {
@@ -64,7 +64,7 @@ void OptimizerSync::noteDestroyed() {
 
 void OptimizerSync::warnOfUnsent() {
   if (!sent_ || has_unsent_) return;
-  const std::optional<OptimizerFields> now = source_->fields();
+  const std::optional<OptimizerSpec> now = source_->numbers();
   const std::string name = now ? firstDifference(*sent_, *now) : std::string();
   if (name.empty()) return;
   has_unsent_ = true;

@@ -65,7 +65,7 @@ class OptimizerSync {
 
   std::shared_ptr<OptimizerSource> source_;
   std::optional<OptimizerConstants> constants_;  // of the program
-  std::optional<OptimizerFields> sent_;          // that the devices have
+  std::optional<OptimizerSpec> sent_;            // the numbers that the devices have
   bool has_unsent_ = false;                      // and it was said that they lack some
   bool has_fresh_ = false;                       // and it was said that another optimizer has no state
   int64_t updates_ = 0;

@@ -12,6 +12,7 @@
 namespace abele::test {
 namespace {
 
+using optimizer::firstDifference;
 using optimizer::OptimizerTensors;
 
 at::Tensor filled(double value) { return at::full({2}, value); }
@@ -36,9 +37,10 @@ TEST(OptimizerState, HasPopTorchsNames) {
 }
 
 TEST(OptimizerState, HasPopTorchsNumbers) {
-  const optimizer::OptimizerFields sgd{.kind = OptimizerKind::kSgd,
-                                       .groups = {{{"lr", 0.5}, {"weight_decay", 0.25}, {"dampening", 0.5}}},
-                                       .loss_scaling = 2};
+  compile::OptimizerSpec sgd;
+  sgd.groups = {{{"lr", 0.5}, {"weight_decay", 0.25}, {"dampening", 0.5}}};
+  sgd.loss_scaling = 2;
+  sgd.rules.kind = OptimizerKind::kSgd;
   const OptimizerTensors numbers = optimizer::numbersInPopTorch(sgd, {{"w"}});
   EXPECT_EQ(valueOf(numbers.at("lossScaling_FLOAT").view({1})), 2);
   EXPECT_EQ(valueOf(numbers.at("scaledLearningRate0___specific___w").view({1})), 0.125);
@@ -104,8 +106,10 @@ TEST(OptimizerState, OfSgdCountsAStepWhereThereIsAVelocity) {
 }
 
 TEST(OptimizerFields, TheFirstDifferenceIsNamed) {
-  optimizer::OptimizerFields sent{.kind = OptimizerKind::kSgd, .groups = {{{"lr", 0.1}}, {{"lr", 0.1}}, {{"lr", 1}}}};
-  optimizer::OptimizerFields now = sent;
+  compile::OptimizerSpec sent;
+  sent.groups = {{{"lr", 0.1}}, {{"lr", 0.1}}, {{"lr", 1}}};
+  sent.rules.kind = OptimizerKind::kSgd;
+  compile::OptimizerSpec now = sent;
   EXPECT_EQ(firstDifference(sent, now), "");
   now.groups[2]["lr"] = 2;  // defaults
   EXPECT_EQ(firstDifference(sent, now), "");
