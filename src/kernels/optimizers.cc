@@ -408,7 +408,9 @@ bool countSgd(at::Tensor& velocity, const at::Tensor& step, Hyper& hyper) {
 
 }  // namespace
 
-bool setNumber(Hyper& hyper, const std::string& name, double value) {
+bool setNumber(std::vector<Hyper>& hypers, int group, const std::string& name, double value) {
+  if (group < 0 || static_cast<std::size_t>(group) >= hypers.size()) return false;
+  Hyper& hyper = hypers[static_cast<std::size_t>(group)];
 #define ABELE_HYPER(field, type, ...)       \
   if (name == #field) {                     \
     hyper.field = static_cast<type>(value); \
@@ -424,7 +426,7 @@ bool setNumber(Hyper& hyper, const std::string& name, double value) {
   else if (name == "rounds_rate")
     hyper.rounds_rate = value != 0;
   else
-    return false;
+    throwUser(ErrorCode::E0706, {.what = cat("hyper-parameter ", name, " is not one of the device's optimizers")});
   return true;
 }
 

@@ -12,8 +12,9 @@
 
 namespace abele::kernels {
 
-/// Sets a number by its name. Returns false for an unknown name.
-bool setNumber(Hyper& hyper, const std::string& name, double value);
+/// Sets a number of a parameter group by its name. Returns false for a group without updates. Throws E0706 for an
+/// unknown name.
+bool setNumber(std::vector<Hyper>& hypers, int group, const std::string& name, double value);
 
 struct UpdateTensors {
   /// The parameter, the sum of its gradients, and its moments in the order of optimizers.def; undefined if the group

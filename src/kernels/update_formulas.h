@@ -7,7 +7,7 @@
 
 namespace abele::kernels {
 
-/// What an update does, as bits. In a loop they are a constant, so that it has no branch.
+/// Bits that say how an update computes. In a loop they are a constant, so that it has no branch.
 enum UpdateTrait : unsigned {
   kDecays = 1,      // the gradient has an L2 term
   kAsLibtorch = 2,  // rounds as the classes of C++

@@ -17,18 +17,6 @@ namespace {
 
 using Kind = passes::OptimizerRules::Kind;
 
-void requireNotNegative(const char* name, double value) {
-  ABELE_REQUIRE(
-      value >= 0, E0706,
-      {.what = cat(name, " is ", value), .expected = "0 or more", .remedy = cat("pass a ", name, " of 0 or more")});
-}
-
-void requireBeta(const char* name, double value) {
-  ABELE_REQUIRE(
-      value >= 0 && value < 1, E0706,
-      {.what = cat(name, " is ", value), .expected = "0 <= beta < 1", .remedy = cat("pass a ", name, " such as 0.9")});
-}
-
 #define ABELE_OPTIMIZER(kind, Name, ...) \
   Kind kindOf(const optim::Name&) { return Kind::kind; }
 #include "base/optimizers.def"
@@ -44,8 +32,11 @@ void visitFlags(Group& group, Visit visit) {
 }
 
 double inRange(const char* name, double value, NumberRange range) {
-  if (range == NumberRange::kNotNegative) requireNotNegative(name, value);
-  if (range == NumberRange::kBelowOne) requireBeta(name, value);
+  const bool is_beta = range == NumberRange::kBelowOne;
+  ABELE_REQUIRE(range == NumberRange::kAny || (value >= 0 && (!is_beta || value < 1)), E0706,
+                {.what = cat(name, " is ", value),
+                 .expected = is_beta ? "0 <= beta < 1" : "0 or more",
+                 .remedy = cat("pass a ", name, is_beta ? " such as 0.9" : " of 0 or more")});
   return value;
 }
 

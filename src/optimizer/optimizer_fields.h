@@ -24,7 +24,7 @@ struct Reading {
 void addGroup(OptimizerSpec& spec, const Fields& group, const Reading& reading = {});
 /// parameters: names by group; later groups are left out. Throws E0706 for numbers that no optimizer can have.
 OptimizerSpec withParameters(OptimizerSpec spec, const std::vector<std::vector<std::string>>& parameters);
-/// Returns the fields from which addGroup makes the group again.
+/// Returns the fields of a group; addGroup makes the same group from them.
 Fields fieldsOf(const OptimizerSpec& spec, std::size_t group);
 /// Returns true if a group keeps a velocity while its momentum is 0.
 bool momentumVaries(const OptimizerSpec& spec);

@@ -312,11 +312,7 @@ class AcceleratorBackend final : public DeviceBackend {
   }
 
   void setHyper(int group, const std::string& name, double value) override {
-    // A group without parameters in this process.
-    if (group < 0 || static_cast<std::size_t>(group) >= hypers_.size()) return;
-    agreement_.setHyper(group, name, value);
-    ABELE_REQUIRE(kernels::setNumber(hypers_[static_cast<std::size_t>(group)], name, value), E0706,
-                  {.what = cat("hyper-parameter ", name, " is not one of the device's optimizers")});
+    if (kernels::setNumber(hypers_, group, name, value)) agreement_.setHyper(group, name, value);
   }
   GradientSizes takeGradientSizes() override {
     return {gradients_.large.exchange(0), gradients_.all.exchange(0), gradients_.overflowed.exchange(false)};

@@ -212,7 +212,9 @@ class CpuBackendImpl final : public CpuBackend {
 
   void bindInputs(const std::vector<at::Tensor>& inputs) override;
   void bindOutputs(const std::vector<std::vector<at::Tensor>>& outputs) override;
-  void setHyper(int group, const std::string& name, double value) override;
+  void setHyper(int group, const std::string& name, double value) override {
+    if (kernels::setNumber(hypers_, group, name, value)) agreement_.setHyper(group, name, value);
+  }
 
   GradientSizes takeGradientSizes() override {
     return {gradients_.large.exchange(0), gradients_.all.exchange(0), gradients_.overflowed.exchange(false)};
@@ -478,14 +480,6 @@ void CpuBackendImpl::bindOutputs(const std::vector<std::vector<at::Tensor>>& out
     for (int64_t k = 0; k < executable_.micro_batches; ++k)
       slots_.bindOutput(slot, k, k < static_cast<int64_t>(outputs[target].size()) ? outputs[target][k] : at::Tensor());
   }
-}
-
-void CpuBackendImpl::setHyper(int group, const std::string& name, double value) {
-  // A group without parameters in this process.
-  if (group < 0 || static_cast<std::size_t>(group) >= hypers_.size()) return;
-  agreement_.setHyper(group, name, value);
-  ABELE_REQUIRE(kernels::setNumber(hypers_[static_cast<std::size_t>(group)], name, value), E0706,
-                {.what = cat("hyper-parameter ", name, " is not one of the device's optimizers")});
 }
 
 }  // namespace
