@@ -13,7 +13,7 @@ from ._native import PACKAGE_FOLDERS, core
 from ._program import Program
 from ._results import warn_of_held_tensors, warn_of_hidden_tensors, warn_of_host_tensors, warn_of_subclasses
 from ._support import to_program_options
-from ._tensor_paths import path_of
+from ._tensor_paths import paths_in
 from ._tracing import CaptureMode, around_compile, around_program, call_forward
 
 
@@ -134,9 +134,11 @@ class ModuleSource:
         excludes = [*options.source_location_excludes, *PACKAGE_FOLDERS]
         returned = None
         has_run = False  # the capture that checks it calls it again
+        names = None  # storage: attribute that holds it after forward; found when something asks
 
         def forward(micro_batch):
-            nonlocal returned, has_run
+            nonlocal returned, has_run, names
+            names = None
             arguments = structures.reconstructTensorStructure(program.arguments, micro_batch)
             positional, named, built = _objects.close_call(*arguments)
             objects = None
@@ -165,6 +167,11 @@ class ModuleSource:
             warn_of_held_tensors((positional, named), are_opened=self._policy.many_programs)
             return flat
 
+        def name_of(storage):
+            nonlocal names
+            names = paths_in(model) if names is None else names
+            return names.get(storage, "")
+
         warn_of_subclasses(structures.flattenTensorStructure(given))
         with (
             around_compile(model) as require_not_reassigned,
@@ -174,7 +181,7 @@ class ModuleSource:
                 forward,
                 CaptureMode(),
                 excludes,
-                lambda storage: path_of(model, storage),
+                name_of,
                 progress,
                 lambda stage_devices: options._native.requireDevices(self._policy, stage_devices),
                 lambda: core().generatorsOf((model, given)),

@@ -1,4 +1,4 @@
-"""Finds a program's name for a tensor that is neither a parameter nor a buffer of its model."""
+"""Finds a program's names for tensors that are neither parameters nor buffers of its model."""
 
 import torch
 
@@ -27,18 +27,14 @@ def _inside(value, path, depth, seen):
         yield from _inside(item, where, depth - 1, seen)
 
 
-def path_of(model, storage):
-    """ "encoder.cache": the attribute of the model or of a module in it that holds a tensor of this memory; or "".
-
-    Args:
-        storage: number of torch's storage.
-    """
-    seen = set()
+def paths_in(model):
+    """{number of torch's storage: "encoder.cache"} of tensors in attributes of the model, or of modules in it."""
+    seen, found = set(), {}
     for name, module in model.named_modules():
         for key, value in module.__dict__.items():
             if key in ("_parameters", "_buffers", "_modules"):
                 continue
             for path, tensor in _inside(value, f"{name}.{key}" if name else key, _DEPTH, seen):
-                if tensor.layout == torch.strided and tensor.untyped_storage()._cdata == storage:
-                    return path
-    return ""
+                if tensor.layout == torch.strided:
+                    found.setdefault(tensor.untyped_storage()._cdata, path)
+    return found

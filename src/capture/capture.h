@@ -127,8 +127,10 @@ struct Recording {
   std::vector<std::string> written_constants;
   /// Of Graph::externals of kind kConstant, those that outlive the capture. Empty in a nested capture.
   std::vector<OutsideTensor> outside;
-  /// The line of the last operator whose result the program still holds though it does not return it; "" where there is
-  /// none. Only of contents that may differ between micro-batches. Empty in a nested capture.
+  /// The lines of operators whose results the program still holds though it does not return them, each with a name of
+  /// one: "train.py:88 (encoder.cache), and at train.py:90 (maps[0])". Where name_of knows none, the line of the last
+  /// alone, because autograd may hold the others. Only of contents that may differ between micro-batches. Empty in a
+  /// nested capture.
   std::string held_result;
   /// The first operator that draws after torch's default generator was seeded, or given a state from elsewhere: the
   /// program, or another thread, did so. "": none does. Empty on accelerators, where it is E0106 at once.

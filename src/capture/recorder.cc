@@ -1,7 +1,9 @@
 #include "capture/recorder.h"
 
 #include <cstring>
+#include <map>
 #include <optional>
+#include <set>
 #include <unordered_set>
 
 #include <c10/core/TensorOptions.h>
@@ -226,12 +228,20 @@ void Recorder::noteHeldResult(const std::vector<at::Tensor>& results) {
   std::unordered_set<const c10::StorageImpl*> ours;
   for (const at::Tensor& each : results)
     if (each.defined() && each.has_storage()) ours.insert(each.storage().unsafeGetStorageImpl());
-  const ir::Node* last = nullptr;
-  for (const ir::ValueId value : table_.aliveResults(ours)) {
+  std::multimap<const ir::Node*, const c10::StorageImpl*> held;  // in the order of the program
+  for (const auto& [storage, value] : table_.aliveResults(ours)) {
     const ir::Node* maker = writer_.varies(value) ? writer_.makerOf(value) : nullptr;
-    if (maker != nullptr && (last == nullptr || last < maker)) last = maker;
+    if (maker != nullptr) held.emplace(maker, storage);
   }
-  if (last != nullptr) recording_.held_result = last->source;
+  if (held.empty()) return;
+  std::set<std::string> lines;
+  std::string& text = recording_.held_result;
+  for (const auto& [maker, storage] : held) {
+    const std::string name = request_.name_of ? request_.name_of(storage) : std::string();
+    if (!name.empty() && lines.insert(maker->source).second)
+      text += cat(text.empty() ? "" : ", and at ", maker->source, " (", name, ")");
+  }
+  if (text.empty()) text = held.rbegin()->first->source;
 }
 
 Recording Recorder::finish(const std::vector<at::Tensor>& results) {

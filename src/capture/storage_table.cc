@@ -116,12 +116,13 @@ bool StorageTable::overlapsAnother(const at::TensorBase& tensor, const Segment& 
   return false;
 }
 
-std::vector<ir::ValueId> StorageTable::aliveResults(const std::unordered_set<const c10::StorageImpl*>& except) const {
-  std::vector<ir::ValueId> found;
+std::vector<std::pair<const c10::StorageImpl*, ir::ValueId>> StorageTable::aliveResults(
+    const std::unordered_set<const c10::StorageImpl*>& except) const {
+  std::vector<std::pair<const c10::StorageImpl*, ir::ValueId>> found;
   for (const auto& [storage, record] : records_) {
     if (record.storage.expired() || except.contains(storage)) continue;
     for (const Segment& segment : record.segments)
-      if (!segment.is_input && segment.base != ir::kNone) found.push_back(segment.base);
+      if (!segment.is_input && segment.base != ir::kNone) found.emplace_back(storage, segment.base);
   }
   return found;
 }

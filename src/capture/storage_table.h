@@ -64,8 +64,9 @@ class StorageTable {
   /// Does another segment share bytes with this one?
   bool overlapsAnother(const at::TensorBase& tensor, const Segment& segment) const;
 
-  /// Base values of memory that an operator made and that is still there, except that of these storages.
-  std::vector<ir::ValueId> aliveResults(const std::unordered_set<const c10::StorageImpl*>& except) const;
+  /// Storages that an operator made and that are still there, but these, and their base values.
+  std::vector<std::pair<const c10::StorageImpl*, ir::ValueId>> aliveResults(
+      const std::unordered_set<const c10::StorageImpl*>& except) const;
   /// Segments of a storage; null when it is not known.
   const std::vector<Segment>* segmentsOf(const c10::StorageImpl* storage) const;
   /// Locked memory has no address: torch throws kLockedRead (annotate.h) to everyone who asks for it, on any thread, in

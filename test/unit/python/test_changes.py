@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import inspect
 import re
 
 import abele
@@ -202,17 +203,46 @@ def test_settings_of_torch_that_change(setting, found, warnings):
 class Keeps(torch.nn.Module):
     def forward(self, x):
         self.maps = {"attention": x.softmax(-1)}
+        self.hidden = [x.tanh()]
         return x * 2
 
 
 @pytest.mark.parametrize("package", [abele, poptorch], ids=["abele", "poptorch"])
 def test_what_forward_leaves_in_attributes_is_named_once(package, warnings):
-    model = package.inferenceModel(torch.nn.Sequential(Keeps()))
+    model = package.inferenceModel(torch.nn.Sequential(Keeps(), Keeps()))
     model(X)
     (line,) = warnings()
-    assert "the program keeps a tensor that forward makes at test_changes.py:" in line
+    first = inspect.getsourcelines(Keeps.forward)[1] + 1
+    places = f"test_changes.py:{first} (0.maps['attention']), and at test_changes.py:{first + 1} (0.hidden[0]): only"
+    assert f"the program keeps a tensor that forward makes at {places}" in line
     model(X)
     assert not warnings()
+
+
+class KeepsForOthers(torch.nn.Module):
+    """Autograd keeps the square root for the gradient of what stays in the list, and the program does not."""
+
+    kept = []
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+
+    def forward(self, x):
+        root = self.linear(x).square().sqrt()
+        self.kept.append(root.exp())
+        self.scaled = root * 3
+        return poptorch.identity_loss(root.sum(), "none")
+
+
+def test_what_autograd_keeps_is_not_named(warnings):
+    net = KeepsForOthers()
+    model = poptorch.trainingModel(net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1))
+    model(X)
+    (line,) = [one for one in warnings() if "the program keeps" in one]
+    at = inspect.getsourcelines(KeepsForOthers.forward)[1] + 3
+    assert f"forward makes at test_changes.py:{at} (scaled): only" in line
+    KeepsForOthers.kept.clear()
 
 
 def test_classes_of_code_without_a_name():
