@@ -50,7 +50,7 @@ LAYERS = {
     ),
     # From the user's options to a program that runs, each over those before it.
     "src/options": ("base include schedule/schedules.def", TORCH_FREE),
-    "src/compile": (f"{ENGINE} options include", TORCH),
+    "src/compile": (f"{ENGINE} options include operators/graph_run.h", TORCH),
     "src/processes": ("base schedule collective device compile", TORCH),
     "src/session": (f"{ENGINE} compile processes", TORCH),
     # Parts of a model. None of these knows the model.
