@@ -33,7 +33,7 @@ struct UpdateTensors {
 /// itself without momentum. With a step, which counts the updates with momentum, dampening is torch's: the first update
 /// with momentum takes the whole gradient, and updates without momentum are not dampened and do not change the
 /// velocity.
-/// Source: spec optim.md section 3; arithmetic order of torch/optim/sgd.py, adam.py and rmsprop.py.
+/// Source: spec optim.md section 3; arithmetic order of torch.optim (SGD, Adam, RMSprop).
 void update(OptimizerKind kind, bool flag, const std::vector<UpdateTensors>& all, const Hyper& hyper);
 
 /// The factor for all gradients that limits their common norm to max_norm; scale: of the sums.
