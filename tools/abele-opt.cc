@@ -47,6 +47,7 @@ struct Arguments {
   std::vector<std::string> stages;
   std::vector<ir::NodeId> cuts;
   std::vector<int> spaces;
+  int group = 1;
   std::vector<ir::ValueId> kept;
 };
 
@@ -92,6 +93,9 @@ passes::PassContext makeContext(const Arguments& arguments, const ir::Graph& gra
   if (!arguments.cuts.empty()) context.stages.auto_stage = passes::AutoStage::kAutoSplit;
   context.stages.cuts = arguments.cuts;
   context.stages.spaces = arguments.spaces;
+  context.stages.group = arguments.group;
+  // Trials need LibTorch, which this tool lacks, so every cut counts as exact.
+  context.gives_same_bits = [](const ir::Graph&, const ir::Graph&) { return true; };
   context.reorders_sums = arguments.reorder_sums;
   context.recompute = {
       .enabled = arguments.recompute, .last_stage = arguments.recompute_last_stage, .kept = arguments.kept};
@@ -144,6 +148,7 @@ passes::PipelineOptions pipelineOf(const Arguments& arguments, const ir::Graph& 
   if (options.passes.empty())
     options.passes = passes::defaultPipeline(
         {.training = graph.training,
+         .shards = arguments.group > 1,
          .recomputes = arguments.recompute,
          .splits_weight_gradients =
              arguments.split_weight_gradients || abele::schedule::splitsBackward(scheduleOf(arguments, graph)),
@@ -365,6 +370,8 @@ int main(int argc, char** argv) {
   app.add_option("--stages", arguments.stages, "explicit stages: block+block@device,...")->delimiter(',');
   app.add_option("--cuts", arguments.cuts, "AutoSplit: ids of nodes that begin stages, ascending")->delimiter(',');
   app.add_flag("--sharded", arguments.sharded, "stages need not follow the data flow");
+  app.add_option("--group", arguments.group, "devices of each of the program's devices; every cut counts as exact")
+      ->check(CLI::PositiveNumber);
   app.add_option("--optimizer", arguments.optimizer,
                  cat(oneOf(optimizerNames({"none", "sgd-momentum"})), "; for all parameters"));
   app.add_option("--max-grad-norm", arguments.max_grad_norm, "clip gradients to this norm together");

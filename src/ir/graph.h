@@ -126,6 +126,8 @@ struct Stage {
   int32_t device = 0;
   std::string name;
   int32_t space = 0;  // the memory that the device computes in; transfers move values between spaces
+  /// Set by shard: the stage of the pipeline that it is a part of. Schedules run all parts of it together.
+  int32_t pipeline = kNone;
   bool operator==(const Stage&) const = default;
 };
 

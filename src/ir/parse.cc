@@ -155,6 +155,8 @@ class Parser {
         stage.device = c.index();
       else if (key == "space")
         stage.space = c.index();
+      else if (key == "of")
+        stage.pipeline = c.index();
       else
         return false;
       return true;

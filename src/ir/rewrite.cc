@@ -33,18 +33,22 @@ void renameOperands(Graph& graph, const std::vector<ValueId>& new_id) {
 
 ValueId makeView(Graph& graph, Node& node, ValueId like, ValueId base) {
   const Value value = graph.values[static_cast<size_t>(like)];
-  const bool same_dtype = graph.values[static_cast<size_t>(base)].type.dtype == value.type.dtype;
+  return makeView(graph, node, value.type, value.offset, base);
+}
+
+ValueId makeView(Graph& graph, Node& node, const Type& type, int64_t offset, ValueId base) {
+  const bool same_dtype = graph.values[static_cast<size_t>(base)].type.dtype == type.dtype;
   node.op = same_dtype ? "aten::as_strided" : "aten::view.dtype";
   node.args = {Arg::id(base)};
   if (same_dtype) {
-    node.args.push_back(Arg::intList(value.type.sizes));
-    node.args.push_back(Arg::intList(value.type.strides));
-    node.args.push_back(Arg::integer(value.offset));
+    node.args.push_back(Arg::intList(type.sizes));
+    node.args.push_back(Arg::intList(type.strides));
+    node.args.push_back(Arg::integer(offset));
   } else {
-    node.args.push_back(Arg::integer(static_cast<int64_t>(value.type.dtype)));
+    node.args.push_back(Arg::integer(static_cast<int64_t>(type.dtype)));
   }
   node.is_view = true;
-  const ValueId view = graph.addView(value.type, node.id, base, value.offset);
+  const ValueId view = graph.addView(type, node.id, base, offset);
   node.results = {{view}};
   return view;
 }

@@ -16,6 +16,8 @@ void renameOperands(Graph& graph, const std::vector<ValueId>& new_id);
 /// Turns `node`, which has its id already, into a view of `base` with the type and place of `like`. Requires: `base` is
 /// a base with the layout of the base of `like`. Returns: the view.
 ValueId makeView(Graph& graph, Node& node, ValueId like, ValueId base);
+/// The same for a type and an offset in elements of the type.
+ValueId makeView(Graph& graph, Node& node, const Type& type, int64_t offset, ValueId base);
 
 /// Puts `first` before all nodes, and behind[i] after the node at position i. Moves the nodes out of both arguments.
 void insertNodes(Graph& graph, std::vector<Node>& first, std::vector<std::vector<Node>>& behind);

@@ -108,7 +108,8 @@ class Printer {
     }
     for (size_t i = 0; i < graph_.stages.size(); ++i)
       out_ += cat("  stage ", i, " ", quoted(graph_.stages[i].name), " {device=", graph_.stages[i].device,
-                  graph_.stages[i].space != 0 ? cat(", space=", graph_.stages[i].space) : "", "}\n");
+                  graph_.stages[i].space != 0 ? cat(", space=", graph_.stages[i].space) : "",
+                  graph_.stages[i].pipeline != kNone ? cat(", of=", graph_.stages[i].pipeline) : "", "}\n");
     for (size_t i = 0; i < graph_.externals.size(); ++i) {
       const External& external = graph_.externals[i];
       Attributes attributes;

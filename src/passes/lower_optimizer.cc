@@ -119,6 +119,16 @@ class OptimizerLowering {
     if (!is_new) entry->second = std::min(entry->second, stage);
   }
 
+  // A device updates in one task what it has summed up in all its parts of a stage of the pipeline.
+  int32_t stageOfUpdate(int32_t stage) const {
+    const ir::Stage& own = graph_.stages[stage];
+    if (own.pipeline == kNone) return stage;
+    const auto first = std::find_if(graph_.stages.begin(), graph_.stages.end(), [&](const ir::Stage& other) {
+      return other.pipeline == own.pipeline && other.device == own.device;
+    });
+    return static_cast<int32_t>(first - graph_.stages.begin());
+  }
+
   void accumulate(const ir::Output& gradient) {
     const int32_t parameter = gradient.target;
     const bool continues = !sums_.empty() && sums_.back().parameter == parameter;
@@ -198,10 +208,11 @@ class OptimizerLowering {
                   {.what = cat(row.name, " is not defined for complex parameters"),
                    .at = cat("parameter group ", found->second, ", with ", found->first),
                    .remedy = "put the parameter into another optimizer's model, or store it as torch.view_as_real"});
-    const ValueId factor = clipFactor(sum);
+    const int32_t stage = stageOfUpdate(sum.stage);
+    const ValueId factor = clipFactor(stage);
     Node& node = graph_.addNode(row.op);
     node.direction = ir::Direction::kUpdate;
-    node.stage = sum.stage;
+    node.stage = stage;
     node.source = sum.source;
     ir::Output& output = parameterOutput(sum.parameter);
     output.value = addWrittenArg(node, output.value);
@@ -239,10 +250,10 @@ class OptimizerLowering {
 
   // The factor that scales all gradients so that their norm is at most max_grad_norm; kNone without clipping. Each
   // stage computes it for itself. All sums are complete when updates run, so updates need not wait for each other.
-  ValueId clipFactor(const Sum& sum) {
+  ValueId clipFactor(int32_t stage) {
     const bool clips = !std::isinf(rules_.max_grad_norm);
     if (!clips && !rules_.skips_overflow) return kNone;
-    auto [factor, is_new] = factor_of_stage_.emplace(sum.stage, kNone);
+    auto [factor, is_new] = factor_of_stage_.emplace(stage, kNone);
     if (!is_new) return factor->second;
     std::vector<int64_t> all;
     for (const Sum& other : sums_)
@@ -251,7 +262,7 @@ class OptimizerLowering {
     const ValueId value = graph_.addValue(contiguousType(DType::kFloat32, {}), id);
     Node& node = graph_.nodes.back();
     node.direction = ir::Direction::kUpdate;
-    node.stage = sum.stage;
+    node.stage = stage;
     node.args = {Arg::idList(std::move(all)), Arg::real(clips ? rules_.max_grad_norm : 0)};
     if (rules_.skips_overflow) node.args.push_back(Arg::boolean(true));
     node.results = {{value}};

@@ -38,6 +38,9 @@ struct StageRules {
   /// The memory space of each device of one process. The next devices are those of the next process, which shares no
   /// memory with it. So {0} is one memory for each device, and {0, 0} is one for each pair. Empty: one memory for all.
   std::vector<int> spaces;
+  /// Devices of each of the user's devices: device v of a block becomes devices v * group to v * group + group - 1, and
+  /// pass shard divides its work among them.
+  int group = 1;
   int spaceOf(int device) const;
 };
 
@@ -71,6 +74,10 @@ struct PassContext {
   RecomputeRules recompute;
   /// Sums may be in another order than eager's if that is faster: Options.fusion("fast").
   bool reorders_sums = false;
+  /// Whether `parts` gives the bits of `whole` on this machine. Both graphs have the same inputs, and results of the
+  /// same sizes and element types in the same order; strides of results may differ. Pass shard cuts a node only then.
+  /// Empty: it cuts nothing.
+  std::function<bool(const ir::Graph& whole, const ir::Graph& parts)> gives_same_bits = {};
 };
 
 #define ABELE_PASS(function, name, needs, gives, summary) Changed function(ir::Graph& graph, PassContext& context);
@@ -96,6 +103,7 @@ struct PipelineOptions {
 /// The facts that decide which passes a program needs.
 struct PipelineFacts {
   bool training = false;
+  bool shards = false;                   // each stage has several devices: StageRules::group
   bool recomputes = false;               // some values are computed again: PassContext::recompute
   bool splits_weight_gradients = false;  // the schedule runs weight gradients separately from backward
   bool fuses_loss = false;               // cross entropies are fused, on devices where that needs no second copy

@@ -66,6 +66,9 @@ std::vector<std::string> defaultPipeline(const PipelineFacts& facts) {
   // Before stages are assigned, so that no dead node makes a stage or breaks the order of stages.
   p.push_back("dce");
   p.push_back("assign-stages");
+  // After assign-stages: it divides stages. Before the passes that add copies and updates to the stages that work is
+  // in.
+  if (facts.shards) p.push_back("shard");
   // After assign-stages, which tells the stages of readers; before lower-optimizer, whose writes the schedule orders.
   p.push_back("snapshot-written");
   // After assign-stages: an update runs on the stage of its gradient.
@@ -90,6 +93,7 @@ std::vector<PipelineStep> pipelineSteps(const ir::Graph& graph, const PassContex
   std::vector<std::string> names = options.passes;
   if (names.empty())
     names = defaultPipeline({.training = graph.training,
+                             .shards = context.stages.group > 1,
                              .recomputes = context.recompute.enabled,
                              .has_several_spaces = !context.stages.spaces.empty()});
   checkDisabled(options.disabled);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -141,19 +142,82 @@ class Planner {
     return cat(kName[static_cast<int>(node.direction)], " of stage ", node.stage);
   }
 
+  // The stages of the pipeline, which pass shard may have divided. Devices that work on the parts of one stage form a
+  // group, and the schedule treats a group as one worker.
+  struct Pipeline {
+    std::vector<std::vector<int>> parts;  // stages of the graph, by stage of the pipeline
+    std::vector<int> group_of;            // by stage of the pipeline
+
+    // Devices work side by side: the one with the most work counts.
+    std::vector<schedule::StageCost> costs(const std::vector<schedule::StageCost>& by_part,
+                                           const std::vector<int>& worker_of) const {
+      std::vector<schedule::StageCost> found;
+      for (const std::vector<int>& stages : parts) {
+        std::map<int, schedule::StageCost> by_worker;
+        schedule::StageCost& most = found.emplace_back(schedule::StageCost{0, 0, 0, 0});
+        for (int s : stages) {
+          const schedule::StageCost& c = by_part[static_cast<size_t>(s)];
+          schedule::StageCost& sum =
+              by_worker.try_emplace(worker_of[static_cast<size_t>(s)], schedule::StageCost{0, 0, 0, 0}).first->second;
+          most.forward_ns = std::max(most.forward_ns, sum.forward_ns += c.forward_ns);
+          most.backward_ns = std::max(most.backward_ns, sum.backward_ns += c.backward_ns);
+          most.weight_grad_ns = std::max(most.weight_grad_ns, sum.weight_grad_ns += c.weight_grad_ns);
+          most.update_ns = std::max(most.update_ns, sum.update_ns += c.update_ns);
+        }
+      }
+      return found;
+    }
+  };
+
+  Pipeline pipelineOf() const {
+    Pipeline pipeline;
+    std::vector<int> group(plan_.device_of.size());  // by worker; groups that share a worker are one
+    std::iota(group.begin(), group.end(), 0);
+    for (int s = 0; s < num_stages_; ++s) {
+      const bool continues =
+          s > 0 && graph_.stages[s].pipeline != ir::kNone && graph_.stages[s].pipeline == graph_.stages[s - 1].pipeline;
+      if (!continues) pipeline.parts.emplace_back();
+      pipeline.parts.back().push_back(s);
+      const int from = group[workerOf(s)], into = group[workerOf(pipeline.parts.back().front())];
+      std::replace(group.begin(), group.end(), std::max(from, into), std::min(from, into));
+    }
+    std::map<int, int> number;  // groups in the order of their first worker
+    for (int g : group) number.emplace(g, static_cast<int>(number.size()));
+    for (const auto& stages : pipeline.parts) pipeline.group_of.push_back(number.at(group[workerOf(stages.front())]));
+    return pipeline;
+  }
+
+  // Each worker does its parts of an action in the order in which data meets them.
+  schedule::Schedule divide(const schedule::Schedule& whole, const Pipeline& pipeline) const {
+    schedule::Schedule schedule{.workers = {}, .micro_batches = whole.micro_batches};
+    schedule.workers.resize(plan_.device_of.size());
+    for (const auto& actions : whole.workers)
+      for (const schedule::Action& a : actions) {
+        std::vector<int> stages = pipeline.parts[static_cast<size_t>(a.stage)];
+        if (a.direction == Direction::kBackward || a.direction == Direction::kWeightGrad)
+          std::reverse(stages.begin(), stages.end());
+        for (int s : stages)
+          schedule.workers[static_cast<size_t>(workerOf(s))].push_back({s, a.direction, a.micro_batch});
+      }
+    return schedule;
+  }
+
   void makeSchedule() {
     const bool training = graph_.training;
     ABELE_CHECK(training || options_.accumulation == 1, "inference with accumulation ", options_.accumulation);
     ABELE_CHECK(hasTrait(options_.schedule, training ? schedule::kTrains : schedule::kInfers), "the schedule ",
                 schedule::scheduleName(options_.schedule), training ? " cannot train" : " needs a training graph");
     const std::vector<schedule::StageCost> costs = options_.costs.empty() ? estimateCosts(graph_) : options_.costs;
-    ABELE_REQUIRE(costs.size() == graph_.stages.size(), E0404,
-                  {.what = cat("costs of ", costs.size(), " stages for a program of ", num_stages_),
+    const Pipeline pipeline = pipelineOf();
+    const bool is_by_part = costs.size() == graph_.stages.size();
+    ABELE_REQUIRE(is_by_part || costs.size() == pipeline.parts.size(), E0404,
+                  {.what = cat("costs of ", costs.size(), " stages for a program of ", pipeline.parts.size()),
                    .expected = "one entry a stage, as costs() of the same model with the same stages returns",
                    .remedy = "measure the costs again after changing where stages begin"});
-    plan_.schedule = abele::plan::makeSchedule(
+    const schedule::Schedule whole = abele::plan::makeSchedule(
         {options_.schedule, graph_.training, options_.device_iterations, options_.accumulation, options_.most_held},
-        plan_.worker_of, costs, options_.hop_ns);
+        pipeline.group_of, is_by_part ? pipeline.costs(costs, plan_.worker_of) : costs, options_.hop_ns);
+    plan_.schedule = divide(whole, pipeline);
     std::set<Task> used;
     for (const ir::Node& node : graph_.nodes)
       if (!node.is_view) used.insert(taskOf(node));

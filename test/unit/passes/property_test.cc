@@ -15,6 +15,7 @@ namespace {
 
 constexpr uint32_t kNumSeeds = 300;
 constexpr PipelineFacts kAllFacts{.training = true,
+                                  .shards = true,
                                   .recomputes = true,
                                   .splits_weight_gradients = true,
                                   .fuses_loss = true,

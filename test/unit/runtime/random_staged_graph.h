@@ -22,7 +22,10 @@ class RandomStagedGraph {
     graph_.training = training_;
     num_stages_ = 1 + pick(5);
     const int devices = 1 + pick(num_stages_);
-    for (int s = 0; s < num_stages_; ++s) graph_.stages.push_back({pick(devices), cat("stage", s)});
+    const int parts = chance(2) ? 1 + pick(3) : 1;  // stages that the schedule runs together
+    for (int s = 0; s < num_stages_; ++s)
+      graph_.stages.push_back(
+          {.device = pick(devices), .name = cat("stage", s), .pipeline = parts > 1 ? s / parts : ir::kNone});
     for (int a = 0; a < 2; ++a) forward_.push_back({addInput(ir::InputKind::kArgument, a, cat("x", a)), 0});
     for (int p = 0; p < num_stages_ + 1; ++p)
       parameters_.push_back(addExternal(ir::InputKind::kParameter, cat("w", p)));

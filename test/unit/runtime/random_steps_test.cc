@@ -302,6 +302,13 @@ TEST_P(RandomSteps, CapturedGraphsEqualTheReference) {
     const bool sharded = random() % 6 == 0;
     context.stages.auto_stage = random() % 2 ? passes::AutoStage::kAutoIncrement : passes::AutoStage::kSameAsIpu;
     context.stages.ordered = !sharded;
+    static constexpr schedule::ScheduleKind kKinds[] = {
+        schedule::ScheduleKind::k1F1B, schedule::ScheduleKind::kGPipe, schedule::ScheduleKind::kInterleaved,
+        schedule::ScheduleKind::kZeroBubble, schedule::ScheduleKind::kZeroBubble2};
+    plan::PlanOptions options;
+    options.schedule = sharded ? schedule::ScheduleKind::kSharded : kKinds[random() % 5];
+    // Backward of a stage that is divided stays as it is.
+    if (!schedule::splitsBackward(options.schedule)) context.stages.group = 1 + static_cast<int>(random() % 3);
     try {
       passes::runPipeline(graph, context);
     } catch (const UserError& error) {
@@ -311,14 +318,9 @@ TEST_P(RandomSteps, CapturedGraphsEqualTheReference) {
       continue;
     }
     const ir::Graph original = graph;
-    plan::PlanOptions options;
-    static constexpr schedule::ScheduleKind kKinds[] = {
-        schedule::ScheduleKind::k1F1B, schedule::ScheduleKind::kGPipe, schedule::ScheduleKind::kInterleaved,
-        schedule::ScheduleKind::kZeroBubble, schedule::ScheduleKind::kZeroBubble2};
-    options.schedule = sharded ? schedule::ScheduleKind::kSharded : kKinds[random() % 5];
     options.device_iterations = 1 + random() % 2;
     options.accumulation = 1 + random() % 5;
-    context.recompute = {.enabled = random() % 2 == 0, .last_stage = random() % 2 == 0};
+    context.recompute = {.enabled = context.stages.group == 1 && random() % 2 == 0, .last_stage = random() % 2 == 0};
     exe::Replication replication = replicasOf(random() % 2 ? 1 : 2 + static_cast<int64_t>(random() % 2));
     if (random() % 2) replication.sharding = someSharding(random);
     std::vector<std::string> late = {"recompute"};

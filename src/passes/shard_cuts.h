@@ -1,0 +1,53 @@
+// Private to pass shard: which operators may be cut how, and what a cut of a tensor means for its views.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace abele::passes {
+
+/// Stands for a dimension: the whole tensor.
+inline constexpr int kWhole = -1;
+
+/// A way to divide an operator among devices. Each part makes a range of the results along one dimension.
+struct Cut {
+  std::vector<int> operands;  // by argument: the dimension along which its tensors are cut, or kWhole
+  std::vector<int> results;   // by schema return: the dimension along which it is cut, or kWhole: cut_mask excludes it
+  int64_t size = 0;           // elements along that dimension
+  int64_t step = 1;           // parts begin at multiples of it
+  int32_t sizes_arg = ir::kNone;  // argument with the sizes of the first result
+  int32_t mask_arg = ir::kNone;   // argument that says which results to make
+};
+
+/// The cuts of a node, best first. Empty for operators without a row in shard_cuts.def.
+std::vector<Cut> possibleCuts(const ir::Graph& graph, const ir::Node& node);
+
+/// An estimate of the multiplications and additions of a node.
+int64_t workOf(const ir::Graph& graph, const ir::Node& node);
+
+/// The ends of `parts` ranges over `size` elements, as equal as multiples of `step` allow. Empty if a range would be.
+std::vector<int64_t> evenEnds(int64_t size, int64_t step, int64_t parts);
+
+/// A tensor without gaps, and without expanded dimensions.
+bool isDense(const Type& type);
+/// The type of a part of a dense tensor: `length` elements along `dim`, without gaps, dimensions in the same order in
+/// memory.
+Type partType(const Type& type, int dim, int64_t length);
+/// A dense type with its dimensions in the order of memory, so that it is contiguous. dim: changed to its new place.
+Type inMemoryOrder(const Type& type, int& dim);
+
+/// How a cut of a dense base along `dim`, at `ends`, divides a view of it.
+struct ViewCut {
+  int dim = 0;
+  std::vector<int64_t> ends = {};
+};
+/// Nothing if a part of the base does not hold a range of the view.
+std::optional<ViewCut> cutOfView(const Type& base, int dim, const std::vector<int64_t>& ends, const ir::Value& view);
+/// The place of the view in a part of the base that has `length` elements along `dim`. The view has the size of the
+/// part that cutOfView gives, still to be set.
+ir::Value viewInPart(const Type& base, int dim, int64_t length, const ir::Value& view);
+
+}  // namespace abele::passes
