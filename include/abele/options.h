@@ -293,6 +293,10 @@ class ABELE_API Options {
   /// Number of devices; 0, the default: the number that the model asks for. A model that needs more is refused (E0402).
   /// Allowed: >= 0. Unit: devices.
   Options& devices(int64_t count);
+  /// Divides the work of each device of the model among this many devices, with the bits of one device; 1, the default:
+  /// not at all. Device v becomes devices v * n to v * n + n - 1 (docs/tensor_parallel.md). Allowed: >= 1. Unit:
+  /// devices.
+  Options& tensorParallel(int64_t devices);
   /// Refuse pipelines with fewer micro-batches than PopTorch requires: gradientAccumulation >= 2 * stages - 1 in
   /// training, deviceIterations >= stages in inference (E0401). Off: they run, and devices wait longer. Default: on in
   /// poptorch; off in abele and in C++.
@@ -351,6 +355,7 @@ class ABELE_API Options {
   bool relax_optimizer_checks() const;
   bool show_compilation_progress_bar() const;
   std::optional<int64_t> num_devices() const;
+  std::optional<int64_t> tensor_parallel() const;
   std::optional<bool> enforce_pipeline_minimum() const;
   std::optional<bool> share_weights() const;
   std::optional<bool> check_capture() const;

@@ -34,6 +34,7 @@ class OptionsSetters:
     show_compilation_progress_bar: bool
     source_location_excludes: list[Any]
     num_devices: int
+    tensor_parallel: int
     enforce_pipeline_minimum: bool
     share_weights: bool
     check_capture: bool
@@ -305,6 +306,15 @@ class OptionsSetters:
         (E0402).
 
         Allowed: >= 0.
+        Unit: devices.
+        Returns: self, so that calls chain.
+        Source: ours.
+        """
+    def tensorParallel(self, devices: int) -> Self:
+        """Divides the work of each device of the model among this many devices, with the bits of one device; 1, the
+        default: not at all. Device v becomes devices v * n to v * n + n - 1 (docs/tensor_parallel.md).
+
+        Allowed: >= 1.
         Unit: devices.
         Returns: self, so that calls chain.
         Source: ours.

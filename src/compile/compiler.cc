@@ -199,6 +199,21 @@ void checkPipelineMinimum(const ProgramOptions& options, int64_t forward_stages)
                                inLanguage("Options::enforcePipelineMinimum(false)"))});
 }
 
+/// Throws E0402 if the groups of devices need more devices than there are. The plan would name a block for it.
+void checkGroups(const ProgramOptions& options, const ir::Graph& graph) {
+  const int group = options.stages.group;
+  int64_t devices = 0;
+  for (const ir::Stage& stage : graph.stages) devices = std::max<int64_t>(devices, stage.device / group + 1);
+  const int64_t needed = devices * group;
+  ABELE_REQUIRE(
+      group == 1 || options.num_devices == 0 || needed <= options.num_devices, E0402,
+      {.what = cat("a model of ", devices, devices == 1 ? " device" : " devices", " with tensorParallel(", group,
+                   ") needs ", needed, " devices"),
+       .found = cat(options.num_devices, " devices"),
+       .expected = cat("at least ", needed),
+       .remedy = cat("use tensorParallel(", std::max<int64_t>(1, options.num_devices / devices), ") or fewer stages")});
+}
+
 /// Makes passes, plan and executable of a recording.
 void lower(MadeProgram& compiled, const capture::Recording& recording, ProgramOptions options,
            const CompileRequest& asked) {
@@ -208,6 +223,7 @@ void lower(MadeProgram& compiled, const capture::Recording& recording, ProgramOp
   runPassesAndChoose(compiled, captured, options);
   TensorNames::addUpdated(compiled.anchors, compiled.graph);
   compiled.phases.end("passes");
+  checkGroups(options, compiled.graph);
   compiled.plan = plan::makePlan(compiled.graph, planOptions(options));
   compiled.schedule = schedule::scheduleName(compiled.plan.options.schedule);
   compiled.phases.end("plan");
@@ -217,7 +233,8 @@ void lower(MadeProgram& compiled, const capture::Recording& recording, ProgramOp
   if (asked.program.check_devices) asked.program.check_devices(devices);
   // This follows the check of devices, because more micro-batches would not add a device. PopTorch's minimum applies to
   // stages that the user placed.
-  if (!splitsByItself(options)) checkPipelineMinimum(options, passes::forwardStageCount(compiled.graph));
+  if (!splitsByItself(options))
+    checkPipelineMinimum(options, passes::forwardStageCount(compiled.graph, options.stages.group));
   checkClipping(options, compiled.optimizer);
   compiled.executable = exe::build(compiled.graph, compiled.plan, replicationOf(options),
                                    asked.keeps_origins ? &compiled.origins : nullptr);

@@ -14,6 +14,10 @@ Lowered lowerByDefault(const Captured& captured, ProgramOptions options) {
   options.schedule_rule = ScheduleRule::kGiven;
   options.schedule = schedule::ScheduleKind::k1F1B;
   Lowered result{.graph = runPasses(captured, options), .choice = {}};
+  if (options.stages.group > 1) {
+    result.choice.reason = "blocks are divided among several devices";
+    return result;
+  }
   split::DefaultScheduleOptions rules{
       .plan = planOptions(options), .limits = options.device_memory, .machine = machineOf(options)};
   if (!split::canCompareSchedules(result.graph, rules.plan, result.choice.reason)) return result;

@@ -18,11 +18,15 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <ATen/Version.h>
+
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "base/whole_file.h"
 #include "compile/default_schedule.h"
+#include "compile/measured_placement.h"
 #include "compile/placement.h"
 #include "exe/bytes.h"
 #include "ir/text.h"
@@ -99,9 +103,9 @@ class KeyBytes {
     add(blocks, ipu, phase);
   }
   void add(const passes::StageRules& rules) {
-    const auto& [auto_stage, stages, ordered, cuts, devices, alternating, spaces] = rules;
+    const auto& [auto_stage, stages, ordered, cuts, devices, alternating, spaces, group] = rules;
     (void)cuts, (void)devices;  // cuts follow from the graph and the devices; addOptions adds the devices
-    add(auto_stage, stages, ordered, alternating, spaces);
+    add(auto_stage, stages, ordered, alternating, spaces, group);
   }
   void add(const Anchor& anchor) {
     const auto& [short_name, long_name, mode, period] = anchor;
@@ -117,13 +121,20 @@ class KeyBytes {
   exe::Writer out_;
 };
 
+/// All that trials of pass shard depend on, apart from graphs; "" without trials.
+std::string trialsText(const ProgramOptions& options) {
+  return options.stages.group == 1
+             ? ""
+             : cat(machineText(options), at::get_cpu_capability(), environmentText("ABELE_SHARD_TRIALS"));
+}
+
 /// Adds every option that a compilation depends on.
 void addOptions(KeyBytes& out, const ProgramOptions& options) {
 #define ABELE_COMPILED(type, name, ...) out.add(options.name);
 #define ABELE_AT_RUN(type, name, ...)
 #include "compile/program_options.def"
   out.add(kindOfDevice(options.device), leavesSchedule(options) ? coresOfReplica(options) : 0,
-          static_cast<int64_t>(splitsByItself(options) ? splitDevices(options) : 0));
+          static_cast<int64_t>(splitsByItself(options) ? splitDevices(options) : 0), trialsText(options));
 }
 
 void addOptimizer(KeyBytes& out, const OptimizerSpec& optimizer) {

@@ -387,6 +387,7 @@ ProgramOptions programOptions(const Options::Values& values, bool training) {
   const std::string fusion = values.get<std::string>("fusion_level");
   session.fusion = fusion == "off" ? Fusion::kOff : fusion == "fast" ? Fusion::kFast : Fusion::kExact;
   setSpaces(values, session);
+  session.stages.group = static_cast<int>(values.get<std::optional<int64_t>>("tensor_parallel").value_or(1));
   const auto seed = values.get<std::optional<uint64_t>>("random_seed");
   session.has_seed = seed.has_value();
   session.seed = seed.value_or(0);

@@ -1,9 +1,11 @@
 #include "compile/lowering.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/log.h"
 #include "compile/device_list.h"
+#include "compile/shard_trials.h"
 #include "plan/predict.h"
 
 namespace abele::compile {
@@ -16,6 +18,12 @@ bool isCpuAlone(const ProgramOptions& options) {
 
 // Bytes. The alignment of memory from torch's allocators for accelerators.
 constexpr int64_t kAlignmentOfAccelerators = 512;
+
+int64_t devicesOfStages(const ir::Graph& graph) {
+  std::set<int32_t> devices;
+  for (const ir::Stage& stage : graph.stages) devices.insert(stage.device);
+  return static_cast<int64_t>(devices.size());
+}
 
 }  // namespace
 
@@ -50,6 +58,7 @@ ir::Graph runPasses(const Captured& captured, const ProgramOptions& options) {
   context.recompute = {
       .enabled = options.recompute, .last_stage = schedule::lastStageWaits(schedule), .kept = captured.kept};
   passes::PipelineFacts facts{.training = options.training,
+                              .shards = options.stages.group > 1,
                               .splits_weight_gradients = schedule::splitsBackward(schedule),
                               .fuses_loss = options.fusion != Fusion::kOff && isCpuAlone(options),
                               .approximates = options.fusion == Fusion::kFast && isCpuAlone(options),
@@ -66,7 +75,14 @@ ir::Graph runPasses(const Captured& captured, const ProgramOptions& options) {
   }
   facts.recomputes = context.recompute.enabled;
   ir::Graph graph = captured.graph;
-  passes::runPipeline(graph, context, {.passes = passes::defaultPipeline(facts)});
+  int64_t asked = 1;  // devices of a replica that the user asked for
+  const auto countDevices = [&](const std::string& pass, const ir::Graph& now) {
+    if (pass == "assign-stages") asked = devicesOfStages(now);
+  };
+  context.gives_same_bits = [&](const ir::Graph& whole, const ir::Graph& parts) {
+    return givesSameBits(whole, parts, threadsPerDevice(options, asked * options.stages.group * options.replicas));
+  };
+  passes::runPipeline(graph, context, {.passes = passes::defaultPipeline(facts), .after_pass = countDevices});
   return graph;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <thread>
 
+#include <ATen/Parallel.h>
+
 #include "base/error.h"
 
 namespace abele::compile {
@@ -43,6 +45,12 @@ int coresOfReplica(const ProgramOptions& options) {
   return static_cast<int>(std::max<int64_t>(1, cores / (options.replicas * options.processes.on_host)));
 }
 
+int threadsPerDevice(const ProgramOptions& options, int64_t devices) {
+  if (options.threads_per_device > 0) return options.threads_per_device;
+  return std::max(1,
+                  at::get_num_threads() / static_cast<int>(std::max<int64_t>(1, devices) * options.processes.on_host));
+}
+
 int64_t replicaProcesses(const ProgramOptions& options) { return options.processes.count / options.processes.stages; }
 
 int64_t devicesOfReplicaHere(const ProgramOptions& options) {
@@ -75,6 +83,36 @@ void checkMicroBatches(const ProgramOptions& options) {
                  .remedy = "use smaller ones, and call the model more often"});
 }
 
+// Pass shard and the schedules of its stages do not know these yet.
+void checkTensorParallel(const ProgramOptions& options) {
+  const passes::StageRules& rules = options.stages;
+  ABELE_REQUIRE(rules.group >= 1, E0702, {.what = cat("tensorParallel is ", rules.group), .expected = "1 or more"});
+  if (rules.group == 1) return;
+  const bool is_phased =
+      std::ranges::any_of(rules.stages, [](const passes::StageRules::ExplicitStage& each) { return each.phase >= 0; });
+  const plan::Locations& locations = options.locations;
+  const bool is_pipeline = options.training && options.strategy == Strategy::kPipelined;
+  const bool is_other_schedule =
+      options.schedule_rule == ScheduleRule::kFastest ||
+      (options.schedule_rule == ScheduleRule::kGiven && options.schedule != schedule::ScheduleKind::k1F1B &&
+       options.schedule != schedule::ScheduleKind::kGPipe);
+  const std::pair<bool, std::string> refused[] = {
+      {options.processes.count > 1, "several processes"},
+      {!captureDevice(options).is_cpu(), cat("deviceType ", options.device)},
+      {options.training && (options.recompute || options.recompute_to_fit), "recomputation"},
+      {is_phased, "phased execution"},
+      {is_pipeline && is_other_schedule, "a schedule other than 1f1b and gpipe"},
+      {locations.weights.off_chip || locations.optimizer_state.off_chip || locations.accumulators.off_chip ||
+           locations.activations.off_chip,
+       "tensors off chip"},
+      {rules.stages.empty() && rules.auto_stage == passes::AutoStage::kAutoSplit, "AutoSplit"}};
+  for (const auto& [is_asked, what] : refused)
+    ABELE_REQUIRE(!is_asked, E0711,
+                  {.what = cat("tensorParallel with ", what, " is not available"),
+                   .found = cat("tensorParallel(", rules.group, ")"),
+                   .remedy = "leave one of the two out"});
+}
+
 }  // namespace
 
 void checkOptions(const ProgramOptions& options) {
@@ -88,6 +126,7 @@ void checkOptions(const ProgramOptions& options) {
   checkReplicas(options);
   checkProcesses(options);
   checkMicroBatches(options);
+  checkTensorParallel(options);
   ABELE_REQUIRE(options.training || options.gradient_accumulation == 1, E0702,
                 {.what = cat("gradientAccumulation is ", options.gradient_accumulation, " for inference"),
                  .expected = "1",

@@ -87,6 +87,8 @@ int coresOfReplica(const ProgramOptions& options);
 int64_t replicaProcesses(const ProgramOptions& options);
 /// Number of devices of one replica in each process, if a replica spans several processes; otherwise 0.
 int64_t devicesOfReplicaHere(const ProgramOptions& options);
+/// Intra-op threads of each of this number of devices in the process.
+int threadsPerDevice(const ProgramOptions& options, int64_t devices);
 /// Number of replicas in all processes.
 int64_t totalReplicas(const ProgramOptions& options);
 /// Number of micro-batches that the inputs of one call are split into.

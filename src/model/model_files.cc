@@ -36,6 +36,12 @@ void requireSamePath(const session::Session& session, const std::string& path) {
 }  // namespace
 
 void Model::save(const std::string& path, Saving saving) {
+  ABELE_REQUIRE(
+      source_->options().stages.group == 1, E0711,
+      {.what = "save() of a program with tensorParallel, whose operators were divided by trials on this machine",
+       .at = path,
+       .remedy = cat("save the weights (", inLanguage("abele::saveWeights"),
+                     ") or a checkpoint, and compile where they are loaded")});
   const session::Session& session = compiled("save()");
   const Turns::Turn turn = moduleTurn();
   const bool is_in_parts = saving.with_model && session.hasOwnWeightsAlone();

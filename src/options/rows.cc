@@ -336,6 +336,16 @@ const std::vector<OptionRow>& optionRows() {
        "Returns: self, so that calls chain.\n"
        "Source: ours."
       },
+      {"tensorParallel", "Options", "tensor_parallel", OptionKind::kOnDemand, {{"devices", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}}, {},
+       {}, true,
+       "Divides the work of each device of the model among this many devices, with the bits of one device; 1, the\n"
+       "default: not at all. Device v becomes devices v * n to v * n + n - 1 (docs/tensor_parallel.md).\n"
+       "\n"
+       "Allowed: >= 1.\n"
+       "Unit: devices.\n"
+       "Returns: self, so that calls chain.\n"
+       "Source: ours."
+      },
       {"enforcePipelineMinimum", "Options", "enforce_pipeline_minimum", OptionKind::kOnDemand, {{"enforce", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        {}, true,
        "Refuse pipelines with fewer micro-batches than PopTorch requires: gradientAccumulation >= 2 * stages - 1 in\n"
@@ -747,6 +757,7 @@ const std::vector<OptionKey>& optionKeys() {
       {"Options", "show_compilation_progress_bar", "bool", true},
       {"Options", "source_location_excludes", "list", true},
       {"Options", "num_devices", "int", true},
+      {"Options", "tensor_parallel", "int", false},
       {"Options", "enforce_pipeline_minimum", "bool", false},
       {"Options", "share_weights", "bool", false},
       {"Options", "check_capture", "bool", false},

@@ -184,6 +184,11 @@ Options& Options::devices(int64_t count) {
   return *this;
 }
 
+Options& Options::tensorParallel(int64_t devices) {
+  values_->call("tensorParallel", {toValue(devices)});
+  return *this;
+}
+
 Options& Options::enforcePipelineMinimum(bool enforce) {
   values_->call("enforcePipelineMinimum", {toValue(enforce)});
   return *this;
@@ -271,6 +276,8 @@ bool Options::relax_optimizer_checks() const { return values_->get<bool>("relax_
 bool Options::show_compilation_progress_bar() const { return values_->get<bool>("show_compilation_progress_bar"); }
 
 std::optional<int64_t> Options::num_devices() const { return values_->get<std::optional<int64_t>>("num_devices"); }
+
+std::optional<int64_t> Options::tensor_parallel() const { return values_->get<std::optional<int64_t>>("tensor_parallel"); }
 
 std::optional<bool> Options::enforce_pipeline_minimum() const { return values_->get<std::optional<bool>>("enforce_pipeline_minimum"); }
 

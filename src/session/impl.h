@@ -174,7 +174,7 @@ void writeBack(const Compiled& compiled, const Results& results, const std::vect
 
 // load.cc
 /// Intra-op threads of each worker.
-int threadsPerDevice(const compile::ProgramOptions& options, int64_t num_workers);
+int threadsPerDevice(const compile::ProgramOptions& options, const exe::Executable& executable);
 /// Memory, weights, constants, hyper-parameters, random stream and workers of what was built.
 void load(Compiled& compiled, const compile::ProgramOptions& options, const at::Generator& generator);
 /// Throws E0704 for a tensor that differs from the compiled one, and leaves the devices as they were.

@@ -47,10 +47,14 @@ std::vector<at::Tensor*> matchModel(const exe::Executable& executable, const std
 
 }  // namespace
 
-int threadsPerDevice(const compile::ProgramOptions& options, int64_t num_workers) {
-  if (options.threads_per_device > 0) return options.threads_per_device;
-  return std::max(
-      1, at::get_num_threads() / static_cast<int>(std::max<int64_t>(1, num_workers) * options.processes.on_host));
+int threadsPerDevice(const compile::ProgramOptions& options, const exe::Executable& executable) {
+  const int group = options.stages.group;
+  if (group == 1) return compile::threadsPerDevice(options, executable.numComputing() / executable.stage_processes);
+  // Those that trials of the cuts had, though a device without a part has no worker.
+  std::set<int32_t> asked;
+  for (const exe::WorkerProgram& worker : executable.workers)
+    if (!worker.isLink() && worker.replica == 0) asked.insert(worker.device / group);
+  return compile::threadsPerDevice(options, static_cast<int64_t>(asked.size()) * group * executable.replicas);
 }
 
 namespace {
@@ -230,7 +234,7 @@ void load(Compiled& compiled, const compile::ProgramOptions& options, const at::
   const exe::Executable& executable = compiled.executable;
   trimForDevices(executable);
   device::DeviceOptions device;
-  device.threads_per_device = threadsPerDevice(options, executable.numComputing() / executable.stage_processes);
+  device.threads_per_device = threadsPerDevice(options, executable);
   device.floating_point_exceptions = options.floating_point_exceptions;
   device.stochastic_rounding = options.stochastic_rounding;
   device.rounding_seed = generator.current_seed();

@@ -62,7 +62,7 @@ compile::PlacementTrial timeTrial(const compile::Program& program, compile::Made
   while (nsSince(start) < (times.size() < kFewestSteps ? kMostNs : kFewestNs) || times.empty())
     times.push_back(callNs(compiled, apart, bound, program.poll));
   std::ranges::nth_element(times, times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2));
-  return {.threads = threadsPerDevice(apart, compiled.executable.numComputing()), .step_ns = times[times.size() / 2]};
+  return {.threads = threadsPerDevice(apart, compiled.executable), .step_ns = times[times.size() / 2]};
 }
 
 }  // namespace abele::session

@@ -210,7 +210,7 @@ class Run {
     compiled_ = session.parts().compiled.get();
     const RestoredGenerators generators(compiled_->own_streams);
     compiled_->warned_of_edits = true;  // eager's updates write the same tensors
-    const ThreadsAndRandom scope(session::threadsPerDevice(options, compiled_->executable.numComputing()), options);
+    const ThreadsAndRandom scope(session::threadsPerDevice(options, compiled_->executable), options);
     update_ = request_.make_update ? request_.make_update() : torchUpdate(request_.optimizer, request_.program.model);
     if (options.training && !update_)
       result_.notes.push_back("weights after the update: torch has no optimizer with these rules");

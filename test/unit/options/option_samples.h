@@ -85,6 +85,8 @@ inline constexpr Sample kSamples[] = {
      "[[\"a\", \"b\"]]", "[1.5]"},
     {"devices", [](Options& options) { options.devices(2); },
      "[2]", "[-1]"},
+    {"tensorParallel", [](Options& options) { options.tensorParallel(2); },
+     "[2]", "[0]"},
     {"enforcePipelineMinimum", [](Options& options) { options.enforcePipelineMinimum(true); },
      "[true]", "[\"yes\"]"},
     {"shareWeights", [](Options& options) { options.shareWeights(true); },
