@@ -33,13 +33,13 @@ def options(strategy, accumulation, iterations=1):
     return opts
 
 
-def eager(model, optimizer, batch, accumulation):
+def eager(model, optimizer, batch, accumulation, micro_batch=MICRO_BATCH):
     """The same step in plain PyTorch. Returns the outputs and losses of its micro-batches."""
     outputs, losses = [], []
-    for start in range(0, len(batch[0]), MICRO_BATCH * accumulation):
+    for start in range(0, len(batch[0]), micro_batch * accumulation):
         optimizer.zero_grad()
         for k in range(accumulation):
-            rows = slice(start + k * MICRO_BATCH, start + (k + 1) * MICRO_BATCH)
+            rows = slice(start + k * micro_batch, start + (k + 1) * micro_batch)
             output, loss = model(*(tensor[rows] for tensor in batch))
             (loss / accumulation).backward()
             outputs.append(output.detach())

@@ -1,0 +1,344 @@
+"""Blocks over several devices (tensorParallel): the bits of eager PyTorch, for any number of devices."""
+
+import copy
+import itertools
+
+import abele
+import pytest
+import torch
+import torch.nn.functional as F
+from against_eager import SEED, eager
+from networks import First, Network, Sequence, TiedHead
+from torch import nn
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+WIDTH, HEADS, LENGTH, VOCABULARY, STEPS = 64, 4, 24, 96, 3
+STRATEGIES = {
+    "sharded": abele.ShardedExecution,
+    "1f1b": lambda: abele.PipelinedExecution(abele.AutoStage.SameAsIpu).schedule("1f1b"),
+    "gpipe": lambda: abele.PipelinedExecution(abele.AutoStage.SameAsIpu).schedule("gpipe"),
+}
+
+
+class Mlp(Network):
+    def __init__(self):
+        layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Dropout(0.1)) for _ in range(2)]
+        wide = nn.Sequential(nn.Linear(WIDTH, 512), nn.ReLU(), nn.Linear(512, WIDTH))
+        super().__init__([wide, *layers, nn.Linear(WIDTH, 10)])
+
+    def batch(self, n):
+        return torch.randn(n, 32, WIDTH), torch.randint(10, (n, 32))
+
+    def forward(self, x, target):
+        for part in self.parts:
+            x = part(x)
+        return x, F.cross_entropy(x.flatten(0, 1), target.flatten())
+
+
+class Tokens(Sequence):
+    def batch(self, n):
+        ids = torch.randint(VOCABULARY, (n, LENGTH + 1))
+        return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+
+
+class GptLayer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.dropout = nn.Dropout(0.1)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm1(x)).split(WIDTH, -1)
+        q, k, v = (t.unflatten(-1, (HEADS, -1)).transpose(1, 2) for t in (q, k, v))
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.dropout(self.out(mixed.transpose(1, 2).flatten(2)))
+        return x + self.dropout(self.down(F.gelu(self.up(self.norm2(x)))))
+
+
+class Positions(nn.Module):
+    def __init__(self, embedding):
+        super().__init__()
+        self.tokens, self.positions = embedding, nn.Parameter(torch.randn(LENGTH, WIDTH))
+
+    def forward(self, x):
+        return self.tokens(x) + self.positions
+
+
+class Gpt(Tokens):
+    """The table of tokens is the last product, too."""
+
+    def __init__(self):
+        embedding = nn.Embedding(VOCABULARY, WIDTH)
+        super().__init__([Positions(embedding), GptLayer(), GptLayer(), nn.LayerNorm(WIDTH), TiedHead(embedding)])
+
+
+class Bert(Tokens):
+    """Attention of products, a softmax and dropout."""
+
+    def __init__(self):
+        layers = [
+            nn.TransformerEncoderLayer(WIDTH, HEADS, 2 * WIDTH, dropout=0.1, activation="gelu", batch_first=True)
+            for _ in range(2)
+        ]
+        super().__init__([nn.Embedding(VOCABULARY, WIDTH), *layers, nn.Linear(WIDTH, VOCABULARY)])
+
+
+class ConvNet(Network):
+    def __init__(self):
+        def layer(inputs, outputs, stride):
+            conv = nn.Conv2d(inputs, outputs, 3, padding=1, stride=stride, bias=stride == 1)
+            return nn.Sequential(conv, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
+
+        head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.1), nn.Linear(64, 10))
+        super().__init__([layer(3, 32, 1), layer(32, 64, 2), layer(64, 64, 1), head])
+
+    def batch(self, n):
+        return torch.randn(n, 3, 32, 32), torch.randint(10, (n,))
+
+
+class Lstm(Tokens):
+    def __init__(self):
+        layers = [First(nn.LSTM(WIDTH, WIDTH, batch_first=True)) for _ in range(2)]
+        super().__init__([nn.Embedding(VOCABULARY, WIDTH), *layers, nn.Linear(WIDTH, VOCABULARY)])
+
+
+NETWORKS = {network.__name__: network for network in (Mlp, Gpt, Bert, ConvNet, Lstm)}
+
+
+def make(network, num_stages):
+    torch.manual_seed(0)
+    model = NETWORKS[network]()
+    reference = copy.deepcopy(model)
+    for stage in range(num_stages):
+        abele.BeginBlock(model.parts[stage * len(model.parts) // num_stages], ipu_id=stage)
+    return model, reference
+
+
+def options_of(devices, strategy="1f1b", accumulation=1, iterations=1):
+    opts = abele.Options().randomSeed(SEED).outputMode(abele.OutputMode.All).deviceIterations(iterations)
+    opts.threadsPerDevice(torch.get_num_threads()).tensorParallel(devices)
+    opts.Training.gradientAccumulation(accumulation)
+    return opts.setExecutionStrategy(STRATEGIES[strategy]())
+
+
+def require_bits(ours, theirs, name):
+    assert ours.shape == theirs.shape and ours.dtype == theirs.dtype, name
+    same = torch.equal(*(tensor.reshape(-1).contiguous().view(torch.uint8) for tensor in (ours, theirs)))
+    assert same, f"{name} differs by {(ours - theirs).abs().max()}"
+
+
+def devices_of(executor):
+    return {stage["device"] for stage in executor.report()["stages"]}
+
+
+def train(network, num_stages, opts, accumulation=1, micro_batch=2):
+    """Three updates in both ways. Returns the devices that did something."""
+    model, reference = make(network, num_stages)
+    executor = abele.trainingModel(model, opts, torch.optim.AdamW(model.parameters(), lr=0.01))
+    theirs = torch.optim.AdamW(reference.parameters(), lr=0.01)
+    torch.manual_seed(1)
+    batches = [model.batch(micro_batch * accumulation) for _ in range(STEPS)]
+    ours = [executor(*batch) for batch in batches]
+    torch.manual_seed(SEED)
+    for step, ((output, loss), batch) in enumerate(zip(ours, batches, strict=True)):
+        expected_output, expected_loss = eager(reference, theirs, batch, accumulation, micro_batch)
+        require_bits(loss.reshape(-1), expected_loss, f"loss of step {step}")
+        require_bits(output, expected_output, f"output of step {step}")
+    for (name, a), b in zip(model.state_dict().items(), reference.state_dict().values(), strict=True):
+        require_bits(a, b, name)
+    devices = devices_of(executor)
+    executor.destroy()
+    return devices
+
+
+# Each network with each number of devices and stages; the other settings take turns.
+CASES = [
+    (network, devices, stages, list(STRATEGIES)[i % 3], (1, 4)[i // 2 % 2], (1, 3)[i // 3 % 2])
+    for i, (network, devices, stages) in enumerate(itertools.product(NETWORKS, (2, 3, 4), (1, 2)))
+]
+PARAMETERS = ("network", "devices", "num_stages", "strategy", "accumulation", "micro_batch")
+
+
+@pytest.mark.parametrize(PARAMETERS, CASES)
+def test_trains_as_eager(network, devices, num_stages, strategy, accumulation, micro_batch):
+    used = train(network, num_stages, options_of(devices, strategy, accumulation), accumulation, micro_batch)
+    assert max(used) < num_stages * devices
+    assert len(used) > num_stages
+
+
+@pytest.mark.parametrize(PARAMETERS, CASES)
+def test_predicts_as_eager(network, devices, num_stages, strategy, accumulation, micro_batch):
+    model, reference = make(network, num_stages)
+    model.eval(), reference.eval()
+    executor = abele.inferenceModel(model, options_of(devices, strategy, iterations=accumulation))
+    torch.manual_seed(1)
+    for _ in range(2):
+        batch = model.batch(micro_batch * accumulation)
+        output, loss = executor(*batch)
+        with torch.no_grad():
+            rows = zip(*(tensor.split(micro_batch) for tensor in batch), strict=True)
+            expected = [reference(*each) for each in rows]
+        require_bits(output, torch.cat([each[0] for each in expected]), "output")
+        require_bits(loss.reshape(-1), torch.stack([each[1] for each in expected]), "loss")
+    # Torch has one operator for a whole encoder layer that predicts, and it is not divided.
+    assert len(devices_of(executor)) > num_stages or network == "Bert"
+    executor.destroy()
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_two_threads(network):
+    torch.set_num_threads(2)
+    assert len(train(network, 1, options_of(2))) == 2
+
+
+def test_devices_share_the_threads_of_torch():
+    torch.set_num_threads(4)
+    opts = options_of(2).threadsPerDevice(0)
+    torch.set_num_threads(2)  # a device has half of the 4 below, and so has eager
+    model, reference = make("Gpt", 1)
+    model.eval(), reference.eval()
+    torch.set_num_threads(4)
+    executor = abele.inferenceModel(model, opts)
+    batch = model.batch(1)
+    output = executor(*batch)[0]
+    torch.set_num_threads(2)
+    with torch.no_grad():
+        require_bits(output, reference(*batch)[0], "output")
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_trials_that_fail_leave_operators_whole(network, monkeypatch):
+    monkeypatch.setenv("ABELE_SHARD_TRIALS", "fail")
+    train(network, 2, options_of(2, accumulation=4), accumulation=4)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_memories_of_their_own(network):
+    assert len(train(network, 2, options_of(2, accumulation=4).separateMemory(True), accumulation=4)) > 2
+
+
+class Statistic(nn.Module):
+    """Its forward writes a buffer, which parts of later operators read."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(256, 256)
+        self.register_buffer("statistic", torch.zeros(256))
+
+    def forward(self, x):
+        y = self.layer(x)
+        self.statistic.mul_(0.9).add_(y.detach().mean(0))
+        return self.layer(torch.relu(y) * self.statistic) + self.statistic
+
+
+@pytest.mark.parametrize("devices", [2, 3])
+def test_parts_read_a_buffer_that_forward_writes(devices):
+    torch.manual_seed(0)
+    model = Statistic().eval()
+    reference = copy.deepcopy(model)
+    executor = abele.inferenceModel(model, options_of(devices, iterations=3))
+    x = torch.randn(3 * 64, 256)
+    with torch.no_grad():
+        require_bits(executor(x), torch.cat([reference(rows) for rows in x.split(64)]), "output")
+    executor.copyWeightsToHost()
+    require_bits(model.statistic, reference.statistic, "statistic")
+
+
+def require_same_as_one_device(num_stages, replicas=1, **of_optimizer):
+    """Compares with one device where eager has no counterpart. Returns the devices that did something."""
+
+    def losses(devices):
+        model, _ = make("Gpt", num_stages)
+        opts = options_of(devices, accumulation=2).replicationFactor(replicas)
+        optimizer = abele.optim.AdamW(model.parameters(), lr=0.01, **of_optimizer)
+        executor = abele.trainingModel(model, opts, optimizer)
+        torch.manual_seed(1)
+        found = torch.stack([executor(*model.batch(4 * replicas))[1] for _ in range(STEPS)])
+        used = devices_of(executor)
+        executor.destroy()
+        return found, used
+
+    (ours, used), (theirs, _) = losses(2), losses(1)
+    require_bits(ours, theirs, "losses")
+    return used
+
+
+def test_clipping_sees_the_gradients_of_all_devices():
+    assert require_same_as_one_device(2, max_grad_norm=0.1) == {0, 1, 2, 3}
+
+
+def test_replicas_have_devices_of_their_own():
+    assert require_same_as_one_device(1, replicas=2) == {0, 1, 2, 3}
+
+
+def test_one_device_is_the_default():
+    def plan(opts):
+        model, _ = make("Gpt", 2)
+        executor = abele.trainingModel(model, opts, torch.optim.AdamW(model.parameters(), lr=0.01))
+        executor.compile(*model.batch(2))
+        return executor.planText()
+
+    one, other = options_of(1), options_of(2)
+    other.deleteIfExists("tensor_parallel")
+    assert plan(one) == plan(other) != plan(options_of(2))
+
+
+def test_more_devices_than_there_are_are_refused():
+    model, _ = make("Gpt", 2)
+    executor = abele.inferenceModel(model.eval(), options_of(2).devices(3))
+    with pytest.raises(abele.Error, match="E0402"):
+        executor(*model.batch(1))
+
+
+def test_compiled_programs_of_other_degrees_are_others(tmp_path):
+    for devices in (1, 2, 3, 2):
+        model, _ = make("Mlp", 0)
+        opts = options_of(devices).enableExecutableCaching(str(tmp_path))
+        executor = abele.inferenceModel(model.eval(), opts)
+        executor(*model.batch(1))
+        executor.destroy()
+    assert len([path for path in tmp_path.iterdir() if path.is_file() and "lock" not in path.name]) == 3
+
+
+def off_chip():
+    return abele.TensorLocationSettings().useOnChipStorage(False)
+
+
+REFUSED = {
+    "recomputation": lambda o: o.setExecutionStrategy(abele.PipelinedExecution().recompute(True)),
+    "recompute to fit": lambda o: o.setExecutionStrategy(abele.PipelinedExecution().recompute("fit")),
+    "zero-bubble": lambda o: o.setExecutionStrategy(abele.PipelinedExecution().schedule("zero-bubble")),
+    "interleaved": lambda o: o.setExecutionStrategy(abele.PipelinedExecution().schedule("interleaved")),
+    "auto": lambda o: o.setExecutionStrategy(abele.PipelinedExecution().schedule("auto")),
+    "phased": lambda o: o.setExecutionStrategy(abele.SerialPhasedExecution("a", "b")),
+    "AutoSplit": lambda o: o.setExecutionStrategy(abele.PipelinedExecution(abele.AutoStage.AutoSplit)),
+    "off chip": lambda o: o.TensorLocations.setWeightLocation(off_chip()),
+    "processes": lambda o: o.Distributed.configureProcessId(0, 2),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_not_available_is_refused(what):
+    opts = options_of(2)
+    REFUSED[what](opts)
+    model, _ = make("Mlp", 1)
+    with pytest.raises(abele.Error, match=r"E0711(.|\n)*tensorParallel(.|\n)*leave one of the two out"):
+        executor = abele.trainingModel(model, opts, torch.optim.SGD(model.parameters(), lr=0.1))
+        executor(*model.batch(1))
+
+
+def test_a_program_that_was_divided_here_is_not_saved(tmp_path):
+    model, _ = make("Mlp", 1)
+    executor = abele.inferenceModel(model.eval(), options_of(2))
+    executor(*model.batch(1))
+    with pytest.raises(abele.Error, match=r"E0711(.|\n)*tensorParallel"):
+        executor.save(str(tmp_path / "program"))
+
+
+@pytest.mark.parametrize("devices", [0, -1, "two"])
+def test_a_wrong_number_is_refused(devices):
+    with pytest.raises((abele.Error, ValueError, TypeError, AssertionError)):
+        abele.Options().tensorParallel(devices)
