@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <ranges>
 
 #include "base/error.h"
 #include "base/optimizers.h"
@@ -80,12 +79,6 @@ Fields fieldsOf(const OptimizerSpec& spec, size_t group) {
   fields["use_tf_variant"] = rules.tf_variant;
   fields["bias_correction"] = rules.bias_correction;
   return fields;
-}
-
-bool momentumVaries(const OptimizerSpec& spec) {
-  return std::ranges::any_of(std::views::iota(size_t{0}, spec.groups.size()), [&](size_t group) {
-    return spec.rules.groups[group].momentum && valueOf(spec.groups[group], "momentum") == 0;
-  });
 }
 
 void setTypes(OptimizerSpec& spec, DType type) {

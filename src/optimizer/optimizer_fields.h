@@ -27,7 +27,14 @@ OptimizerSpec withParameters(OptimizerSpec spec, const std::vector<std::vector<s
 /// Returns the fields of a group; addGroup makes the same group from them.
 Fields fieldsOf(const OptimizerSpec& spec, std::size_t group);
 /// Returns true if a group keeps a velocity while its momentum is 0.
-bool momentumVaries(const OptimizerSpec& spec);
+inline bool momentumVaries(const OptimizerSpec& spec) {
+  bool any = false;
+  for (std::size_t g = 0; g < spec.groups.size(); ++g) {
+    const auto momentum = spec.groups[g].find("momentum");
+    any = any || (spec.rules.groups[g].momentum && (momentum == spec.groups[g].end() || momentum->second == 0));
+  }
+  return any;
+}
 /// Gives gradient sums and moments one element type.
 void setTypes(OptimizerSpec& spec, DType type);
 /// Returns true if the device gets the same numbers from both.

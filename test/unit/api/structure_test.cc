@@ -146,6 +146,7 @@ TEST(Modules, MayHaveDefaultsAndStructures) {
   auto from_zero = abele::inferenceModel(lstm, oneThread()), from_state = abele::inferenceModel(lstm, oneThread());
   using Result = std::tuple<Tensor, std::tuple<Tensor, Tensor>>;
   const auto [out, last] = from_zero.call<Result>(steps);
+  const torch::NoGradGuard no_grad;  // as in inference: on AVX2, torch's LSTM rounds in another way with gradients
   EXPECT_TRUE(torch::equal(out, std::get<0>(lstm(steps))));
   EXPECT_TRUE(torch::equal(std::get<1>(last), std::get<1>(std::get<1>(lstm(steps)))));
   EXPECT_TRUE(torch::equal(from_state(steps, state)[0], std::get<0>(lstm(steps, state))));
