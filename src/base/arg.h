@@ -53,4 +53,14 @@ struct Arg {
   // clang-format on
 };
 
+/// Calls fn with the id of each tensor that an argument holds; absent ones are left out. fn may change an id that it
+/// takes by reference. A: Arg or const Arg.
+template <class A, class Fn>
+void forEachId(A& arg, Fn&& fn) {
+  if (arg.kind == Arg::Kind::kId && arg.i >= 0) fn(arg.i);
+  if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
+    for (auto& id : arg.ints)
+      if (id >= 0) fn(id);
+}
+
 }  // namespace abele

@@ -10,12 +10,7 @@ namespace abele::exe {
 /// Calls fn(int32_t slot) for every tensor among the arguments (list elements too; absent ones are left out).
 template <class Fn>
 void forEachOperand(const Instruction& instruction, Fn&& fn) {
-  for (const Arg& arg : instruction.args) {
-    if (arg.kind == Arg::Kind::kId && arg.i >= 0) fn(static_cast<int32_t>(arg.i));
-    if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
-      for (const int64_t slot : arg.ints)
-        if (slot >= 0) fn(static_cast<int32_t>(slot));
-  }
+  for (const Arg& arg : instruction.args) forEachId(arg, [&](int64_t slot) { fn(static_cast<int32_t>(slot)); });
 }
 
 /// Calls fn(int32_t slot) for every result that is kept.

@@ -158,12 +158,7 @@ struct Graph {
 /// Calls fn(ValueId) for every value a node reads (list elements too; absent ones are left out).
 template <class Fn>
 void forEachOperand(const Node& node, Fn&& fn) {
-  for (const Arg& a : node.args) {
-    if (a.kind == Arg::Kind::kId && a.i >= 0) fn(static_cast<ValueId>(a.i));
-    if (a.kind == Arg::Kind::kIdList || a.kind == Arg::Kind::kOptionalIdList)
-      for (int64_t id : a.ints)
-        if (id >= 0) fn(static_cast<ValueId>(id));
-  }
+  for (const Arg& arg : node.args) forEachId(arg, [&](int64_t id) { fn(static_cast<ValueId>(id)); });
 }
 /// Calls fn(ValueId) for every value a node makes: results and the `after` of its writes.
 template <class Fn>

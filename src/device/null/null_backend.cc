@@ -181,10 +181,7 @@ void NullBackend::compute(const exe::Instruction& instruction, const runtime::Ac
     const Arg& arg = instruction.args[a];
     symbol.mixConstants(arg);
     if (first_sum && a == 0) continue;  // the contents of an accumulator before its group do not matter
-    if (arg.kind == Arg::Kind::kId && arg.i >= 0) symbol.mix(read(arg.i, k));
-    if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
-      for (int64_t slot : arg.ints)
-        if (slot >= 0) symbol.mix(read(slot, k));
+    forEachId(arg, [&](int64_t slot) { symbol.mix(read(slot, k)); });
   }
   const OwnOpRow* row = ownOpRow(instruction.op);
   if (const int group = row ? row->groupOperand() : -1; group >= 0)

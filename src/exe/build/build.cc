@@ -297,11 +297,7 @@ class Builder {
       if (plan_.placement[before] != plan_.placement[after]) copy(segment, after, before, instruction.source);
       noteWrite(segment, after);
     }
-    for (Arg& arg : instruction.args) {
-      if (arg.kind == Arg::Kind::kId) arg.i = slotOf(static_cast<ValueId>(arg.i));
-      if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
-        for (int64_t& id : arg.ints) id = slotOf(static_cast<ValueId>(id));
-    }
+    for (Arg& arg : instruction.args) forEachId(arg, [&](int64_t& id) { id = slotOf(static_cast<ValueId>(id)); });
     std::vector<Origin> made;
     for (const ir::Write& w : node.writes) {
       Arg& arg = instruction.args[w.arg];

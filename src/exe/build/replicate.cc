@@ -260,11 +260,7 @@ class Replicator {
     const auto moved = [&](int64_t slot) {
       return is_update ? slotInUpdate(replica, original, slot) : slotOf(replica, slot);
     };
-    for (Arg& arg : i.args) {
-      if (arg.kind == Arg::Kind::kId) arg.i = moved(arg.i);
-      if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
-        for (int64_t& id : arg.ints) id = moved(id);
-    }
+    for (Arg& arg : i.args) forEachId(arg, [&](int64_t& slot) { slot = moved(slot); });
     for (auto& group : i.results)
       for (int32_t& slot : group) slot = moved(slot);
     for (int32_t& slot : i.writes) slot = moved(slot);
