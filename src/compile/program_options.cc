@@ -86,7 +86,6 @@ void checkMicroBatches(const ProgramOptions& options) {
 // Pass shard and the schedules of its stages do not know these yet.
 void checkTensorParallel(const ProgramOptions& options) {
   const passes::StageRules& rules = options.stages;
-  ABELE_REQUIRE(rules.group >= 1, E0702, {.what = cat("tensorParallel is ", rules.group), .expected = "1 or more"});
   if (rules.group == 1) return;
   const bool is_phased =
       std::ranges::any_of(rules.stages, [](const passes::StageRules::ExplicitStage& each) { return each.phase >= 0; });

@@ -1,6 +1,6 @@
 #include "ir/rewrite.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "base/cat.h"
 
@@ -17,18 +17,26 @@ std::vector<int32_t> positionsById(const Graph& graph) {
 }
 
 void renameOperands(Graph& graph, const std::vector<ValueId>& new_id) {
-  auto rename = [&](int64_t& id) {
-    if (id >= 0) id = new_id[id];
-  };
   for (Node& node : graph.nodes) {
-    for (Arg& arg : node.args) {
-      if (arg.kind == Arg::Kind::kId) rename(arg.i);
-      if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
-        std::for_each(arg.ints.begin(), arg.ints.end(), rename);
-    }
+    for (Arg& arg : node.args) forEachId(arg, [&](int64_t& id) { id = new_id[id]; });
     for (Write& write : node.writes) write.before = new_id[write.before];
   }
   for (Output& output : graph.outputs) output.value = new_id[output.value];
+}
+
+Node nodeBeside(Graph& graph, std::string op, const Node& like) {
+  Node node;
+  node.id = graph.nextNodeId();
+  graph.node_id_limit = node.id + 1;
+  node.op = std::move(op);
+  node.direction = like.direction;
+  node.block = like.block;
+  node.forward = like.forward;
+  node.stage = like.stage;
+  node.phase = like.phase;
+  node.source = like.source;
+  node.scope = like.scope;
+  return node;
 }
 
 ValueId makeView(Graph& graph, Node& node, ValueId like, ValueId base) {

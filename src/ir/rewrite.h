@@ -1,6 +1,7 @@
 // Tools that transforms of a graph share: positions, renaming of operands, removal. Used by passes/.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "ir/graph.h"
@@ -12,6 +13,9 @@ std::vector<int32_t> positionsById(const Graph& graph);
 
 /// Makes every operand and output v read new_id[v]. Writes keep naming bases: renaming a base renames `before` too.
 void renameOperands(Graph& graph, const std::vector<ValueId>& new_id);
+
+/// A node with a new id that belongs to the stage, direction, block and source of another. The caller adds it.
+Node nodeBeside(Graph& graph, std::string op, const Node& like);
 
 /// Turns `node`, which has its id already, into a view of `base` with the type and place of `like`. Requires: `base` is
 /// a base with the layout of the base of `like`. Returns: the view.

@@ -171,14 +171,7 @@ class Transfers {
   // --- copies --------------------------------------------------------------------------------------------------------
   void readCopies(Node& node) {
     const Task task = ir::taskOf(node);
-    const auto replace = [&](int64_t& id) {
-      if (id >= 0) id = copyOf(static_cast<ValueId>(id), task);
-    };
-    for (Arg& arg : node.args) {
-      if (arg.kind == Arg::Kind::kId) replace(arg.i);
-      if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
-        for (int64_t& id : arg.ints) replace(id);
-    }
+    for (Arg& arg : node.args) forEachId(arg, [&](int64_t& id) { id = copyOf(static_cast<ValueId>(id), task); });
     for (ir::Write& w : node.writes) w.before = copyOf(w.before, task);
   }
 

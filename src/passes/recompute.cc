@@ -104,11 +104,7 @@ class Recomputation {
 
   // --- copies --------------------------------------------------------------------------------------------------------
   void replaceOperands(Node& node) {
-    for (Arg& arg : node.args) {
-      if (arg.kind == Arg::Kind::kId) replace(arg.i);
-      if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
-        for (int64_t& id : arg.ints) replace(id);
-    }
+    for (Arg& arg : node.args) forEachId(arg, [&](int64_t& id) { id = copyOf(static_cast<ValueId>(id)); });
     for (ir::Write& w : node.writes) w.before = copyOf(w.before);
   }
 
@@ -118,10 +114,6 @@ class Recomputation {
       const ValueId base = copyOf(graph_.baseOf(v));
       graph_.values[static_cast<size_t>(v)].base = base;
     });
-  }
-
-  void replace(int64_t& id) {
-    if (id >= 0) id = copyOf(static_cast<ValueId>(id));
   }
 
   bool isMadeAgain(ValueId v) const {

@@ -1,11 +1,9 @@
-// Before:  %y = aten.mm(%x, %w) {stage=0}, %z = aten.sum(%y) {stage=0}, stage 0 with a group of two devices
-// After:   %y0 = aten.mm(%x, %w[:, :n]) {stage=0}, %y1 = aten.mm(%x, %w[:, n:]) {stage=1}, stages 0 and 1 on two
-// devices;
+// Before:  %y = aten.mm(%x, %w) {stage=0}, %z = aten.sum(%y) {stage=0}, where stage 0 has a group of two devices
+// After:   %y0 = aten.mm(%x, %w[:, :n]) {stage=0}, %y1 = aten.mm(%x, %w[:, n:]) {stage=1}
 //          %g = aten.cat([%y0, %y1], 1) {stage=2}, %z = aten.sum(%g) {stage=2}
 // Order:   after assign-stages, which puts nodes into the stages of the pipeline; before passes that add updates.
-// Cost:    O(nodes * operands * parts), and a trial for each kind of cut.   Undone by: nothing; a second run finds
-// stages
-//          that are parts already.
+// Cost:    O(nodes * operands * parts), and a trial for each kind of cut.
+// Undone by: nothing. A second run finds stages that are parts already.
 //
 // Each stage of the pipeline becomes a sequence of steps. A step is one stage for each device of the group. Devices
 // work side by side in a step; a device reads only what other devices made in earlier steps. Backward runs the steps in
@@ -131,7 +129,7 @@ class Sharding {
 
   // --- emitting nodes ------------------------------------------------------------------------------------------------
   //
-  // The first step in which a device can run a node: what other devices make for it is made in earlier ones.
+  // The first step in which a device can run a node. Other devices make its operands in earlier steps.
   Spot spotOf(const Node& node, size_t part) const {
     Spot spot{node.stage, node.direction, part, 0};
     ir::forEachOperand(node, [&](ValueId v) {
@@ -155,26 +153,11 @@ class Sharding {
     return emit(std::move(node), spot);
   }
 
-  // A new node beside `like`.
-  Node newNode(std::string op, const Node& like) {
-    Node node;
-    node.id = graph_.nextNodeId();
-    graph_.node_id_limit = node.id + 1;
-    node.op = std::move(op);
-    node.stage = like.stage;
-    node.direction = like.direction;
-    node.block = like.block;
-    node.forward = like.forward;
-    node.source = like.source;
-    node.scope = like.scope;
-    return node;
-  }
-
   ValueId viewOf(ValueId base, const Type& type, int64_t offset, const Node& reader) {
     return views_.of(base, type, offset, [&]() -> Node& {
       const auto maker = made_in_.find(base);
       const Spot spot = maker != made_in_.end() ? maker->second : Spot{reader.stage};
-      Node node = newNode("", reader);
+      Node node = ir::nodeBeside(graph_, "", reader);
       node.is_view = true;
       node.stage = spot.stage;
       node.direction = spot.direction;
@@ -196,12 +179,9 @@ class Sharding {
     int dim = parts.dim;
     const Type type = inMemoryOrder(parts.type, dim);
     std::vector<int64_t> pieces;
-    for (size_t i = 0; i < num_parts_; ++i) {
-      Type piece = type;
-      piece.sizes[index(dim)] = parts.lengthOf(i);
-      pieces.push_back(viewOf(parts.values[i], contiguousType(piece.dtype, piece.sizes), 0, reader));
-    }
-    Node node = newNode("aten::cat", reader);
+    for (size_t i = 0; i < num_parts_; ++i)
+      pieces.push_back(viewOf(parts.values[i], partType(type, dim, lengthOf(parts.ends, i)), 0, reader));
+    Node node = ir::nodeBeside(graph_, "aten::cat", reader);
     node.args = {Arg::idList(std::move(pieces)), Arg::integer(dim)};
     const ValueId whole = graph_.addValue(type, node.id);
     node.results = {{whole}};
@@ -228,7 +208,8 @@ class Sharding {
   // --- whole nodes ---------------------------------------------------------------------------------------------------
   void addWhole(Node node) {
     const size_t part = chooseDevice(node);
-    forEachId(node, [&](size_t, int64_t& id) { id = wholeValue(static_cast<ValueId>(id), part, node); });
+    for (Arg& arg : node.args)
+      forEachId(arg, [&](int64_t& id) { id = wholeValue(static_cast<ValueId>(id), part, node); });
     for (ir::Write& w : node.writes) replaceBefore(node, w, part);
     ir::forEachResult(node, [&](ValueId v) { graph_.values[index(v)].def = node.id; });
     emit(std::move(node), part);
@@ -243,7 +224,7 @@ class Sharding {
     ValueId before = read;
     if (valueOf(read).base != read) {
       constexpr int64_t kPreserveFormat = 1;  // as in c10::MemoryFormat
-      Node copy = newNode("aten::clone", node);
+      Node copy = ir::nodeBeside(graph_, "aten::clone", node);
       copy.args = {Arg::id(read), Arg::integer(kPreserveFormat)};
       before = graph_.addValue(type, copy.id);
       copy.results = {{before}};
@@ -327,7 +308,8 @@ class Sharding {
     std::set<ValueId> gathers;
     bool writes_part = node.writes.empty();
     for (size_t i = 0; i < node.args.size(); ++i)
-      forEachTensor(node.args[i], [&](ValueId v) {
+      forEachId(node.args[i], [&](int64_t id) {
+        const auto v = static_cast<ValueId>(id);
         if (!isCut(graph_.baseOf(v))) return;
         const bool fits = placeOf(v, choice.cut.operands[i], choice.ends, 0).from != nullptr;
         if (!fits) gathers.insert(graph_.baseOf(v));
@@ -350,11 +332,11 @@ class Sharding {
   }
 
   bool resultsAllow(const Node& node, const Cut& cut) const {
-    bool any = !node.writes.empty();
     const auto allows = [&](const Type& type, int dim) {
       return dim == kWhole || (isDense(type) && type.sizes[index(dim)] == cut.size);
     };
     if (!node.writes.empty()) return allows(node.writes[0].view, cut.results[0]);
+    bool any = false;
     for (size_t r = 0; r < node.results.size(); ++r) {
       if (node.results[r].size() != 1) return false;
       const ValueId v = node.results[r][0];
@@ -366,38 +348,30 @@ class Sharding {
   }
 
   template <class Fn>
-  static void forEachTensor(const Arg& arg, Fn&& fn) {
-    if (arg.kind == Arg::Kind::kId && arg.i >= 0) fn(static_cast<ValueId>(arg.i));
-    if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
-      for (int64_t id : arg.ints)
-        if (id >= 0) fn(static_cast<ValueId>(id));
-  }
-  template <class Fn>
   static void forEachCutOperand(const Node& node, const Cut& cut, Fn&& fn) {
     for (size_t i = 0; i < node.args.size(); ++i)
-      if (cut.operands[i] != kWhole) forEachTensor(node.args[i], [&](ValueId v) { fn(v, cut.operands[i]); });
+      if (cut.operands[i] != kWhole)
+        forEachId(node.args[i], [&](int64_t v) { fn(static_cast<ValueId>(v), cut.operands[i]); });
   }
 
   // The place of the range of an operand that a part reads. dim: the dimension along which the operand is cut.
   OperandPlace placeOf(ValueId v, int dim, const std::vector<int64_t>& ends, size_t part) const {
     OperandPlace place{.value = valueOf(v)};
     if (dim == kWhole) return place;
-    const int64_t begin = part == 0 ? 0 : ends[part - 1], length = ends[part] - begin;
     const std::optional<ViewCut> found = cutOf(v);
     if (found && found->dim == dim && found->ends == ends) {
       place.from = &cut_.at(place.value.base);
-      place.value = viewInPart(place.from->type, place.from->dim, place.from->lengthOf(part), place.value);
+      place.value = viewInPart(place.from->type, place.from->dim, lengthOf(place.from->ends, part), place.value);
     } else {
-      place.value.offset += begin * place.value.type.strides[index(dim)];
+      place.value.offset += beginOf(ends, part) * place.value.type.strides[index(dim)];
     }
-    place.value.type.sizes[index(dim)] = length;
+    place.value.type.sizes[index(dim)] = lengthOf(ends, part);
     return place;
   }
 
   static void setSizes(Node& node, const Choice& choice, size_t part) {
     if (choice.cut.sizes_arg == kNone) return;
-    const int64_t begin = part == 0 ? 0 : choice.ends[part - 1];
-    node.args[index(choice.cut.sizes_arg)].ints[index(choice.cut.results[0])] = choice.ends[part] - begin;
+    node.args[index(choice.cut.sizes_arg)].ints[index(choice.cut.results[0])] = lengthOf(choice.ends, part);
   }
   // Asks an operator with a mask for the results that parts make, or for the others. Returns whether any is left.
   static bool setMask(Node& node, const Cut& cut, bool in_parts) {
@@ -419,10 +393,9 @@ class Sharding {
     return types;
   }
   static std::vector<Type> partTypes(std::vector<Type> types, const Choice& choice, size_t part) {
-    const int64_t begin = part == 0 ? 0 : choice.ends[part - 1];
     for (size_t r = 0; r < types.size(); ++r)
       if (types[r].defined() && choice.cut.results[r] != kWhole)
-        types[r] = partType(types[r], choice.cut.results[r], choice.ends[part] - begin);
+        types[r] = partType(types[r], choice.cut.results[r], lengthOf(choice.ends, part));
     return types;
   }
 
@@ -444,14 +417,13 @@ class Sharding {
           TrialGraphs::add(trial.parts, part, partTypes(resultTypes(part), choice, i), [&](size_t arg, ValueId v) {
             return trial.partOperand(v, placeOf(v, choice.cut.operands[arg], choice.ends, i), i);
           });
-      const int64_t begin = i == 0 ? 0 : choice.ends[i - 1];
       for (size_t r = 0; r < made.size(); ++r) {
         if (made[r] == kNone) continue;
         const Type& type = trial.whole.graph.values[index(whole[r])].type;
         const size_t dim = index(choice.cut.results[r]);
         Type range = type;
-        range.sizes[dim] = choice.ends[i] - begin;
-        trial.compare(whole[r], range, begin * type.strides[dim], made[r]);
+        range.sizes[dim] = lengthOf(choice.ends, i);
+        trial.compare(whole[r], range, beginOf(choice.ends, i) * type.strides[dim], made[r]);
       }
     }
     Node rest = node;
@@ -469,19 +441,20 @@ class Sharding {
     std::map<ValueId, Parts> made;  // by result of the whole
     std::vector<Node> nodes;
     for (size_t i = 0; i < num_parts_; ++i) {
-      Node part = newNode(node.op, node);
+      Node part = ir::nodeBeside(graph_, node.op, node);
       part.args = node.args;
       part.results = node.results;
       part.writes = node.writes;
       part.time_ns = node.time_ns / rules_.group;
       setSizes(part, choice, i);
       setMask(part, choice.cut, /*in_parts=*/true);
-      forEachId(part, [&](size_t arg, int64_t& id) {
-        const auto v = static_cast<ValueId>(id);
-        const OperandPlace place = placeOf(v, choice.cut.operands[arg], choice.ends, i);
-        const ValueId base = place.from ? place.from->values[i] : wholeBase(graph_.baseOf(v), i, node);
-        id = viewOf(base, place.value.type, place.value.offset, node);
-      });
+      for (size_t a = 0; a < part.args.size(); ++a)
+        forEachId(part.args[a], [&](int64_t& id) {
+          const auto v = static_cast<ValueId>(id);
+          const OperandPlace place = placeOf(v, choice.cut.operands[a], choice.ends, i);
+          const ValueId base = place.from ? place.from->values[i] : wholeBase(graph_.baseOf(v), i, node);
+          id = viewOf(base, place.value.type, place.value.offset, node);
+        });
       const std::vector<Type> types = partTypes(resultTypes(part), choice, i);
       const auto add = [&](ValueId of, size_t r) {
         const ValueId v = graph_.addValue(types[r], part.id);

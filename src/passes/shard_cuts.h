@@ -15,21 +15,27 @@ inline constexpr int kWhole = -1;
 /// A way to divide an operator among devices. Each part makes a range of the results along one dimension.
 struct Cut {
   std::vector<int> operands;  // by argument: the dimension along which its tensors are cut, or kWhole
-  std::vector<int> results;   // by schema return: the dimension along which it is cut, or kWhole: cut_mask excludes it
-  int64_t size = 0;           // elements along that dimension
-  int64_t step = 1;           // parts begin at multiples of it
+  std::vector<int>
+      results;  // by schema return: the dimension along which it is cut, or kWhole: a node beside the parts makes it
+  int64_t size = 0;               // elements along that dimension
+  int64_t step = 1;               // parts begin at multiples of it
   int32_t sizes_arg = ir::kNone;  // argument with the sizes of the first result
   int32_t mask_arg = ir::kNone;   // argument that says which results to make
 };
 
-/// The cuts of a node, best first. Empty for operators without a row in shard_cuts.def.
+/// The cuts of a node, in the order of the dimensions of its result. Empty for operators without a row in
+/// shard_cuts.def.
 std::vector<Cut> possibleCuts(const ir::Graph& graph, const ir::Node& node);
 
 /// An estimate of the multiplications and additions of a node.
 int64_t workOf(const ir::Graph& graph, const ir::Node& node);
 
-/// The ends of `parts` ranges over `size` elements, as equal as multiples of `step` allow. Empty if a range would be.
+/// The ends of `parts` ranges over `size` elements, as equal as multiples of `step` allow. Empty if there are
+/// fewer elements than parts.
 std::vector<int64_t> evenEnds(int64_t size, int64_t step, int64_t parts);
+/// The first element of a range, and its number of elements.
+inline int64_t beginOf(const std::vector<int64_t>& ends, size_t part) { return part == 0 ? 0 : ends[part - 1]; }
+inline int64_t lengthOf(const std::vector<int64_t>& ends, size_t part) { return ends[part] - beginOf(ends, part); }
 
 /// A tensor without gaps, and without expanded dimensions.
 bool isDense(const Type& type);

@@ -53,7 +53,8 @@ ValueId TrialGraphs::copyOf(Side& side, ValueId v) {
 }
 
 std::vector<ValueId> TrialGraphs::add(Side& side, Node node, const std::vector<Type>& results, const Operand& operand) {
-  forEachId(node, [&](size_t arg, int64_t& id) { id = operand(arg, static_cast<ValueId>(id)); });
+  for (size_t i = 0; i < node.args.size(); ++i)
+    forEachId(node.args[i], [&](int64_t& id) { id = operand(i, static_cast<ValueId>(id)); });
   node.stage = node.block = kNone;
   node.id = side.graph.addNode(node.op).id;
   std::vector<ValueId> made;
@@ -96,8 +97,8 @@ ValueId TrialGraphs::pieceOf(ValueId base, const Parts& cut, size_t part) {
   if (!is_new) return known->second;
   int dim = cut.dim;
   Type range = inMemoryOrder(cut.type, dim);
-  const int64_t offset = cut.beginOf(part) * range.strides[index(dim)];
-  range.sizes[index(dim)] = cut.lengthOf(part);
+  const int64_t offset = beginOf(cut.ends, part) * range.strides[index(dim)];
+  range.sizes[index(dim)] = lengthOf(cut.ends, part);
   const ValueId view = part_views_.of(input(parts, base), range, offset, adderTo(parts.graph));
   return known->second = addCopy(parts.graph, view, contiguousType(range.dtype, range.sizes), kContiguousFormat);
 }

@@ -22,8 +22,6 @@ struct Parts {
   int dim = 0;
   std::vector<int64_t> ends = {};
   std::vector<ir::ValueId> values = {};
-  int64_t beginOf(size_t part) const { return part == 0 ? 0 : ends[part - 1]; }
-  int64_t lengthOf(size_t part) const { return ends[part] - beginOf(part); }
 };
 
 /// The place of an operand of a part.
@@ -31,17 +29,6 @@ struct OperandPlace {
   const Parts* from = nullptr;  // the operand is in the part's own piece of its base; else in the whole base
   ir::Value value;              // its type, and its offset there
 };
-
-/// Calls fn with each tensor among the arguments and the index of its argument. fn may change the id.
-template <class Fn>
-void forEachId(ir::Node& node, Fn&& fn) {
-  for (size_t i = 0; i < node.args.size(); ++i) {
-    if (node.args[i].kind == Arg::Kind::kId && node.args[i].i >= 0) fn(i, node.args[i].i);
-    if (node.args[i].kind == Arg::Kind::kIdList || node.args[i].kind == Arg::Kind::kOptionalIdList)
-      for (int64_t& id : node.args[i].ints)
-        if (id >= 0) fn(i, id);
-  }
-}
 
 /// Makes each view of a base once.
 class Views {

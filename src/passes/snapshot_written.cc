@@ -131,17 +131,7 @@ class Snapshots {
 
   // Adds a node to the task of the writer.
   Node& addNode(std::vector<Node>& place, ValueId base) {
-    const Node& writer = writerOf(base);
-    Node& node = place.emplace_back();
-    node.id = graph_.nextNodeId();
-    graph_.node_id_limit = node.id + 1;
-    node.block = writer.block;
-    node.forward = writer.forward;
-    node.stage = writer.stage;
-    node.phase = writer.phase;
-    node.source = writer.source;
-    node.scope = writer.scope;
-    return node;
+    return place.emplace_back(ir::nodeBeside(graph_, "", writerOf(base)));
   }
 
   void append(std::vector<Node>& nodes) {
