@@ -46,8 +46,7 @@ NodeId Graph::nextNodeId() const {
 }
 
 Node& Graph::addNode(std::string op) {
-  NodeId id = nextNodeId();
-  node_id_limit = id + 1;
+  const NodeId id = takeNodeId();
   Node& node = nodes.emplace_back();
   node.id = id;
   node.op = std::move(op);

@@ -150,6 +150,7 @@ struct Graph {
   ValueId addInput(Type type, InputKind kind, int32_t external, std::string name);
   Node& addNode(std::string op);  // appended; id set
   NodeId nextNodeId() const;
+  NodeId takeNodeId() { return (node_id_limit = nextNodeId() + 1) - 1; }
   ValueId baseOf(ValueId v) const { return values[v].base; }
   /// Compares all fields except node_id_limit.
   bool operator==(const Graph& other) const;

@@ -90,16 +90,9 @@ class Parser {
     c.expect('{');
     if (c.atEnd()) return;
     parseAttributes(c, [&](std::string_view key) {
-      if (key == "training") return graph_.training = true;
+      if (key != "values") return readField(c, key, [&](auto&& field) { graphAttributes(graph_, field); });
       c.expect('=');
-      if (key == "draws")
-        graph_.random_draws = c.integer();
-      else if (parseNormals(c, graph_.normals, key))
-        return true;
-      else if (key == "values")
-        num_values_ = c.index(kMaxId);
-      else
-        return false;
+      num_values_ = c.index(kMaxId);
       return true;
     });
     c.expect('{');
@@ -116,10 +109,36 @@ class Parser {
     } while (c.accept(','));
     c.expect('}');
   }
-  template <class Take>
-  void parseOptionalAttributes(Cursor& c, Take&& take) {
-    if (c.accept('{')) parseAttributes(c, take);
+  // fields: calls a function for each attribute that there may be, as those of text_impl.h do.
+  template <class Fields>
+  void parseFields(Cursor& c, Fields&& fields) {
+    if (c.accept('{')) parseAttributes(c, [&](std::string_view key) { return readField(c, key, fields); });
     c.expectEnd();
+  }
+  template <class Fields>
+  bool readField(Cursor& c, std::string_view key, Fields&& fields) {
+    bool is_known = false;
+    fields([&](std::string_view name, auto& value, const auto&) {
+      if (name != key) return;
+      is_known = true;
+      read(c, value);
+    });
+    return is_known;
+  }
+  static void read(Cursor&, bool& flag) { flag = true; }
+  template <class T>
+  void read(Cursor& c, T& value) {
+    c.expect('=');
+    if constexpr (std::is_same_v<T, int32_t>)
+      value = c.index();
+    else if constexpr (std::is_same_v<T, int64_t>)
+      value = c.integer();
+    else if constexpr (std::is_same_v<T, double>)
+      value = c.real();
+    else if constexpr (std::is_same_v<T, Direction>)
+      value = static_cast<Direction>(findName(kDirectionNames, c.word("a direction"), "direction"));
+    else
+      value = c.string();
   }
 
   void expectPosition(Cursor& c, std::string_view keyword, size_t position) {
@@ -133,34 +152,14 @@ class Parser {
     Block& block = graph_.blocks.emplace_back();
     expectPosition(c, "block", graph_.blocks.size() - 1);
     block.user_id = c.string();
-    parseOptionalAttributes(c, [&](std::string_view key) {
-      c.expect('=');
-      if (key == "ipu")
-        block.ipu_id = c.index();
-      else if (key == "src")
-        block.source = c.string();
-      else
-        return false;
-      return true;
-    });
+    parseFields(c, [&](auto&& field) { blockAttributes(block, field); });
   }
 
   void parseStage(Cursor& c) {
     Stage& stage = graph_.stages.emplace_back();
     expectPosition(c, "stage", graph_.stages.size() - 1);
     stage.name = c.string();
-    parseOptionalAttributes(c, [&](std::string_view key) {
-      c.expect('=');
-      if (key == "device")
-        stage.device = c.index();
-      else if (key == "space")
-        stage.space = c.index();
-      else if (key == "of")
-        stage.pipeline = c.index();
-      else
-        return false;
-      return true;
-    });
+    parseFields(c, [&](auto&& field) { stageAttributes(stage, field); });
   }
 
   void parseExternal(Cursor& c) {
@@ -170,17 +169,7 @@ class Parser {
     external.name = c.string();
     c.expect(':');
     external.type = parseType(c);
-    parseOptionalAttributes(c, [&](std::string_view key) {
-      if (key == "trainable") return external.trainable = true;
-      c.expect('=');
-      if (key == "owner")
-        external.owner = c.index();
-      else if (key == "initial")
-        external.initial = c.real();
-      else
-        return false;
-      return true;
-    });
+    parseFields(c, [&](auto&& field) { externalAttributes(external, field); });
   }
 
   void parseInput(Cursor& c) {
@@ -265,63 +254,23 @@ class Parser {
     }
     if (c.acceptWord("writes")) parseWrites(c, node);
     bool view_set = false;
-    parseOptionalAttributes(c, [&](std::string_view key) {
-      if (key == "draws_vary") return node.draws_vary = true;
-      c.expect('=');
-      if (key == "view") view_set = true;
-      return parseNodeAttribute(c, node, key);
-    });
+    if (c.accept('{'))
+      parseAttributes(c, [&](std::string_view key) {
+        if (key != "id" && key != "view") return readField(c, key, [&](auto&& field) { nodeAttributes(node, field); });
+        c.expect('=');
+        if (key == "id")
+          node.id = c.index(kMaxId);
+        else
+          node.is_view = parseBool(c);
+        view_set = view_set || key == "view";
+        return true;
+      });
+    c.expectEnd();
     next_node_ = node.id + 1;
     node_id_limit_ = std::max(node_id_limit_, next_node_);
     for (size_t i = first_value; i < definitions_.size(); ++i) graph_.values[definitions_[i]].def = node.id;
     view_flags_.emplace_back(graph_.nodes.size(), view_set);
     graph_.nodes.push_back(std::move(node));
-  }
-
-  bool parseNodeAttribute(Cursor& c, Node& node, std::string_view key) {
-    if (key == "id")
-      node.id = c.index(kMaxId);
-    else if (key == "view")
-      node.is_view = parseBool(c);
-    else if (key == "block")
-      node.block = c.index();
-    else if (key == "stage")
-      node.stage = c.index();
-    else if (key == "of")
-      node.forward = c.index();
-    else if (key == "phase")
-      node.phase = c.index();
-    else if (key == "dir")
-      node.direction = parseDirection(c);
-    else if (key == "draws")
-      node.random_draws = c.integer();
-    else if (key == "offset")
-      node.random_offset = c.integer();
-    else if (parseNormals(c, node.normals, key))
-      return true;
-    else if (key == "src")
-      node.source = c.string();
-    else if (key == "scope")
-      node.scope = c.string();
-    else
-      return false;
-    return true;
-  }
-
-  static bool parseNormals(Cursor& c, Normals& normals, std::string_view key) {
-    if (key == "normals")
-      normals.count = c.integer();
-    else if (key == "normals_before")
-      normals.before = c.integer();
-    else if (key == "spare")
-      normals.spare = c.integer();
-    else
-      return false;
-    return true;
-  }
-
-  Direction parseDirection(Cursor& c) {
-    return static_cast<Direction>(findName(kDirectionNames, c.word("a direction"), "direction"));
   }
 
   bool parseBool(Cursor& c) {

@@ -26,8 +26,7 @@ void renameOperands(Graph& graph, const std::vector<ValueId>& new_id) {
 
 Node nodeBeside(Graph& graph, std::string op, const Node& like) {
   Node node;
-  node.id = graph.nextNodeId();
-  graph.node_id_limit = node.id + 1;
+  node.id = graph.takeNodeId();
   node.op = std::move(op);
   node.direction = like.direction;
   node.block = like.block;

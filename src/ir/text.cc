@@ -35,13 +35,20 @@ class Attributes {
   void add(const char* key, const T& value) {
     append(cat(key, "=", value));
   }
-  void addText(const char* key, const std::string& value) {
+  template <class T, class Default>
+  void operator()(const char* key, const T& value, const Default& left_out) {
+    if (value != left_out) add(key, value);
+  }
+  void operator()(const char* key, const std::string& value, const char*) {
     if (!value.empty()) add(key, quoted(value));
   }
-  void addIndex(const char* key, int64_t value) {
-    if (value != kNone) add(key, value);
+  void operator()(const char* key, double value, double) {
+    if (value != 0 || std::signbit(value)) add(key, doubleText(value));
   }
-  void addFlag(const char* key, bool value) {
+  void operator()(const char* key, Direction value, Direction left_out) {
+    if (value != left_out) add(key, directionName(value));
+  }
+  void operator()(const char* key, bool value, bool) {
     if (value) append(key);
   }
   /// " {a, b}" or nothing.
@@ -61,9 +68,7 @@ class Printer {
 
   std::string run() {
     Attributes header;
-    header.addFlag("training", graph_.training);
-    if (graph_.random_draws != 0) header.add("draws", graph_.random_draws);
-    addNormals(header, graph_.normals);
+    graphAttributes(graph_, header);
     if (graph_.values.size() != definedLimit()) header.add("values", graph_.values.size());
     out_ = cat("graph @", isWord(graph_.name) ? graph_.name : quoted(graph_.name), header.braced(), " {\n");
     printTables();
@@ -102,21 +107,18 @@ class Printer {
     for (size_t i = 0; i < graph_.blocks.size(); ++i) {
       const Block& block = graph_.blocks[i];
       Attributes attributes;
-      attributes.addIndex("ipu", block.ipu_id);
-      attributes.addText("src", block.source);
+      blockAttributes(block, attributes);
       out_ += cat("  block ", i, " ", quoted(block.user_id), attributes.braced(), "\n");
     }
-    for (size_t i = 0; i < graph_.stages.size(); ++i)
-      out_ += cat("  stage ", i, " ", quoted(graph_.stages[i].name), " {device=", graph_.stages[i].device,
-                  graph_.stages[i].space != 0 ? cat(", space=", graph_.stages[i].space) : "",
-                  graph_.stages[i].pipeline != kNone ? cat(", of=", graph_.stages[i].pipeline) : "", "}\n");
+    for (size_t i = 0; i < graph_.stages.size(); ++i) {
+      Attributes attributes;
+      stageAttributes(graph_.stages[i], attributes);
+      out_ += cat("  stage ", i, " ", quoted(graph_.stages[i].name), attributes.braced(), "\n");
+    }
     for (size_t i = 0; i < graph_.externals.size(); ++i) {
       const External& external = graph_.externals[i];
       Attributes attributes;
-      attributes.addIndex("owner", external.owner);
-      if (external.initial != 0 || std::signbit(external.initial))
-        attributes.add("initial", doubleText(external.initial));
-      attributes.addFlag("trainable", external.trainable);
+      externalAttributes(external, attributes);
       out_ += cat("  external ", i, " ", inputKindName(external.kind), " ", quoted(external.name), ": ",
                   external.type.str(), attributes.braced(), "\n");
     }
@@ -136,7 +138,11 @@ class Printer {
     out_ += cat(opText(node.op), "(", joined(node.args, [](const Arg& a) { return text::argText(a, '%'); }), ")");
     if (!node.writes.empty())
       out_ += cat(" writes(", joined(node.writes, [&](const Write& w) { return writeText(w); }), ")");
-    out_ += cat(nodeAttributes(node, expected_id), "\n");
+    Attributes attributes;
+    if (node.id != expected_id) attributes.add("id", node.id);
+    if (node.is_view != makesOnlyViews(graph_, node)) attributes.add("view", node.is_view);
+    nodeAttributes(node, attributes);
+    out_ += cat(attributes.braced(), "\n");
   }
 
   // Writes "0: %1 -> %9: f32[4,8] at f32[4]{8}+2"; the region is omitted when it is all of the base.
@@ -146,30 +152,6 @@ class Printer {
     text += cat(": ", idText(w.before), " -> ", definition(w.after));
     if (w.view != graph_.values[w.after].type || w.offset != 0) text += cat(" at ", w.view.str(), "+", w.offset);
     return text;
-  }
-
-  std::string nodeAttributes(const Node& node, NodeId expected_id) const {
-    Attributes attributes;
-    if (node.id != expected_id) attributes.add("id", node.id);
-    if (node.is_view != makesOnlyViews(graph_, node)) attributes.add("view", node.is_view);
-    attributes.addIndex("block", node.block);
-    attributes.addIndex("of", node.forward);
-    attributes.addIndex("stage", node.stage);
-    attributes.addIndex("phase", node.phase);
-    if (node.direction != Direction::kForward) attributes.add("dir", directionName(node.direction));
-    attributes.addIndex("draws", node.random_draws);
-    attributes.addIndex("offset", node.random_offset);
-    addNormals(attributes, node.normals);
-    attributes.addFlag("draws_vary", node.draws_vary);
-    attributes.addText("src", node.source);
-    attributes.addText("scope", node.scope);
-    return attributes.braced();
-  }
-
-  static void addNormals(Attributes& attributes, const Normals& normals) {
-    if (normals.count != 0) attributes.add("normals", normals.count);
-    if (normals.before != 0) attributes.add("normals_before", normals.before);
-    if (normals.spare != 0) attributes.add("spare", normals.spare);
   }
 
   // aten::add.Tensor is written aten.add.Tensor; names of another form are quoted.

@@ -17,6 +17,52 @@ inline std::string_view inputKindName(InputKind kind) { return kInputKindNames[s
 inline std::string_view outputKindName(OutputKind kind) { return kOutputKindNames[static_cast<size_t>(kind)]; }
 inline std::string_view directionName(Direction d) { return kDirectionNames[static_cast<size_t>(d)]; }
 
+// The attributes that a line has in braces, in their order: field(key, value, default). A line leaves out those that
+// have their default. A bool is a flag, without a value.
+template <class T, class Fn>
+void normalsAttributes(T& normals, Fn&& field) {
+  field("normals", normals.count, int64_t{0});
+  field("normals_before", normals.before, int64_t{0});
+  field("spare", normals.spare, int64_t{0});
+}
+template <class T, class Fn>
+void graphAttributes(T& graph, Fn&& field) {
+  field("training", graph.training, false);
+  field("draws", graph.random_draws, int64_t{0});
+  normalsAttributes(graph.normals, field);
+}
+template <class T, class Fn>
+void blockAttributes(T& block, Fn&& field) {
+  field("ipu", block.ipu_id, kNone);
+  field("src", block.source, "");
+}
+template <class T, class Fn>
+void stageAttributes(T& stage, Fn&& field) {
+  field("device", stage.device, kNone);
+  field("space", stage.space, 0);
+  field("of", stage.pipeline, kNone);
+}
+template <class T, class Fn>
+void externalAttributes(T& external, Fn&& field) {
+  field("owner", external.owner, kNone);
+  field("initial", external.initial, 0.0);
+  field("trainable", external.trainable, false);
+}
+template <class T, class Fn>
+void nodeAttributes(T& node, Fn&& field) {
+  field("block", node.block, kNone);
+  field("of", node.forward, kNone);
+  field("stage", node.stage, kNone);
+  field("phase", node.phase, kNone);
+  field("dir", node.direction, Direction::kForward);
+  field("draws", node.random_draws, int64_t{kNone});
+  field("offset", node.random_offset, int64_t{kNone});
+  normalsAttributes(node.normals, field);
+  field("draws_vary", node.draws_vary, false);
+  field("src", node.source, "");
+  field("scope", node.scope, "");
+}
+
 /// Default of Node::is_view in the text.
 inline bool makesOnlyViews(const Graph& graph, const Node& node) {
   bool any = false, all = node.writes.empty();

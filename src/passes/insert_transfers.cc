@@ -217,8 +217,7 @@ class Transfers {
     const ir::NodeId def = graph_.values[index(base)].def;
     const int32_t position = def == kNone ? kNone : positions_[index(def)];
     Node& node = (position == kNone ? first_ : behind_[index(position)]).emplace_back();
-    node.id = graph_.nextNodeId();
-    graph_.node_id_limit = node.id + 1;
+    node.id = graph_.takeNodeId();
     node.stage = task.stage;
     node.direction = task.direction;
     task_of_[node.id] = task;

@@ -135,8 +135,7 @@ class OptimizerLowering {
     if (!continues) addSum(parameter);
     Sum& sum = sums_.back();
     Node node;
-    node.id = graph_.nextNodeId();
-    graph_.node_id_limit = node.id + 1;
+    node.id = graph_.takeNodeId();
     node.op = ownOpName(continues ? OwnOp::kAdd : OwnOp::kAccumulate);
     node.direction = ir::Direction::kBackward;
     sum.value = graph_.outputs[sum.output].value = addWrittenArg(node, sum.value);

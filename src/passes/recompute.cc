@@ -137,8 +137,7 @@ class Recomputation {
   void copyNode(const Node& original) {
     Node node = original;
     replaceOperands(node);
-    node.id = graph_.nextNodeId();
-    graph_.node_id_limit = node.id + 1;
+    node.id = graph_.takeNodeId();
     node.direction = Direction::kBackward;
     auto copyValue = [&](ValueId& v) {
       if (v < 0) return;

@@ -101,8 +101,7 @@ class WeightGradients {
 // Takes the gradients of parameters out of a node, and returns the node that makes them.
 Node takeParameters(ir::Graph& graph, Node& node) {
   Node late = node;
-  late.id = graph.nextNodeId();
-  graph.node_id_limit = late.id + 1;
+  late.id = graph.takeNodeId();
   late.direction = Direction::kWeightGrad;
   late.time_ns = node.time_ns / 2;  // as in plan/cost.cc: each half is one convolution
   node.time_ns -= late.time_ns;
