@@ -1,6 +1,7 @@
 // Which worker does what, in which order: tables that one function per kind makes. Checked by verifySchedule().
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -41,6 +42,7 @@ struct ScheduleRequest {
   int64_t hop_ns = 0;                   // as in PlanOptions
   std::vector<int64_t> most_held = {};  // as in PlanOptions
   int numStages() const { return static_cast<int>(worker_of.size()); }
+  int numWorkers() const { return 1 + *std::max_element(worker_of.begin(), worker_of.end()); }
 };
 
 // One function for each row of schedules.def. In each direction every stage takes its micro-batches in order, so that

@@ -45,7 +45,7 @@ Schedule scheduleInterleaved(const ScheduleRequest& request) {
   const std::vector<int>& worker_of = request.worker_of;
   const int num_stages = request.numStages();
   const int64_t accumulation = request.accumulation;
-  const int num_workers = 1 + *std::max_element(worker_of.begin(), worker_of.end());
+  const int num_workers = request.numWorkers();
   const int chunks = num_stages / num_workers;
   if (chunks < 2 || !isDealtRound(worker_of, num_workers)) return schedule1F1B(request);
   const std::vector<Turn> turns = makeTurns(accumulation, num_workers);

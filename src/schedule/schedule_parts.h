@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "schedule/schedule.h"
@@ -14,6 +15,10 @@ inline Action act(int stage, ir::Direction direction, int64_t micro_batch) {
 
 /// Throws InternalError unless all counts are >= 1.
 void checkCounts(const ScheduleRequest& request);
+
+/// The order of a stage by itself: `ahead` forwards, then a forward and a backward in turn, then the other backwards.
+/// late: weight gradients run this many backwards after their own; nothing: they are part of backward.
+std::vector<Action> stageOrder(int stage, int64_t ahead, int64_t micro_batches, std::optional<int64_t> late = {});
 
 /// Orders the stages that share a worker by running all of them in unit time.
 Schedule merge(const std::vector<std::vector<Action>>& stages, const std::vector<int>& worker_of, int64_t micro_batches,

@@ -173,19 +173,9 @@ class GreedyClock {
 // 1F1B in which every weight gradient runs `delay(stage)` backwards late.
 template <class Delay>
 Schedule fixedOrder(const Problem& p, Delay&& delay) {
-  std::vector<std::vector<Action>> stages(static_cast<size_t>(p.num_stages));
-  for (int s = 0; s < p.num_stages; ++s) {
-    auto& actions = stages[static_cast<size_t>(s)];
-    const int64_t ahead = std::min<int64_t>(p.micro_batches, p.num_stages - 1 - s), late = delay(s);
-    for (int64_t k = 0; k < ahead; ++k) actions.push_back(act(s, Direction::kForward, k));
-    for (int64_t k = 0; k < p.micro_batches; ++k) {
-      if (k + ahead < p.micro_batches) actions.push_back(act(s, Direction::kForward, k + ahead));
-      actions.push_back(act(s, Direction::kBackward, k));
-      if (k >= late) actions.push_back(act(s, Direction::kWeightGrad, k - late));
-    }
-    for (int64_t k = std::max<int64_t>(0, p.micro_batches - late); k < p.micro_batches; ++k)
-      actions.push_back(act(s, Direction::kWeightGrad, k));
-  }
+  std::vector<std::vector<Action>> stages;
+  for (int s = 0; s < p.num_stages; ++s)
+    stages.push_back(stageOrder(s, p.num_stages - 1 - s, p.micro_batches, delay(s)));
   return merge(stages, p.worker_of, p.micro_batches, p.micro_batches);
 }
 
