@@ -23,7 +23,7 @@
 #include "passes/bisect.h"
 #include "passes/pass.h"
 #include "passes/reduce.h"
-#include "passes/stage_count.h"
+#include "passes/stage_rules.h"
 #include "plan/plan.h"
 #include "schedule/schedule.h"
 #include "tool.h"

@@ -29,7 +29,7 @@
 #include "memory/offload.h"
 #include "memory/paged_memory.h"
 #include "memory/steering_allocator.h"
-#include "passes/stage_count.h"
+#include "passes/stage_rules.h"
 
 namespace abele::compile {
 namespace {

@@ -74,15 +74,11 @@ class Removal {
 
   void readOthers(Node& node) {
     const auto read = [&](int64_t& id) {
-      if (id < 0) return;
       // A view node only names the value whose memory it shows, so it moves to the base.
       const bool moves = node.is_view && isRemoved(static_cast<ValueId>(id));
       id = survivor(moves ? graph_.baseOf(static_cast<ValueId>(id)) : static_cast<ValueId>(id));
     };
-    for (Arg& arg : node.args) {
-      if (arg.kind == Arg::Kind::kId) read(arg.i);
-      if (arg.holdsIds()) std::for_each(arg.ints.begin(), arg.ints.end(), read);
-    }
+    for (Arg& arg : node.args) forEachId(arg, read);
     for (ir::Write& w : node.writes) w.before = survivor(w.before);
     forEachResult(node, [&](ValueId v) {
       if (graph_.baseOf(v) != v) out_.values[v].base = survivor(graph_.baseOf(v));
@@ -121,38 +117,30 @@ class Removal {
   Graph out_;
 };
 
-/// Removes the externals whose flag is set. Requires: nothing names them.
-void dropExternals(Graph& graph, const std::vector<bool>& drop) {
-  std::vector<int32_t> index(drop.size(), kNone);
-  std::vector<ir::External> kept;
-  for (size_t i = 0; i < drop.size(); ++i) {
-    if (drop[i]) continue;
-    index[i] = static_cast<int32_t>(kept.size());
-    kept.push_back(std::move(graph.externals[i]));
-  }
-  const auto rename = [&](int32_t& external) {
-    if (external >= 0 && static_cast<size_t>(external) < index.size()) external = index[static_cast<size_t>(external)];
+/// Calls fn(external) for each place that names an external.
+template <class Fn>
+void forEachNamedExternal(Graph& graph, Fn&& fn) {
+  const auto visit = [&](int32_t& external) {
+    if (external >= 0 && static_cast<size_t>(external) < graph.externals.size()) fn(external);
   };
-  for (ir::External& external : kept) rename(external.owner);
+  for (ir::External& external : graph.externals) visit(external.owner);
   for (ir::Input& input : graph.inputs)
-    if (input.kind != ir::InputKind::kArgument) rename(input.external);
+    if (input.kind != ir::InputKind::kArgument) visit(input.external);
   for (ir::Output& output : graph.outputs)
-    if (output.kind == ir::OutputKind::kGradient || output.kind == ir::OutputKind::kUpdate) rename(output.target);
-  graph.externals = std::move(kept);
+    if (output.kind == ir::OutputKind::kGradient || output.kind == ir::OutputKind::kUpdate) visit(output.target);
 }
 
-/// By external: whether an input, an output or another external names it.
-std::vector<bool> namedExternals(const Graph& graph) {
-  std::vector<bool> named(graph.externals.size(), false);
-  const auto name = [&](int32_t external) {
-    if (external >= 0 && static_cast<size_t>(external) < named.size()) named[static_cast<size_t>(external)] = true;
-  };
-  for (const ir::External& external : graph.externals) name(external.owner);
-  for (const ir::Input& input : graph.inputs)
-    if (input.kind != ir::InputKind::kArgument) name(input.external);
-  for (const ir::Output& output : graph.outputs)
-    if (output.kind == ir::OutputKind::kGradient || output.kind == ir::OutputKind::kUpdate) name(output.target);
-  return named;
+/// Removes those of the externals in this range that nothing names.
+void dropExternals(Graph& graph, size_t begin, size_t end) {
+  std::vector<bool> keep(graph.externals.size(), true);
+  for (size_t i = begin; i < end; ++i) keep[i] = false;
+  forEachNamedExternal(graph, [&](int32_t& external) { keep[static_cast<size_t>(external)] = true; });
+  std::vector<int32_t> index;
+  int32_t kept = 0;
+  for (const bool keeps : keep) index.push_back(keeps ? kept++ : kNone);
+  forEachNamedExternal(graph, [&](int32_t& external) { external = index[static_cast<size_t>(external)]; });
+  size_t next = 0;
+  std::erase_if(graph.externals, [&](const ir::External&) { return !keep[next++]; });
 }
 
 /// The graph with new ids of values and nodes and new numbers of arguments, without gaps, in the order of the text.
@@ -207,7 +195,8 @@ class Reducer {
       dropResults();
       readEarlier();
       dropInputs();
-      dropTables();
+      dropTable(&Graph::blocks, &Node::block);
+      dropTable(&Graph::stages, &Node::stage);
       dropDetails();
     } while (progress_);
     accept(renumbered(graph_));
@@ -219,6 +208,14 @@ class Reducer {
     if (!ir::verify(candidate, form_).empty() || !isNew(candidate) || !shows_(candidate)) return false;
     graph_ = std::move(candidate);
     return progress_ = true;
+  }
+
+  // Tries a copy that `change` has changed.
+  template <class Change>
+  bool attempt(Change&& change) {
+    Graph candidate = graph_;
+    change(candidate);
+    return candidate != graph_ && accept(std::move(candidate));
   }
 
   // Hashes are stored instead of texts, which would take gigabytes. If two texts have one hash, a candidate is lost.
@@ -244,10 +241,10 @@ class Reducer {
   void dropOutputs() {
     overRanges([&] { return graph_.outputs.size(); },
                [&](size_t begin, size_t end) {
-                 Graph candidate = graph_;
-                 candidate.outputs.erase(candidate.outputs.begin() + static_cast<std::ptrdiff_t>(begin),
-                                         candidate.outputs.begin() + static_cast<std::ptrdiff_t>(end));
-                 accept(std::move(candidate));
+                 attempt([&](Graph& g) {
+                   g.outputs.erase(g.outputs.begin() + static_cast<std::ptrdiff_t>(begin),
+                                   g.outputs.begin() + static_cast<std::ptrdiff_t>(end));
+                 });
                });
   }
 
@@ -267,10 +264,10 @@ class Reducer {
         for (size_t e = 0; e < graph_.nodes[i].results[r].size(); ++e) {
           const ValueId v = graph_.nodes[i].results[r][e];
           if (v < 0 || readValues(graph_)[v]) continue;
-          Graph candidate = graph_;
-          candidate.nodes[i].results[r][e] = kNone;
-          ir::forgetValue(candidate, v);
-          accept(std::move(candidate));
+          attempt([&](Graph& g) {
+            g.nodes[i].results[r][e] = kNone;
+            ir::forgetValue(g, v);
+          });
         }
   }
 
@@ -282,34 +279,26 @@ class Reducer {
       forEachOperand(graph_.nodes[i], [&](ValueId) { ++operands; });
       overRanges([&] { return operands; }, [&](size_t begin, size_t end) { readEarlier(i, begin, end); });
     }
-    for (size_t i = 0; i < graph_.outputs.size(); ++i) {
-      Graph candidate = graph_;
-      ValueId& v = candidate.outputs[i].value;
-      v = firstLike(v, static_cast<int32_t>(graph_.nodes.size()));
-      if (v != graph_.outputs[i].value) accept(std::move(candidate));
-    }
+    for (size_t i = 0; i < graph_.outputs.size(); ++i)
+      attempt([&](Graph& g) {
+        ValueId& v = g.outputs[i].value;
+        v = firstLike(v, static_cast<int32_t>(graph_.nodes.size()));
+      });
   }
 
   void readEarlier(size_t at, size_t begin, size_t end) {
-    Graph candidate = graph_;
-    Node& node = candidate.nodes[at];
-    size_t operand = 0;
-    bool changed = false;
-    const auto read = [&](int64_t& id) {
-      if (id < 0) return;
-      const size_t number = operand++;
-      const auto v = static_cast<ValueId>(id);
-      const bool is_written =
-          std::any_of(node.writes.begin(), node.writes.end(), [&](const ir::Write& w) { return w.before == v; });
-      if (number < begin || number >= end || is_written) return;
-      id = firstLike(v, static_cast<int32_t>(at));
-      changed = changed || id != v;
-    };
-    for (Arg& arg : node.args) {
-      if (arg.kind == Arg::Kind::kId) read(arg.i);
-      if (arg.holdsIds()) std::for_each(arg.ints.begin(), arg.ints.end(), read);
-    }
-    if (changed) accept(std::move(candidate));
+    attempt([&](Graph& g) {
+      Node& node = g.nodes[at];
+      size_t operand = 0;
+      const auto read = [&](int64_t& id) {
+        const size_t number = operand++;
+        const auto v = static_cast<ValueId>(id);
+        const bool is_written =
+            std::any_of(node.writes.begin(), node.writes.end(), [&](const ir::Write& w) { return w.before == v; });
+        if (number >= begin && number < end && !is_written) id = firstLike(v, static_cast<int32_t>(at));
+      };
+      for (Arg& arg : node.args) forEachId(arg, read);
+    });
   }
 
   /// The first value of the type of v, if it is defined before v and before this position.
@@ -326,50 +315,33 @@ class Reducer {
     overRanges([&] { return graph_.inputs.size(); },
                [&](size_t begin, size_t end) {
                  const std::vector<bool> read = readValues(graph_);
-                 Graph candidate = graph_;
-                 candidate.inputs.clear();
-                 for (size_t i = 0; i < graph_.inputs.size(); ++i) {
-                   const ir::Input& input = graph_.inputs[i];
-                   if (i < begin || i >= end || read[input.value])
-                     candidate.inputs.push_back(input);
-                   else
-                     ir::forgetValue(candidate, input.value);
-                 }
-                 if (candidate.inputs.size() < graph_.inputs.size()) accept(std::move(candidate));
+                 attempt([&](Graph& g) {
+                   g.inputs.clear();
+                   for (size_t i = 0; i < graph_.inputs.size(); ++i) {
+                     const ir::Input& input = graph_.inputs[i];
+                     if (i < begin || i >= end || read[input.value])
+                       g.inputs.push_back(input);
+                     else
+                       ir::forgetValue(g, input.value);
+                   }
+                 });
                });
     overRanges([&] { return graph_.externals.size(); },
-               [&](size_t begin, size_t end) {
-                 const std::vector<bool> named = namedExternals(graph_);
-                 std::vector<bool> drop = flags(named.size(), begin, end);
-                 for (size_t i = begin; i < end; ++i) drop[i] = !named[i];
-                 Graph candidate = graph_;
-                 dropExternals(candidate, drop);
-                 if (candidate.externals.size() < graph_.externals.size()) accept(std::move(candidate));
-               });
+               [&](size_t begin, size_t end) { attempt([&](Graph& g) { dropExternals(g, begin, end); }); });
   }
 
-  // Drops all blocks or stages, or merges one into the one before it.
-  void dropTables() {
-    Graph no_blocks = graph_;
-    no_blocks.blocks.clear();
-    for (Node& node : no_blocks.nodes) node.block = kNone;
-    if (no_blocks != graph_) accept(std::move(no_blocks));
-    for (size_t i = graph_.blocks.size(); i-- > 1;) {
-      Graph candidate = graph_;
-      candidate.blocks.erase(candidate.blocks.begin() + static_cast<std::ptrdiff_t>(i));
-      for (Node& node : candidate.nodes) node.block -= node.block >= static_cast<int32_t>(i);
-      accept(std::move(candidate));
-    }
-    Graph no_stages = graph_;
-    no_stages.stages.clear();
-    for (Node& node : no_stages.nodes) node.stage = kNone;
-    if (no_stages != graph_) accept(std::move(no_stages));
-    for (size_t i = graph_.stages.size(); i-- > 1;) {
-      Graph candidate = graph_;
-      candidate.stages.erase(candidate.stages.begin() + static_cast<std::ptrdiff_t>(i));
-      for (Node& node : candidate.nodes) node.stage -= node.stage >= static_cast<int32_t>(i);
-      accept(std::move(candidate));
-    }
+  // Drops all items of a table that nodes name, or merges one into the one before it.
+  template <class Table>
+  void dropTable(Table Graph::*table, int32_t Node::*index) {
+    attempt([&](Graph& g) {
+      (g.*table).clear();
+      for (Node& node : g.nodes) node.*index = kNone;
+    });
+    for (size_t i = (graph_.*table).size(); i-- > 1;)
+      attempt([&](Graph& g) {
+        (g.*table).erase((g.*table).begin() + static_cast<std::ptrdiff_t>(i));
+        for (Node& node : g.nodes) node.*index -= node.*index >= static_cast<int32_t>(i);
+      });
   }
 
   // Drops details of nodes and values, one kind of detail after the other.
@@ -377,9 +349,9 @@ class Reducer {
     const auto ofNodes = [&](auto&& clear) {
       overRanges([&] { return graph_.nodes.size(); },
                  [&](size_t begin, size_t end) {
-                   Graph candidate = graph_;
-                   for (size_t i = begin; i < end; ++i) clear(candidate.nodes[i]);
-                   if (candidate != graph_) accept(std::move(candidate));
+                   attempt([&](Graph& g) {
+                     for (size_t i = begin; i < end; ++i) clear(g.nodes[i]);
+                   });
                  });
     };
     ofNodes([](Node& node) { node.source.clear(); });
@@ -391,16 +363,16 @@ class Reducer {
       node.normals = {};
       node.draws_vary = false;
     });
-    Graph candidate = graph_;
-    candidate.random_draws = 0;
-    candidate.normals = {};
-    if (candidate != graph_) accept(std::move(candidate));
-    candidate = graph_;
-    for (ir::Value& value : candidate.values) value.name.clear();
-    if (candidate != graph_) accept(std::move(candidate));
-    candidate = graph_;
-    for (ir::Block& block : candidate.blocks) block.source.clear();
-    if (candidate != graph_) accept(std::move(candidate));
+    attempt([](Graph& g) {
+      g.random_draws = 0;
+      g.normals = {};
+    });
+    attempt([](Graph& g) {
+      for (ir::Value& value : g.values) value.name.clear();
+    });
+    attempt([](Graph& g) {
+      for (ir::Block& block : g.blocks) block.source.clear();
+    });
   }
 
   Graph graph_;

@@ -37,18 +37,14 @@ class Snapshots {
   Changed run() {
     std::vector<Node> nodes = std::move(graph_.nodes);
     source_ = &nodes;
-    before_.resize(nodes.size());
     behind_.resize(nodes.size());
     for (Node& node : nodes)
       if (!node.is_view && node.direction != Direction::kUpdate) readCopies(node);
     for (ir::Output& output : graph_.outputs)
       if (output.kind == ir::OutputKind::kResult && isWrittenInput(output.value)) output.value = copyOf(output.value);
-    for (size_t i = 0; i < nodes.size(); ++i) {
-      append(before_[i]);
-      graph_.nodes.push_back(std::move(nodes[i]));
-      append(behind_[i]);
-    }
+    graph_.nodes = std::move(nodes);
     if (copy_of_.empty()) return Changed::kNo;
+    ir::insertNodes(graph_, first_, behind_);
     ir::removeUnreadViews(graph_);  // views that only readers of copies read
     return Changed::kYes;
   }
@@ -80,10 +76,10 @@ class Snapshots {
   void readCopies(Node& node) {
     for (size_t a = 0; a < node.args.size(); ++a) {
       Arg& arg = node.args[a];
-      if (arg.kind == Arg::Kind::kId && !writes(node, a, kNone)) replace(arg.i, node);
-      if (arg.kind == Arg::Kind::kIdList || arg.kind == Arg::Kind::kOptionalIdList)
-        for (size_t e = 0; e < arg.ints.size(); ++e)
-          if (!writes(node, a, static_cast<int32_t>(e))) replace(arg.ints[e], node);
+      forEachId(arg, [&](int64_t& id) {
+        const auto element = arg.kind == Arg::Kind::kId ? kNone : static_cast<int32_t>(&id - arg.ints.data());
+        if (!writes(node, a, element)) replace(id, node);
+      });
     }
   }
 
@@ -94,7 +90,6 @@ class Snapshots {
   }
 
   void replace(int64_t& id, const Node& reader) {
-    if (id < 0) return;
     const auto v = static_cast<ValueId>(id);
     const ValueId base = graph_.baseOf(v);
     if (writer_[index(base)] < 0) return;
@@ -108,8 +103,8 @@ class Snapshots {
     if (const auto known = copy_of_.find(v); known != copy_of_.end()) return known->second;
     const ir::Value value = graph_.values[index(v)];
     const auto made = made_by_.find(value.base);
-    std::vector<Node>& place = made == made_by_.end() ? before_[index(writer_[index(value.base)])]
-                                                      : behind_[static_cast<size_t>(made->second)];
+    const int32_t after = made == made_by_.end() ? writer_[index(value.base)] - 1 : made->second;
+    std::vector<Node>& place = after < 0 ? first_ : behind_[static_cast<size_t>(after)];
     if (value.base == v) {
       const ValueId copy = addCopy(place, value);
       copy_of_[v] = copy;
@@ -134,16 +129,13 @@ class Snapshots {
     return place.emplace_back(ir::nodeBeside(graph_, "", writerOf(base)));
   }
 
-  void append(std::vector<Node>& nodes) {
-    for (Node& node : nodes) graph_.nodes.push_back(std::move(node));
-  }
-
   ir::Graph& graph_;
   std::vector<int32_t> writer_;         // by base value: position of the first node that writes into its memory
   std::map<ValueId, int32_t> made_by_;  // written values: position of the node that made each
   std::map<ValueId, ValueId> copy_of_;
   const std::vector<Node>* source_ = nullptr;
-  std::vector<std::vector<Node>> before_, behind_;  // nodes to add, by position
+  std::vector<Node> first_;                // nodes to add before all others
+  std::vector<std::vector<Node>> behind_;  // nodes to add, by the position that they follow
 };
 
 }  // namespace

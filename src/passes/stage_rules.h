@@ -1,4 +1,5 @@
-// Turns the user's blocks into the stages that the user asked for. Used by assign_stages.cc.
+// Turns the user's blocks into the stages that the user asked for, and counts stages. Used by assign_stages.cc, and by
+// compile/ for the minimum of micro-batches (E0401).
 #pragma once
 
 #include <vector>
@@ -16,5 +17,10 @@ struct AskedStage {
 /// By block index. Under AutoSplit, which ignores blocks, there is one entry. Throws E0304, E0305.   Source: spec
 /// options.md section 9.2.
 std::vector<AskedStage> askedStages(const ir::Graph& graph, const StageRules& rules);
+
+/// F: the number of stages that run something in forward. Returning to a device counts again; consecutive blocks on one
+/// device count once, and so do those on devices of one group.
+/// Requires: form kStaged.   Source: spec options.md section 9.3.
+int forwardStageCount(const ir::Graph& graph, int group = 1);
 
 }  // namespace abele::passes
