@@ -1,5 +1,7 @@
 #include "capture/annotate.h"
 
+#include <c10/util/ScopeExit.h>
+
 #include "base/cat.h"
 #include "capture/queries.h"
 #include "capture/recorder.h"
@@ -12,124 +14,116 @@ int& autoBlockId() {
   return next;
 }
 
+/// What the recorder of this thread answers; without a capture `otherwise`, or nothing.
+template <class Question, class Answer = std::invoke_result_t<Question, Recorder&>>
+Answer ask(const Question& question, const Answer& otherwise) {
+  Recorder* recorder = currentRecorder();
+  return recorder != nullptr ? question(*recorder) : otherwise;
+}
+template <class Question>
+auto ask(const Question& question) -> std::invoke_result_t<Question, Recorder&> {
+  Recorder* recorder = currentRecorder();
+  if (recorder != nullptr) return question(*recorder);
+  return std::invoke_result_t<Question, Recorder&>();
+}
+
 }  // namespace
 
 bool isCapturing() { return currentRecorder() != nullptr; }
 
 void beginBlock(const std::string& user_id, int ipu_id) {
-  if (Recorder* recorder = currentRecorder()) recorder->attribution().beginBlock(user_id, ipu_id);
+  ask([&](Recorder& recorder) { recorder.attribution().beginBlock(user_id, ipu_id); });
 }
-
 void endBlock() {
-  if (Recorder* recorder = currentRecorder()) recorder->attribution().endBlock();
+  ask([](Recorder& recorder) { recorder.attribution().endBlock(); });
 }
-
 std::string currentBlock() {
-  Recorder* recorder = currentRecorder();
-  return recorder ? recorder->attribution().currentBlock() : std::string();
+  return ask([](Recorder& recorder) { return recorder.attribution().currentBlock(); });
 }
 
 std::string nextAutoBlockId() { return cat(autoBlockId()++); }
 void resetAutoBlockId() { autoBlockId() = 0; }
 
 void pushScope(const std::string& name) {
-  if (Recorder* recorder = currentRecorder()) recorder->attribution().pushScope(name);
+  ask([&](Recorder& recorder) { recorder.attribution().pushScope(name); });
 }
-
 void popScope() {
-  if (Recorder* recorder = currentRecorder()) recorder->attribution().popScope();
+  ask([](Recorder& recorder) { recorder.attribution().popScope(); });
 }
-
 void setModules(std::function<std::vector<std::string>()> modules) {
-  if (Recorder* recorder = currentRecorder()) recorder->attribution().setModules(std::move(modules));
+  ask([&](Recorder& recorder) { recorder.attribution().setModules(std::move(modules)); });
 }
 
 void markLoss(const at::Tensor& loss) {
-  if (Recorder* recorder = currentRecorder()) recorder->markLoss(loss);
+  ask([&](Recorder& recorder) { recorder.markLoss(loss); });
 }
 
 at::Tensor readValue(const at::Tensor& tensor, const std::string& reader) {
-  Recorder* recorder = currentRecorder();
-  return recorder ? recorder->readMemory(tensor, reader) : tensor;
+  return ask([&](Recorder& recorder) { return recorder.readMemory(tensor, reader); }, tensor);
 }
-
 bool mayVary(const at::Tensor& tensor) {
-  Recorder* recorder = currentRecorder();
-  return recorder != nullptr && recorder->values().mayVary(tensor);
+  return ask([&](Recorder& recorder) { return recorder.values().mayVary(tensor); });
 }
-
 void allowReads(bool allow) {
-  if (Recorder* recorder = currentRecorder()) recorder->reads().allow(allow);
+  ask([&](Recorder& recorder) { recorder.reads().allow(allow); });
 }
 
 int64_t valueId(const at::Tensor& tensor) {
-  Recorder* recorder = currentRecorder();
-  return recorder && recorder->values().knows(tensor) ? recorder->valueOf(tensor) : -1;
+  return ask(
+      [&](Recorder& recorder) -> int64_t {
+        return recorder.values().knows(tensor) ? recorder.valueOf(tensor) : ir::kNone;
+      },
+      ir::kNone);
 }
 
 void replaceBuffer(const at::Tensor& buffer, const at::Tensor& value) {
-  if (Recorder* recorder = currentRecorder()) recorder->replaceBuffer(buffer, value);
+  ask([&](Recorder& recorder) { recorder.replaceBuffer(buffer, value); });
 }
-
 void keepValue(const at::Tensor& tensor) {
-  Recorder* recorder = currentRecorder();
-  if (recorder && recorder->values().knows(tensor)) recorder->keep(tensor);
+  ask([&](Recorder& recorder) {
+    if (recorder.values().knows(tensor)) recorder.keep(tensor);
+  });
 }
 
 bool isTraining() {
-  Recorder* recorder = currentRecorder();
-  return recorder != nullptr && recorder->isTraining();
+  return ask([](Recorder& recorder) { return recorder.isTraining(); });
 }
-
 std::string currentLine() {
-  Recorder* recorder = currentRecorder();
-  return recorder ? recorder->attribution().here(nullptr).source : std::string();
+  return ask([](Recorder& recorder) { return recorder.attribution().here(nullptr).source; });
 }
 
 void outsideCapture(const std::function<void()>& function) {
   Recorder* recorder = currentRecorder();
   if (recorder == nullptr) return function();
   const DispatchMode::Paused paused(recorder->mode());
-  struct Outside {
-    explicit Outside(Recorder* r) : recorder(r) {
-      currentRecorder() = nullptr;
-      recorder->locks().unlockAll();
-    }
-    ~Outside() {
-      recorder->locks().lockAgain();
-      currentRecorder() = recorder;
-    }
-    Recorder* recorder;
-  } outside(recorder);
+  currentRecorder() = nullptr;
+  recorder->locks().unlockAll();
+  const auto returned = c10::make_scope_exit([recorder] {
+    recorder->locks().lockAgain();
+    currentRecorder() = recorder;
+  });
   function();
 }
 
 std::optional<int64_t> constantDifference(const at::Tensor& start, const at::Tensor& stop) {
-  Recorder* recorder = currentRecorder();
-  if (recorder == nullptr) return std::nullopt;
-  const DispatchMode::Paused paused(recorder->mode());
-  const ir::ValueId from = recorder->valueOf(start), to = recorder->valueOf(stop);
-  return constantDifference(recorder->recording(), recorder->writer(), from, to);
+  return ask([&](Recorder& recorder) {
+    const DispatchMode::Paused paused(recorder.mode());
+    const ir::ValueId from = recorder.valueOf(start), to = recorder.valueOf(stop);
+    return constantDifference(recorder.recording(), recorder.writer(), from, to);
+  });
 }
 
 int64_t numOperators(const std::string& part) {
-  Recorder* recorder = currentRecorder();
-  return recorder ? numOperators(recorder->graph(), part) : 0;
+  return ask([&](Recorder& recorder) { return numOperators(recorder.graph(), part); });
 }
-
 int64_t numReaders(const at::Tensor& tensor) {
-  Recorder* recorder = currentRecorder();
-  return recorder ? numReaders(recorder->graph(), recorder->valueOf(tensor)) : 0;
+  return ask([&](Recorder& recorder) { return numReaders(recorder.graph(), recorder.valueOf(tensor)); });
 }
-
 bool isCaptured(const at::Tensor& tensor) {
-  Recorder* recorder = currentRecorder();
-  return recorder != nullptr && recorder->values().knows(tensor);
+  return ask([&](Recorder& recorder) { return recorder.values().knows(tensor); });
 }
-
 bool isArgument(const at::Tensor& tensor) {
-  Recorder* recorder = currentRecorder();
-  return recorder != nullptr && recorder->inputs().isArgument(tensor);
+  return ask([&](Recorder& recorder) { return recorder.inputs().isArgument(tensor); });
 }
 
 }  // namespace abele::capture

@@ -29,6 +29,11 @@ bool isOptionalTensorList(const c10::Argument& argument);
 /// Calls fn(element index, tensor) for every defined tensor of a Tensor, Tensor[] or Tensor?[] argument; the index is
 /// kNone (-1) outside a list.
 void forEachTensor(const c10::IValue& value, const std::function<void(int32_t, const at::Tensor&)>& fn);
+/// Calls fn(tensor) for every defined tensor of several arguments.
+template <class Values, class Fn>
+void forEachTensorOf(const Values& values, const Fn& fn) {
+  for (const c10::IValue& value : values) forEachTensor(value, [&](int32_t, const at::Tensor& tensor) { fn(tensor); });
+}
 
 /// What an operator is called with, inside a callback of RecordFunction that asked for it.
 c10::ArrayRef<const c10::IValue> inputsOf(const at::RecordFunction& function);

@@ -76,14 +76,8 @@ Where Attribution::here(const ir::Node* producer, const std::string& module) {
                                [](int64_t s, const Mark& m) { return s < static_cast<int64_t>(m.end); });
   if (sequence >= 0 && mark != marks_.end())
     where = mark->where;
-  else if (producer != nullptr)
-    where = {
-        .block = producer->block, .forward = producer->forward, .scope = producer->scope, .source = producer->source};
-  else if (!graph_->nodes.empty())
-    where = {.block = graph_->nodes.back().block,
-             .forward = graph_->nodes.back().forward,
-             .scope = graph_->nodes.back().scope,
-             .source = graph_->nodes.back().source};
+  else if (const ir::Node* near = producer != nullptr || graph_->nodes.empty() ? producer : &graph_->nodes.back())
+    where = {.block = near->block, .forward = near->forward, .scope = near->scope, .source = near->source};
   where.direction = ir::Direction::kBackward;
   return where;
 }

@@ -9,11 +9,14 @@
 #include <utility>
 
 #include <ATen/record_function.h>
+#include <c10/util/ScopeExit.h>
 #include <c10/util/Type.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
+
+#include "base/cat.h"
 
 namespace abele::capture {
 namespace {
@@ -60,24 +63,19 @@ struct TakeGradient final : torch::autograd::PostAccumulateGradHook {
 std::vector<std::vector<at::Tensor>> accumulated(const at::Tensor& loss, const at::Tensor& loss_gradient,
                                                  const std::vector<at::Tensor>& parameters) {
   std::vector<std::vector<at::Tensor>> gradients(parameters.size());
-  struct SavedGrads {
-    SavedGrads(const std::vector<at::Tensor>& p, std::vector<std::vector<at::Tensor>>* taken) : parameters(p) {
-      for (size_t i = 0; i < parameters.size(); ++i) {
-        grads.push_back(std::exchange(parameters[i].mutable_grad(), at::Tensor()));
-        hooks.push_back(std::exchange(torch::autograd::impl::post_acc_grad_hooks(parameters[i]),
-                                      std::make_unique<TakeGradient>(&(*taken)[i])));  // they are never called
-      }
+  std::vector<at::Tensor> grads;
+  std::vector<std::unique_ptr<torch::autograd::PostAccumulateGradHook>> hooks;  // they are never called
+  const auto put_back = c10::make_scope_exit([&] {
+    for (size_t i = 0; i < hooks.size(); ++i) {
+      parameters[i].mutable_grad() = grads[i];
+      torch::autograd::impl::post_acc_grad_hooks(parameters[i]) = std::move(hooks[i]);
     }
-    ~SavedGrads() {
-      for (size_t i = 0; i < grads.size(); ++i) {
-        parameters[i].mutable_grad() = grads[i];
-        torch::autograd::impl::post_acc_grad_hooks(parameters[i]) = std::move(hooks[i]);
-      }
-    }
-    const std::vector<at::Tensor>& parameters;
-    std::vector<at::Tensor> grads;
-    std::vector<std::unique_ptr<torch::autograd::PostAccumulateGradHook>> hooks;
-  } const saved(parameters, &gradients);
+  });
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    grads.push_back(std::exchange(parameters[i].mutable_grad(), at::Tensor()));
+    hooks.push_back(std::exchange(torch::autograd::impl::post_acc_grad_hooks(parameters[i]),
+                                  std::make_unique<TakeGradient>(&gradients[i])));
+  }
   torch::autograd::backward({loss}, {loss_gradient}, /*retain_graph=*/false, /*create_graph=*/false);
   return gradients;
 }
@@ -100,10 +98,7 @@ class LossImages {
  private:
   /// Is it the function of one of these operators? Names are "AddBackward0".
   static bool isOneOf(const std::string& name, std::initializer_list<const char*> operators) {
-    return std::any_of(operators.begin(), operators.end(), [&](const char* each) {
-      const std::string start = std::string(each) + "Backward";
-      return name.compare(0, start.size(), start) == 0;
-    });
+    return std::ranges::any_of(operators, [&](const char* each) { return name.starts_with(cat(each, "Backward")); });
   }
 
   LossImage imageOf(const torch::autograd::Node& node) {
@@ -131,10 +126,6 @@ class LossImages {
   bool is_single_;
   std::unordered_map<const torch::autograd::Node*, LossImage> found_;
 };
-
-}  // namespace
-
-namespace {
 
 /// Hooks of parameters that have none of the program's own: torch does not say which of two kinds of hooks it calls
 /// last, and what a later one makes would be the gradient.

@@ -16,7 +16,10 @@ using RunOperator = std::function<void(const c10::OperatorHandle&, torch::jit::S
 /// "aten::mul.Tensor".
 std::string fullName(const c10::OperatorHandle& op);
 inline size_t numArguments(const c10::OperatorHandle& op) { return op.schema().arguments().size(); }
-/// The n-th argument, while it is on the stack.
+/// The arguments, while they are on the stack, and the n-th of them.
+inline c10::ArrayRef<c10::IValue> argumentsOf(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  return torch::jit::last(stack, numArguments(op));
+}
 inline const c10::IValue& argumentAt(const c10::OperatorHandle& op, const torch::jit::Stack& stack, size_t index) {
   return stack[stack.size() - numArguments(op) + index];
 }

@@ -13,6 +13,7 @@
 #include <ATen/ops/full_like.h>
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/ScopeExit.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -27,18 +28,6 @@
 
 namespace abele::capture {
 namespace {
-
-/// Makes a recorder the thread's current one.
-class CurrentScope {
- public:
-  explicit CurrentScope(Recorder* recorder) : outer_(std::exchange(currentRecorder(), recorder)) {}
-  ~CurrentScope() { currentRecorder() = outer_; }
-  CurrentScope(const CurrentScope&) = delete;
-  CurrentScope& operator=(const CurrentScope&) = delete;
-
- private:
-  Recorder* outer_;
-};
 
 /// Puts the memory of model tensors back that the program exchanged (tensor.data = other).
 class ModelMemory {
@@ -76,18 +65,17 @@ class ModelMemory {
   std::vector<at::Tensor> saved_;
 };
 
-/// Adds the results of forward as outputs; returns them detached, as they are now.
-void recordResults(Recorder& recorder, const std::vector<at::Tensor>& results, std::vector<int32_t>* result_output,
-                   std::vector<at::Tensor>* host_results) {
+/// Adds the results of forward as outputs.
+void recordResults(Recorder& recorder, const std::vector<at::Tensor>& results) {
   int32_t num_outputs = 0;
   for (size_t i = 0; i < results.size(); ++i) {
     // A tensor without memory is no result: valueOf refuses it.
     const bool is_meta = results[i].defined() && results[i].is_meta();
     const bool is_host =
         !is_meta && (!results[i].defined() || !results[i].has_storage() || !recorder.values().knows(results[i]));
-    result_output->push_back(is_host ? ir::kNone : num_outputs);
+    recorder.recording().result_output.push_back(is_host ? ir::kNone : num_outputs);
     if (is_host) {
-      host_results->push_back(results[i]);
+      recorder.recording().host_results.push_back(results[i]);
       continue;
     }
     ++num_outputs;
@@ -124,34 +112,28 @@ void warnOfAccumulationHooks(const std::vector<const ModelTensor*>& parameters) 
 /// A program that trains in eager on what forward returns trains on something else here, if that is more than the loss.
 void warnOfReturnedLoss(const std::vector<at::Tensor>& results, const at::Tensor& loss) {
   const std::string mark = inLanguage("abele::identityLoss");
-  size_t multiple = results.size();
-  bool returns_loss = false;
-  for (size_t i = 0; i < results.size(); ++i) {
-    const LossImage image = imageOfLoss(results[i], loss);
-    returns_loss |= image == LossImage::kSame;
-    if (image == LossImage::kMultiple) multiple = std::min(multiple, i);
-    if (image != LossImage::kWithTerm) continue;
-    log::warn("result ", i,
-              " of forward is its loss plus a term that is no part of the loss: training leaves the term ",
-              "out; mark the sum as the loss with ", mark);
-    return;
-  }
-  if (returns_loss) return;
-  if (multiple < results.size()) {
-    log::warn("result ", multiple,
-              " of forward is a multiple of its loss, and training starts from the loss itself; mark ",
-              "the multiple as the loss with ", mark);
-    return;
-  }
-  for (size_t i = 0; i < results.size(); ++i) {
-    // Of one element: a program in eager would call backward() of it.
-    if (!results[i].defined() || results[i].numel() != 1 || !isFunctionOf(results[i], loss)) continue;
-    log::warn("result ", i,
+  std::vector<LossImage> images;
+  for (const at::Tensor& result : results) images.push_back(imageOfLoss(result, loss));
+  const auto first = [&](LossImage image) { return std::ranges::find(images, image) - images.begin(); };
+  const auto found = [&](ptrdiff_t i) { return static_cast<size_t>(i) < results.size(); };
+  if (const ptrdiff_t i = first(LossImage::kWithTerm); found(i))
+    return log::warn("result ", i,
+                     " of forward is its loss plus a term that is no part of the loss: training leaves the term ",
+                     "out; mark the sum as the loss with ", mark);
+  if (found(first(LossImage::kSame))) return;
+  if (const ptrdiff_t i = first(LossImage::kMultiple); found(i))
+    return log::warn("result ", i,
+                     " of forward is a multiple of its loss, and training starts from the loss itself; mark ",
+                     "the multiple as the loss with ", mark);
+  // A program in eager calls backward() of one element.
+  const auto made = std::ranges::find_if(results, [&](const at::Tensor& result) {
+    return result.defined() && result.numel() == 1 && isFunctionOf(result, loss);
+  });
+  if (made != results.end())
+    log::warn("result ", made - results.begin(),
               " of forward is made of its loss, and training starts from the loss itself; if the result is to be "
               "trained on, mark it with ",
               mark);
-    return;
-  }
 }
 
 /// Forward computes with tensors that are not the model's, and no code reads their gradients.
@@ -169,7 +151,7 @@ void warnOfForeignParameters(Recorder& recorder, const Request& request, const a
 }
 
 void recordBackward(Recorder& recorder, const Request& request, const std::vector<at::Tensor>& results,
-                    const DispatchMode& mode, std::vector<std::vector<at::Tensor>>* kept) {
+                    const DispatchMode& mode) {
   const auto [loss, loss_value] = recorder.losses().find(recorder.graph());
   warnOfReturnedLoss(results, loss);
   recorder.graph().outputs.push_back({loss_value, ir::OutputKind::kLoss, ir::kNone});
@@ -197,7 +179,7 @@ void recordBackward(Recorder& recorder, const Request& request, const std::vecto
   std::vector<std::vector<ir::ValueId>> values(parameters.size());
   const Completed record = [&](size_t i, const at::Tensor& gradient) {
     values[i].push_back(recorder.valueOf(resolved(gradient)));
-    if (request.made) (*kept)[owners[i] - request.model.data()].push_back(gradient.detach());
+    if (request.made) recorder.recording().gradients[owners[i] - request.model.data()].push_back(gradient.detach());
     const DispatchMode::Paused paused(mode);
     return request.drops_gradients ? at::empty({1}, gradient.options()).expand(gradient.sizes()) : gradient;
   };
@@ -261,13 +243,12 @@ class GradientsAside {
 };
 
 /// Forward and backward under the mode. Exceptions of the program pass through, unless they hide one of Abele's own.
-std::vector<at::Tensor> recordProgram(Recorder& recorder, const Request& request, std::vector<at::Tensor> arguments,
-                                      const ModelMemory& memory, std::vector<int32_t>* result_output,
-                                      std::vector<at::Tensor>* host_results,
-                                      std::vector<std::vector<at::Tensor>>* gradients) {
+void recordProgram(Recorder& recorder, const Request& request, std::vector<at::Tensor> arguments,
+                   const ModelMemory& memory) {
   const DispatchMode mode(&recorder, request.mode_object);
   recorder.attach(&mode);
-  const CurrentScope current(&recorder);
+  Recorder* const outer = std::exchange(currentRecorder(), &recorder);
+  const auto recorded = c10::make_scope_exit([outer] { currentRecorder() = outer; });
   const c10::AutoGradMode grad_mode(request.training);
   try {
     const CompositeObserver observer;
@@ -277,56 +258,33 @@ std::vector<at::Tensor> recordProgram(Recorder& recorder, const Request& request
     recorder.rethrowFailure();
     if (request.training) aside.requireNone();
     memory.requireUnreplaced();
-    recordResults(recorder, results, result_output, host_results);
-    if (request.training) recordBackward(recorder, request, results, mode, gradients);
+    recordResults(recorder, results);
+    if (request.training) recordBackward(recorder, request, results, mode);
     recorder.locks().unlockAll();
     const DispatchMode::Paused paused(mode);
     if (request.training && !request.is_nested)  // memory that is left afterwards was kept by forward
       for (const at::Tensor& result : results) freeSaved(result, first_function);
-    return detached(recorder, results);
+    recorder.recording().results = detached(recorder, results);
   } catch (const std::exception& error) {
     recorder.rethrowLockedRead(error);
     throw;
   }
 }
 
-}  // namespace
-
-namespace {
-
-/// Autocast keeps the casts of weights until its outermost context ends: eager's must not become constants of a
-/// program, nor what a capture made serve anything else.
-struct OwnCasts {
-  OwnCasts() { at::autocast::clear_cache(); }
-  ~OwnCasts() { at::autocast::clear_cache(); }
-  OwnCasts(const OwnCasts&) = delete;
-  OwnCasts& operator=(const OwnCasts&) = delete;
-};
-
-/// Observers of this thread's operators (torch.profiler) would look at memory that is locked.
-struct Unobserved {
-  Unobserved() {
-    at::RecordFunctionTLS none = before;
-    none.sorted_tls_callbacks_.clear();
-    at::set_record_function_tls_(none);
-  }
-  ~Unobserved() { at::set_record_function_tls_(before); }
-  Unobserved(const Unobserved&) = delete;
-  Unobserved& operator=(const Unobserved&) = delete;
-
-  at::RecordFunctionTLS before = at::get_record_function_tls_();
-};
+/// Observers of this thread's operators (torch.profiler) would look at memory that is locked. Returns those that there
+/// were.
+at::RecordFunctionTLS stopObservers() {
+  const at::RecordFunctionTLS before = at::get_record_function_tls_();
+  at::RecordFunctionTLS none = before;
+  none.sorted_tls_callbacks_.clear();
+  at::set_record_function_tls_(none);
+  return before;
+}
 
 int64_t& captureCount() {
   thread_local int64_t count = 0;
   return count;
 }
-
-}  // namespace
-
-int64_t captureNumber() { return captureCount(); }
-
-namespace {
 
 /// One capture at a time: all of them mark the default generator, write into memory of models, which may share some,
 /// and put it back.
@@ -337,32 +295,26 @@ Turns::Turn captureTurn() {
 
 }  // namespace
 
+int64_t captureNumber() { return captureCount(); }
+
 Recording capture(const Request& request) {
   ABELE_REQUIRE(currentRecorder() == nullptr || request.is_nested, E0107,
                 {.what = "a capture was started inside another one",
                  .remedy = "compile the inner model before the outer one, or call it as a plain module"});
   const Turns::Turn turn = captureTurn();
   if (!request.is_nested) ++captureCount();
-  std::optional<OwnCasts> casts(std::in_place);
-  std::optional<Unobserved> unobserved;
-  if (!request.is_nested) unobserved.emplace();
+  // Autocast keeps the casts of weights until its outermost context ends: eager's must not become constants of a
+  // program, nor what a capture made serve anything else.
+  at::autocast::clear_cache();
+  const auto casts = c10::make_scope_exit([] { at::autocast::clear_cache(); });
+  const at::RecordFunctionTLS observers = request.is_nested ? at::get_record_function_tls_() : stopObservers();
+  const auto unobserved = c10::make_scope_exit([&] { at::set_record_function_tls_(observers); });
   const ModelMemory memory(request);
   Recorder recorder(request);
-  std::vector<int32_t> result_output;
-  std::vector<at::Tensor> host_results;
-  std::vector<std::vector<at::Tensor>> gradients(request.made ? request.model.size() : 0);
-  std::vector<at::Tensor> results =
-      recordProgram(recorder, request, recorder.addArguments(), memory, &result_output, &host_results, &gradients);
-  casts.reset();  // they are the capture's, not the program's
-  std::vector<at::Tensor> ours = results;
-  ours.insert(ours.end(), host_results.begin(), host_results.end());
-  for (const std::vector<at::Tensor>& each : gradients) ours.insert(ours.end(), each.begin(), each.end());
-  Recording recording = recorder.finish(ours);
-  recording.result_output = std::move(result_output);
-  recording.gradients = std::move(gradients);
-  recording.host_results = std::move(host_results);
-  recording.results = std::move(results);
-  return recording;
+  if (request.made) recorder.recording().gradients.resize(request.model.size());
+  recordProgram(recorder, request, recorder.addArguments(), memory);
+  at::autocast::clear_cache();  // the casts are the capture's, not what the program holds
+  return recorder.finish();
 }
 
 }  // namespace abele::capture

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/clone.h>
+#include <c10/util/ScopeExit.h>
 
 #include "base/error.h"
 #include "capture/capture.h"
@@ -41,10 +42,7 @@ BodyCapture captureBody(const std::function<std::vector<at::Tensor>(std::vector<
   const std::string source = outer->attribution().source();
   Recording recording;
   // The body's recorder has unlocked what both programs know.
-  struct Relock {
-    ~Relock() { recorder->locks().lockAgain(); }
-    Recorder* recorder;
-  } relock{outer};
+  const auto captured = c10::make_scope_exit([outer] { outer->locks().lockAgain(); });
   {
     const DispatchMode::Paused paused(outer->mode());
     const auto forward = [&](std::vector<at::Tensor> arguments) {

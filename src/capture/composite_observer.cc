@@ -1,8 +1,11 @@
 #include "capture/composite_observer.h"
 
-#include <cstring>
+#include <algorithm>
 #include <exception>
+#include <iterator>
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Reduction.h>
@@ -17,20 +20,17 @@
 namespace abele::capture {
 namespace {
 
-bool isLoss(const char* op) {
-  static constexpr const char* names[] = {
+bool isLoss(std::string_view op) {
+  static constexpr std::string_view names[] = {
 #define ABELE_LOSS(name) name,
 #include "capture/losses.def"
 #undef ABELE_LOSS
   };
-  for (const char* name : names)
-    if (std::strcmp(name, op) == 0) return true;
-  return false;
+  return std::ranges::find(names, op) != std::end(names);
 }
 
 struct RawRead {
-  const char* name;
-  const char* overload;
+  std::string_view name, overload;
   std::vector<size_t> operands;
 };
 
@@ -41,8 +41,7 @@ const RawRead* rawRead(const at::RecordFunction& function) {
 #undef ABELE_RAW_READ
   };
   for (const RawRead& row : table) {
-    if (std::strcmp(row.name, function.name()) != 0) continue;
-    const auto name = function.operator_name();
+    const auto name = row.name == function.name() ? function.operator_name() : std::nullopt;
     if (name && name->overload_name == row.overload) return &row;
   }
   return nullptr;
@@ -89,19 +88,16 @@ std::unique_ptr<at::ObserverContext> beforeDivision(const Recorder& recorder, c1
 std::unique_ptr<at::ObserverContext> beforeComposite(const at::RecordFunction& function) {
   Recorder* recorder = currentRecorder();
   if (recorder == nullptr || recorder->isInsideOperator()) return nullptr;
-  recorder->requireKnownMemory(inputsOf(function));
-  if (std::strcmp(function.name(), "aten::one_hot") == 0) {
-    const c10::ArrayRef<const c10::IValue> inputs = inputsOf(function);
-    const bool has_count = inputs.size() == 2 && inputs[1].isInt() && inputs[1].toInt() >= 0;
-    return has_count ? std::make_unique<AllowedReads>(recorder) : nullptr;
-  }
-  if (std::strcmp(function.name(), "aten::kl_div") == 0) return beforeSum(inputsOf(function));
-  if (std::strcmp(function.name(), "aten::div") == 0) return beforeDivision(*recorder, inputsOf(function));
-  if (std::strcmp(function.name(), "aten::linear") == 0) return beforeLinear(inputsOf(function));
-  if (std::strcmp(function.name(), "aten::istft") == 0) return std::make_unique<AllowedReads>(recorder);
+  const c10::ArrayRef<const c10::IValue> inputs = inputsOf(function);
+  recorder->requireKnownMemory(inputs);
+  const std::string_view name = function.name();
+  const bool has_classes = name == "aten::one_hot" && inputs.size() == 2 && inputs[1].isInt() && inputs[1].toInt() >= 0;
+  if (has_classes || name == "aten::istft") return std::make_unique<AllowedReads>(recorder);
+  if (name == "aten::kl_div") return beforeSum(inputs);
+  if (name == "aten::div") return beforeDivision(*recorder, inputs);
+  if (name == "aten::linear") return beforeLinear(inputs);
   const RawRead* read = rawRead(function);
   if (read == nullptr) return nullptr;
-  const c10::ArrayRef<const c10::IValue> inputs = inputsOf(function);
   try {
     for (size_t operand : read->operands)
       if (operand < inputs.size() && inputs[operand].isTensor())

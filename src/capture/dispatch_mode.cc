@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <iterator>
 #include <optional>
 #include <stdexcept>
@@ -190,8 +189,7 @@ bool isDecomposedAbove(c10::ArrayRef<const c10::IValue> inputs) {
   const c10::impl::LocalDispatchKeySet local = c10::impl::tls_local_dispatch_key_set();
   if (local.included_.has(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) return true;
   c10::DispatchKeySet keys;
-  for (const c10::IValue& input : inputs)
-    forEachTensor(input, [&](int32_t, const at::Tensor& tensor) { keys = keys | tensor.key_set(); });
+  forEachTensorOf(inputs, [&](const at::Tensor& tensor) { keys = keys | tensor.key_set(); });
   return (keys - local.excluded_).has_any(c10::autograd_dispatch_keyset);
 }
 
@@ -204,15 +202,14 @@ bool isSeen(const Entry& entry, const at::RecordFunction& function, const c10::O
   return !isDecomposedAbove(inputsOf(function));
 }
 
-bool isShownFormula(const char* running) {
-  if (std::string_view(running).starts_with("ProdBackward") && !c10::GradMode::is_enabled()) return false;
-  static constexpr const char* table[] = {
+bool isShownFormula(std::string_view running) {
+  if (running.starts_with("ProdBackward") && !c10::GradMode::is_enabled()) return false;
+  static constexpr std::string_view table[] = {
 #define ABELE_SHOWN_FORMULA(name) name,
 #include "capture/shown_formulas.def"
 #undef ABELE_SHOWN_FORMULA
   };
-  return std::any_of(std::begin(table), std::end(table),
-                     [&](const char* name) { return std::strcmp(name, running) == 0; });
+  return std::ranges::find(table, running) != std::end(table);
 }
 
 /// Whether the mode has to be on the stack while this runs; none: as it is.
@@ -269,74 +266,18 @@ void registerUnobserved() {
 
 // --- what stands on the stack ----------------------------------------------------------------------------------------
 
-/// An "interpreter" written in C++, for programs without Python. Torch asks it only to dispatch and to detach: no
-/// tensor has it as its own.
-class OwnInterpreter final : public c10::impl::PyInterpreterVTable {
+/// Torch calls it where the top mode of the stack is ours. In a process with Python it stands before Python's
+/// interpreter: Python code looks at the mode stack (printing, torch's own utilities) and accepts only modes of its own
+/// interpreter. Calls that arrive while the top mode is ours go to the observer; other calls pass to Python unchanged.
+/// It is in place while something is captured, and never freed: a thread may have just found it. Without Python it is
+/// an "interpreter" of its own. Torch asks it only to dispatch and to detach: no tensor has it as its own.
+class Interpreter final : public c10::impl::PyInterpreterVTable {
  public:
-  explicit OwnInterpreter(Entry* entry) : entry_(*entry) {}
-
-  std::string name() const override { return "abele"; }
-  void incref(PyObject*) const override {}
-  void decref(PyObject*) const override {}
-  bool try_incref(const c10::impl::PyObjectSlot&) const override { return false; }
-  size_t refcnt(PyObject*) const override { return 1; }
-  c10::intrusive_ptr<c10::TensorImpl> detach(const c10::TensorImpl* self) const override {
-    return detachUnobserved(entry_, self);
-  }
-  void dispatch(const c10::OperatorHandle& op, torch::jit::Stack* stack) const override { observe(entry_, op, stack); }
-  void reportErrorCallback(PyObject*, c10::DispatchKey) const override {}
-  void throw_abstract_impl_not_imported_error(std::string op, const char*, const char*) const override {
-    throw std::runtime_error("no kernel for the shapes of " + op);
-  }
-#define ABELE_UNREACHABLE(result, name, parameters) \
-  result name parameters const override { unreachable(#name); }
-  ABELE_UNREACHABLE(void, python_op_registration_trampoline,
-                    (const c10::OperatorHandle&, c10::DispatchKey, c10::DispatchKeySet, torch::jit::Stack*, bool, bool))
-  ABELE_UNREACHABLE(void, python_dispatcher, (const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*))
-  ABELE_UNREACHABLE(bool, is_contiguous, (const c10::TensorImpl*, at::MemoryFormat))
-  ABELE_UNREACHABLE(c10::SymBool, sym_is_contiguous, (const c10::TensorImpl*, at::MemoryFormat))
-  ABELE_UNREACHABLE(bool, is_strides_like, (const c10::TensorImpl*, at::MemoryFormat))
-  ABELE_UNREACHABLE(bool, is_non_overlapping_and_dense, (const c10::TensorImpl*))
-  ABELE_UNREACHABLE(c10::Device, device, (const c10::TensorImpl*))
-  ABELE_UNREACHABLE(int64_t, dim, (const c10::TensorImpl*))
-  ABELE_UNREACHABLE(c10::IntArrayRef, strides, (const c10::TensorImpl*))
-  ABELE_UNREACHABLE(c10::IntArrayRef, sizes, (const c10::TensorImpl*))
-  ABELE_UNREACHABLE(c10::SymIntArrayRef, sym_sizes, (const c10::TensorImpl*))
-  ABELE_UNREACHABLE(c10::Layout, layout, (const c10::TensorImpl*))
-  ABELE_UNREACHABLE(int64_t, numel, (const c10::TensorImpl*))
-  ABELE_UNREACHABLE(c10::SymInt, sym_numel, (const c10::TensorImpl*))
-  ABELE_UNREACHABLE(c10::SymIntArrayRef, sym_strides, (const c10::TensorImpl*))
-  ABELE_UNREACHABLE(c10::SymInt, sym_storage_offset, (const c10::TensorImpl*))
-#undef ABELE_UNREACHABLE
-#define ABELE_IGNORED(name, parameters) \
-  void name parameters const override {}
-  ABELE_IGNORED(trace_gpu_event_creation, (c10::DeviceType, uintptr_t))
-  ABELE_IGNORED(trace_gpu_event_deletion, (c10::DeviceType, uintptr_t))
-  ABELE_IGNORED(trace_gpu_event_record, (c10::DeviceType, uintptr_t, uintptr_t))
-  ABELE_IGNORED(trace_gpu_event_wait, (c10::DeviceType, uintptr_t, uintptr_t))
-  ABELE_IGNORED(trace_gpu_memory_allocation, (c10::DeviceType, uintptr_t))
-  ABELE_IGNORED(trace_gpu_memory_deallocation, (c10::DeviceType, uintptr_t))
-  ABELE_IGNORED(trace_gpu_stream_creation, (c10::DeviceType, uintptr_t))
-  ABELE_IGNORED(trace_gpu_device_synchronization, (c10::DeviceType))
-  ABELE_IGNORED(trace_gpu_stream_synchronization, (c10::DeviceType, uintptr_t))
-  ABELE_IGNORED(trace_gpu_event_synchronization, (c10::DeviceType, uintptr_t))
-  ABELE_IGNORED(reset_backward_hooks, (const c10::TensorImpl*))
-#undef ABELE_IGNORED
-
- private:
-  Entry& entry_;
-};
-
-/// Stands before Python's interpreter in a process that has one: Python code looks at the mode stack (printing, torch's
-/// own utilities) and accepts only modes of its own interpreter. Calls that arrive while the top mode is ours go to the
-/// observer; other calls pass to Python unchanged. It is in place while something is captured, and never freed: a
-/// thread may have just found it.
-class PythonInterpreter final : public c10::impl::PyInterpreterVTable {
- public:
-  static PythonInterpreter& instance() {
-    static auto* installed = new PythonInterpreter(c10::impl::getGlobalPyInterpreter());
+  static Interpreter& beforePython() {
+    static auto* installed = new Interpreter(c10::impl::getGlobalPyInterpreter());
     return *installed;
   }
+  explicit Interpreter(Entry* entry) : entry_(entry) {}
   c10::impl::PyInterpreter* interpreter() { return interpreter_; }
   /// Counts the captures that are running: those of one thread, inside one another (capture.cc).
   void open() {
@@ -346,7 +287,7 @@ class PythonInterpreter final : public c10::impl::PyInterpreterVTable {
     if (--num_captures_ == 0) interpreter_->vtable_ = python_;
   }
 
-  std::string name() const override { return python_->name(); }
+  std::string name() const override { return python_ != nullptr ? python_->name() : "abele"; }
   void dispatch(const c10::OperatorHandle& op, torch::jit::Stack* stack) const override {
     Entry* entry = called();
     entry != nullptr ? observe(*entry, op, stack) : python_->dispatch(op, stack);
@@ -356,21 +297,32 @@ class PythonInterpreter final : public c10::impl::PyInterpreterVTable {
     return entry != nullptr ? detachUnobserved(*entry, self) : python_->detach(self);
   }
   void decref(PyObject* object) const override {
+    if (python_ == nullptr) return;
     python_->decref(object);
     if (num_captures_ > 0) keepSeeing();
   }
+  size_t refcnt(PyObject* object) const override { return python_ != nullptr ? python_->refcnt(object) : 1; }
+  bool try_incref(const c10::impl::PyObjectSlot& slot) const override {
+    return python_ != nullptr && python_->try_incref(slot);
+  }
+  void throw_abstract_impl_not_imported_error(std::string op, const char* module, const char* context) const override {
+    if (python_ == nullptr) throw std::runtime_error("no kernel for the shapes of " + op);
+    python_->throw_abstract_impl_not_imported_error(std::move(op), module, context);
+  }
+// Without Python, torch never makes calls of the first kind, and calls of the second kind do nothing.
 #define ABELE_FORWARD(result, name, parameters, arguments) \
-  result name parameters const override { return python_->name arguments; }
-  ABELE_FORWARD(void, incref, (PyObject * object), (object))
-  ABELE_FORWARD(bool, try_incref, (const c10::impl::PyObjectSlot& slot), (slot))
-  ABELE_FORWARD(size_t, refcnt, (PyObject * object), (object))
-  ABELE_FORWARD(void, reportErrorCallback, (PyObject * callback, c10::DispatchKey key), (callback, key))
+  result name parameters const override {                  \
+    if (python_ == nullptr) unreachable(#name);            \
+    return python_->name arguments;                        \
+  }
+#define ABELE_TELL(name, parameters, arguments)      \
+  void name parameters const override {              \
+    if (python_ != nullptr) python_->name arguments; \
+  }
   ABELE_FORWARD(void, python_op_registration_trampoline,
                 (const c10::OperatorHandle& op, c10::DispatchKey key, c10::DispatchKeySet keys,
                  torch::jit::Stack* stack, bool with_keys, bool with_op),
                 (op, key, keys, stack, with_keys, with_op))
-  ABELE_FORWARD(void, throw_abstract_impl_not_imported_error, (std::string op, const char* module, const char* context),
-                (std::move(op), module, context))
   ABELE_FORWARD(void, python_dispatcher,
                 (const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack), (op, keys, stack))
   ABELE_FORWARD(bool, is_contiguous, (const c10::TensorImpl* t, at::MemoryFormat format), (t, format))
@@ -387,32 +339,36 @@ class PythonInterpreter final : public c10::impl::PyInterpreterVTable {
   ABELE_FORWARD(c10::SymInt, sym_numel, (const c10::TensorImpl* t), (t))
   ABELE_FORWARD(c10::SymIntArrayRef, sym_strides, (const c10::TensorImpl* t), (t))
   ABELE_FORWARD(c10::SymInt, sym_storage_offset, (const c10::TensorImpl* t), (t))
-  ABELE_FORWARD(void, trace_gpu_event_creation, (c10::DeviceType d, uintptr_t event), (d, event))
-  ABELE_FORWARD(void, trace_gpu_event_deletion, (c10::DeviceType d, uintptr_t event), (d, event))
-  ABELE_FORWARD(void, trace_gpu_event_record, (c10::DeviceType d, uintptr_t event, uintptr_t stream),
-                (d, event, stream))
-  ABELE_FORWARD(void, trace_gpu_event_wait, (c10::DeviceType d, uintptr_t event, uintptr_t stream), (d, event, stream))
-  ABELE_FORWARD(void, trace_gpu_memory_allocation, (c10::DeviceType d, uintptr_t address), (d, address))
-  ABELE_FORWARD(void, trace_gpu_memory_deallocation, (c10::DeviceType d, uintptr_t address), (d, address))
-  ABELE_FORWARD(void, trace_gpu_stream_creation, (c10::DeviceType d, uintptr_t stream), (d, stream))
-  ABELE_FORWARD(void, trace_gpu_device_synchronization, (c10::DeviceType d), (d))
-  ABELE_FORWARD(void, trace_gpu_stream_synchronization, (c10::DeviceType d, uintptr_t stream), (d, stream))
-  ABELE_FORWARD(void, trace_gpu_event_synchronization, (c10::DeviceType d, uintptr_t event), (d, event))
-  ABELE_FORWARD(void, reset_backward_hooks, (const c10::TensorImpl* t), (t))
+  ABELE_TELL(incref, (PyObject * object), (object))
+  ABELE_TELL(reportErrorCallback, (PyObject * callback, c10::DispatchKey key), (callback, key))
+  ABELE_TELL(trace_gpu_event_creation, (c10::DeviceType d, uintptr_t event), (d, event))
+  ABELE_TELL(trace_gpu_event_deletion, (c10::DeviceType d, uintptr_t event), (d, event))
+  ABELE_TELL(trace_gpu_event_record, (c10::DeviceType d, uintptr_t event, uintptr_t stream), (d, event, stream))
+  ABELE_TELL(trace_gpu_event_wait, (c10::DeviceType d, uintptr_t event, uintptr_t stream), (d, event, stream))
+  ABELE_TELL(trace_gpu_memory_allocation, (c10::DeviceType d, uintptr_t address), (d, address))
+  ABELE_TELL(trace_gpu_memory_deallocation, (c10::DeviceType d, uintptr_t address), (d, address))
+  ABELE_TELL(trace_gpu_stream_creation, (c10::DeviceType d, uintptr_t stream), (d, stream))
+  ABELE_TELL(trace_gpu_device_synchronization, (c10::DeviceType d), (d))
+  ABELE_TELL(trace_gpu_stream_synchronization, (c10::DeviceType d, uintptr_t stream), (d, stream))
+  ABELE_TELL(trace_gpu_event_synchronization, (c10::DeviceType d, uintptr_t event), (d, event))
+  ABELE_TELL(reset_backward_hooks, (const c10::TensorImpl* t), (t))
 #undef ABELE_FORWARD
+#undef ABELE_TELL
 
  private:
-  explicit PythonInterpreter(c10::impl::PyInterpreter* interpreter)
+  explicit Interpreter(c10::impl::PyInterpreter* interpreter)
       : interpreter_(interpreter), python_(interpreter->vtable_) {}
   /// The capture that a call is for: its mode is on top of the stack. Also where no mode is: then a tensor led here.
   Entry* called() const {
+    if (python_ == nullptr) return entry_;
     Entry* entry = num_captures_ == 0 ? nullptr : activeEntry();
     const int64_t depth = ModeStack::stack_len();
     return entry == nullptr || depth == 0 || entry->isOurs(ModeStack::get_stack_at(depth - 1)) ? entry : nullptr;
   }
 
-  c10::impl::PyInterpreter* interpreter_;
-  const c10::impl::PyInterpreterVTable* python_;
+  Entry* entry_ = nullptr;  // without Python: the one capture that has it
+  c10::impl::PyInterpreter* interpreter_ = nullptr;
+  const c10::impl::PyInterpreterVTable* python_ = nullptr;
   std::atomic<int64_t> num_captures_{0};
 };
 
@@ -422,19 +378,19 @@ char stand_in;  // for programs without Python: never dereferenced, its address 
 
 DispatchMode::Entry::Entry(OperatorObserver* o, void* mode_object)
     : observer(o),
-      own_vtable(std::make_unique<OwnInterpreter>(this)),
+      own_vtable(std::make_unique<Interpreter>(this)),
       own_interpreter(own_vtable.get()),
       has_python(mode_object != nullptr),
-      interpreter(has_python ? PythonInterpreter::instance().interpreter() : &own_interpreter),
+      interpreter(has_python ? Interpreter::beforePython().interpreter() : &own_interpreter),
       pointer(has_python ? static_cast<PyObject*>(mode_object) : reinterpret_cast<PyObject*>(&stand_in)),
       object(pointer, interpreter),
       num_modes_below(ModeStack::stack_len() - numInfraModes()) {
-  if (has_python) PythonInterpreter::instance().open();
+  if (has_python) Interpreter::beforePython().open();
 }
 
 void DispatchMode::Entry::close() {
   observer = nullptr;
-  if (has_python) PythonInterpreter::instance().close();
+  if (has_python) Interpreter::beforePython().close();
 }
 
 /// Everything of torch's thread-local state that a capture changes.

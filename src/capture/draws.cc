@@ -8,6 +8,7 @@
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_strided.h>
+#include <c10/util/ScopeExit.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -22,8 +23,7 @@ namespace {
 int64_t drawLimit(const std::string& op, const torch::jit::Stack& stack) {
   if (op.starts_with("abele_op::")) return int64_t{1} << 32;  // a loop of ours may draw any number of times
   int64_t elements = 0;
-  for (const c10::IValue& value : stack)
-    forEachTensor(value, [&](int32_t, const at::Tensor& t) { elements += t.numel(); });
+  forEachTensorOf(stack, [&](const at::Tensor& t) { elements += t.numel(); });
   return 64 * elements + 100000;
 }
 
@@ -49,22 +49,6 @@ at::Generator lentOn(c10::Device device) {
   const at::Generator& generator = at::globalContext().defaultGenerator(device);
   return device.is_cpu() ? capture::copyOf(generator) : generator;
 }
-
-/// While an operator is tried out.
-class Trial {
- public:
-  explicit Trial(bool* runs) : runs_(runs) {
-    if (runs_) *runs_ = true;
-  }
-  ~Trial() {
-    if (runs_) *runs_ = false;
-  }
-  Trial(const Trial&) = delete;
-  Trial& operator=(const Trial&) = delete;
-
- private:
-  bool* runs_;
-};
 
 std::optional<BodyDraws>& told() {
   thread_local std::optional<BodyDraws> draws;
@@ -182,7 +166,8 @@ void Draws::record(const c10::OperatorHandle& op, torch::jit::Stack* stack, Node
   told().reset();
   const bool tries = !names_generator && !stream.hasOffsets();
   {
-    const Trial trial(tries ? &is_trying_ : nullptr);
+    is_trying_ = tries;
+    const auto tried = c10::make_scope_exit([this] { is_trying_ = false; });
     nodes_.run(op, stack, call, tries ? decompose_ : RunOperator());
   }
   const std::optional<BodyDraws> said = std::exchange(told(), std::nullopt);

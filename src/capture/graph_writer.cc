@@ -18,6 +18,16 @@ ir::Node& GraphWriter::addNode(const std::string& op, const Where& where) {
   return node;
 }
 
+ir::ValueId GraphWriter::addCopy(ir::ValueId before, ir::ValueId value, const Where& where, bool varies) {
+  const Type type = graph_.values[before].type;
+  const ir::ValueId after = addValue(type, graph_.nextNodeId(), varies);
+  ir::Node& node = addNode("aten::copy_", where);
+  node.args = {Arg::id(before), Arg::id(value), Arg::boolean(false)};
+  node.results = {{ir::kNone}};
+  node.writes = {{.arg = 0, .view = type, .before = before, .after = after}};
+  return after;
+}
+
 ir::ValueId GraphWriter::addValue(const Type& type, ir::NodeId node, bool varies) {
   const ir::ValueId value = graph_.addValue(type, node);
   setVaries(value, varies);

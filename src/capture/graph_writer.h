@@ -22,6 +22,8 @@ class GraphWriter {
   const ir::Graph& graph() const { return graph_; }
 
   ir::Node& addNode(const std::string& op, const Where& where);
+  /// Writes `value` over all of the base value `before`. Returns its new value.
+  ir::ValueId addCopy(ir::ValueId before, ir::ValueId value, const Where& where, bool varies);
   /// A base value. node: the one that makes it.
   ir::ValueId addValue(const Type& type, ir::NodeId node, bool varies);
   ir::ValueId addInput(const Type& type, ir::InputKind kind, int32_t external, const std::string& name, bool varies);

@@ -132,28 +132,24 @@ void Inputs::addModelTensor(Segment& segment) {
   segment.base = writer_.addInput(type, segment.kind, segment.external, source.name, /*varies=*/true);
 }
 
-bool Inputs::contains(const at::Tensor& tensor) const {
-  const Place place = table_.find(tensor);
-  return place && place.segment->is_input;
-}
+bool Inputs::contains(const at::Tensor& tensor) const { return table_.inputOf(tensor) != nullptr; }
 
 bool Inputs::isArgument(const at::Tensor& tensor) const {
   if (!tensor.defined() || !tensor.has_storage()) return false;
-  const Place place = table_.find(tensor);
-  return place && place.segment->is_input && place.segment->kind == ir::InputKind::kArgument && !place.segment->written;
+  const Segment* input = table_.inputOf(tensor);
+  return input != nullptr && input->kind == ir::InputKind::kArgument && !input->written;
 }
 
 const ModelTensor* Inputs::bufferOf(const at::Tensor& tensor) const {
-  const Place place = table_.find(tensor);
-  const bool is_buffer = place && place.segment->is_input && place.segment->kind == ir::InputKind::kBuffer;
-  return is_buffer ? &request_.model[place.segment->origin] : nullptr;
+  const Segment* input = table_.inputOf(tensor);
+  return input != nullptr && input->kind == ir::InputKind::kBuffer ? &request_.model[input->origin] : nullptr;
 }
 
 std::optional<std::string> Inputs::lineOfConstant(const at::Tensor& tensor) const {
   if (!tensor.defined() || !tensor.has_storage()) return std::nullopt;
-  const Place place = table_.find(tensor);
-  if (!place || !place.segment->is_input || place.segment->kind != ir::InputKind::kConstant) return std::nullopt;
-  return lineOf(writer_.graph().externals[place.segment->external].name);
+  const Segment* input = table_.inputOf(tensor);
+  if (input == nullptr || input->kind != ir::InputKind::kConstant) return std::nullopt;
+  return lineOf(writer_.graph().externals[input->external].name);
 }
 
 /// Constants that are alive after forward and have other contents than before: what an eager program would find in
@@ -187,9 +183,8 @@ void Inputs::noteOutside() {
 void Inputs::replace(const at::Tensor& buffer, ir::ValueId value, const Where& where) {
   const Place place = table_.find(buffer);
   Segment& segment = *place.segment;
-  ir::Graph& graph = writer_.graph();
   const ir::ValueId before = segment.base;
-  const Type type = graph.values[before].type;
+  const Type type = writer_.graph().values[before].type;
   const ModelTensor* own = bufferOf(buffer);
   ABELE_REQUIRE(
       own != nullptr && place.offset == 0 && type == typeOf(buffer), E0108,
@@ -198,11 +193,7 @@ void Inputs::replace(const at::Tensor& buffer, ir::ValueId value, const Where& w
        .found = typeOf(buffer).str(),
        .expected = "memory of its own, without gaps",
        .remedy = "register a clone() of the tensor as the buffer"});
-  const ir::ValueId after = writer_.addValue(type, graph.nextNodeId(), /*varies=*/true);
-  ir::Node& node = writer_.addNode("aten::copy_", where);
-  node.args = {Arg::id(before), Arg::id(value), Arg::boolean(false)};
-  node.results = {{ir::kNone}};
-  node.writes = {{.arg = 0, .view = type, .before = before, .after = after}};
+  const ir::ValueId after = writer_.addCopy(before, value, where, /*varies=*/true);
   segment.written = true;
   replaced_.insert_or_assign(segment.external, Replaced{before, after});
 }

@@ -11,10 +11,9 @@ namespace {
 
 template <class Fn>
 void forEachStorage(const torch::jit::Stack& stack, size_t num_values, const Fn& fn) {
-  for (size_t i = stack.size() - num_values; i < stack.size(); ++i)
-    forEachTensor(stack[i], [&](int32_t, const at::Tensor& tensor) {
-      if (tensor.has_storage()) fn(tensor.storage().unsafeGetStorageImpl());
-    });
+  forEachTensorOf(torch::jit::last(stack, num_values), [&](const at::Tensor& tensor) {
+    if (tensor.has_storage()) fn(tensor.storage().unsafeGetStorageImpl());
+  });
 }
 
 }  // namespace

@@ -39,10 +39,8 @@ bool Losses::isSumOver(const at::Tensor& loss, double rows) const {
 
 std::pair<at::Tensor, ir::ValueId> Losses::find(const ir::Graph& graph) const {
   std::vector<const Mark*> marks;
-  for (const Mark& mark : marks_) {
-    auto same = std::find_if(marks.begin(), marks.end(), [&](const Mark* m) { return m->value == mark.value; });
-    if (same == marks.end()) marks.push_back(&mark);
-  }
+  for (const Mark& mark : marks_)
+    if (std::ranges::find(marks, mark.value, &Mark::value) == marks.end()) marks.push_back(&mark);
   ABELE_REQUIRE(
       !marks.empty(), E0102,
       {.what = "a training model marks no loss",
@@ -51,9 +49,8 @@ std::pair<at::Tensor, ir::ValueId> Losses::find(const ir::Graph& graph) const {
        .remedy = cat("return ", inLanguage("abele::identityLoss(loss, abele::Reduction::kNone)"), " from forward")});
   std::vector<const Mark*> left;
   for (const Mark* mark : marks) {
-    const bool feeds_another = std::any_of(marks.begin(), marks.end(), [&](const Mark* other) {
-      return other != mark && ir::reaches(graph, mark->value, other->value);
-    });
+    const bool feeds_another = std::ranges::any_of(
+        marks, [&](const Mark* other) { return other != mark && ir::reaches(graph, mark->value, other->value); });
     if (!feeds_another) left.push_back(mark);
   }
   std::string found = cat(left.size(), " losses");

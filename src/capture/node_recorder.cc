@@ -20,8 +20,7 @@ namespace {
 
 int64_t bytesOf(const torch::jit::Stack& stack) {
   int64_t bytes = 0;
-  for (const c10::IValue& value : stack)
-    forEachTensor(value, [&](int32_t, const at::Tensor& t) { bytes += t.numel() * t.element_size(); });
+  forEachTensorOf(stack, [&](const at::Tensor& t) { bytes += t.numel() * t.element_size(); });
   return bytes;
 }
 
@@ -81,25 +80,20 @@ NodeRecorder::Call NodeRecorder::begin(const c10::OperatorHandle& op, const torc
   // Operators on the host among those of an accelerator would need a worker there.
   if (call.host_operand.defined() && !call.takes_device) requireSupported(call.host_operand, position_);
   for (const PendingWrite& write : call.writes) {
-    const Place place = table_.find(write.tensor);
-    if (place.segment->is_input && place.segment->kind != ir::InputKind::kArgument) table_.snapshot(write.tensor);
+    const Segment* input = table_.inputOf(write.tensor);
+    if (input != nullptr && input->kind != ir::InputKind::kArgument) table_.snapshot(write.tensor);
   }
   return call;
 }
 
 std::string NodeRecorder::tellReads(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   std::string module;
-  for (size_t i = 0; i < numArguments(op); ++i) {
-    forEachTensor(argumentAt(op, stack, i), [&](int32_t, const at::Tensor& tensor) {
-      if (!tensor.has_storage()) return;
-      const Place place = table_.find(tensor);
-      if (!place || !place.segment->is_input) return;
-      const ir::InputKind kind = place.segment->kind;
-      if (kind != ir::InputKind::kParameter && kind != ir::InputKind::kBuffer) return;
-      std::string scope = request_.reads_model(place.segment->origin);
-      if (module.empty()) module = std::move(scope);
-    });
-  }
+  forEachTensorOf(argumentsOf(op, stack), [&](const at::Tensor& tensor) {
+    const Segment* input = tensor.has_storage() ? table_.inputOf(tensor) : nullptr;
+    if (input == nullptr || (input->kind != ir::InputKind::kParameter && input->kind != ir::InputKind::kBuffer)) return;
+    std::string scope = request_.reads_model(input->origin);
+    if (module.empty()) module = std::move(scope);
+  });
   return module;
 }
 
@@ -107,12 +101,10 @@ std::string NodeRecorder::tellReads(const c10::OperatorHandle& op, const torch::
 const ir::Node* NodeRecorder::producerOf(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
   const ir::Node* producer = nullptr;
   if (!position_.attribution.isBackward()) return producer;
-  for (size_t i = 0; i < numArguments(op); ++i) {
-    forEachTensor(argumentAt(op, stack, i), [&](int32_t, const at::Tensor& tensor) {
-      if (!tensor.has_storage()) return;
-      if (const ir::Node* maker = writer_.makerOf(values_.contentsOf(tensor))) producer = maker;
-    });
-  }
+  forEachTensorOf(argumentsOf(op, stack), [&](const at::Tensor& tensor) {
+    if (!tensor.has_storage()) return;
+    if (const ir::Node* maker = writer_.makerOf(values_.contentsOf(tensor))) producer = maker;
+  });
   return producer;
 }
 

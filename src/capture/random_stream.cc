@@ -98,7 +98,7 @@ RandomStream::RandomStream(at::Generator generator, const at::Generator* start, 
 }
 
 std::optional<RandomStream::Place> RandomStream::placeNow() const {
-  const auto found = places_.find(hashOf(copyNow()));
+  const auto found = places_.find(hashOf(copyOf(generator_)));
   return found == places_.end() ? std::nullopt : std::optional(found->second);
 }
 
@@ -142,9 +142,7 @@ std::optional<double> RandomStream::spareNow() const {
   return hasOffsets() ? std::nullopt : cpu(generator_)->next_double_normal_sample();
 }
 
-at::Generator RandomStream::copyNow() const { return copyOf(generator_); }
-
-void RandomStream::putBack(const at::Generator& state) { assign(generator_, state); }
+void RandomStream::goTo(const at::Generator& state) { assign(generator_, state); }
 
 void RandomStream::turnSpare() {
   rewind();

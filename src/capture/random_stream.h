@@ -75,17 +75,17 @@ class RandomStream {
   /// Puts the generator back to where before() found it.
   void rewind();
   /// Moves it to a state of its own.
-  void goTo(const at::Generator& state) { putBack(state); }
+  void goTo(const at::Generator& state);
   /// Runs `again` from where before() found the generator, with a spare where it had none, and the other way round;
   /// the generator is afterwards where it was. Returns the draws (as drawsSince) and the spare that there was at the
   /// end.
   template <class Again>
   std::pair<int64_t, std::optional<double>> fromOtherSpare(int64_t limit, const Again& again) {
-    const at::Generator now = copyNow();
+    const at::Generator now = copyOf(generator_);
     turnSpare();
     again();
     const std::pair<int64_t, std::optional<double>> drawn(drawsSince(limit), spareNow());
-    putBack(now);
+    goTo(now);
     return drawn;
   }
   /// How many of `draws` draws since before() came after the pair that made this spare; -1: none of them made it.
@@ -99,9 +99,7 @@ class RandomStream {
   void advance(const BodyDraws& drawn);
 
  private:
-  at::Generator copyNow() const;
   void turnSpare();
-  void putBack(const at::Generator& state);
 
   at::Generator generator_;
   at::Generator start_, saved_;

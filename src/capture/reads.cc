@@ -22,9 +22,8 @@ bool Reads::isRead(const std::string& op) {
 
 void Reads::answer(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   bool may_vary = false;
-  for (size_t i = 0; i < numArguments(op); ++i)
-    forEachTensor(argumentAt(op, *stack, i),
-                  [&](int32_t, const at::Tensor& tensor) { may_vary = may_vary || values_.mayVary(tensor); });
+  forEachTensorOf(argumentsOf(op, *stack),
+                  [&](const at::Tensor& tensor) { may_vary = may_vary || values_.mayVary(tensor); });
   const std::string& name = position_.op_name;
   if (name == "aten::equal" && argumentAt(op, *stack, 0).toTensor().is_same(argumentAt(op, *stack, 1).toTensor()))
     may_vary = false;

@@ -1,5 +1,6 @@
 #include "capture/recorder.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -7,6 +8,7 @@
 #include <unordered_set>
 
 #include <c10/core/TensorOptions.h>
+#include <c10/util/ScopeExit.h>
 
 #include "base/error.h"
 #include "capture/annotate.h"
@@ -68,18 +70,10 @@ std::vector<at::Tensor> Recorder::addArguments() {
 void Recorder::onOperator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (failure_) return op.callBoxed(stack);
   if (draws_.tryOut(op, stack)) return;
-  struct Depth {
-    int& depth;
-    explicit Depth(int& d) : depth(d) { ++depth; }
-    ~Depth() { --depth; }
-  } depth(depth_);
+  ++depth_;
+  const auto left = c10::make_scope_exit([this] { --depth_; });
   Locks::Unlocked unlocked(locks_, *stack, numArguments(op));
-  try {
-    record(op, stack);
-  } catch (const Error&) {
-    fail();
-    throw;
-  }
+  keepingErrors([&] { record(op, stack); });
   unlocked.close(op.schema().returns().size());
 }
 
@@ -115,11 +109,8 @@ bool Recorder::looksElsewhere(const c10::OperatorHandle& op, const torch::jit::S
 
 /// Torch looks at the memory that an operator is given without a tensor, too.
 void Recorder::callUnlocked(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  struct Unlocked {
-    explicit Unlocked(Locks& l) : locks(l) { locks.unlockAll(); }
-    ~Unlocked() { locks.lockAgain(); }
-    Locks& locks;
-  } const unlocked(locks_);
+  locks_.unlockAll();
+  const auto called = c10::make_scope_exit([this] { locks_.lockAgain(); });
   op.callBoxed(stack);
 }
 
@@ -161,30 +152,22 @@ int32_t Recorder::externalOf(const ModelTensor& tensor) {
 
 void Recorder::markLoss(const at::Tensor& loss, int64_t summed_rows) {
   if (!request_.training || attribution_.isBackward() || failure_) return;
-  try {
+  keepingErrors([&] {
     const Losses::Unwrapped own = Losses::unwrapped(loss);
     const ir::ValueId value = valueOf(resolved(own.tensor));
     if (own.is_differentiated) return losses_.passOver(value, position_.where.source);
     losses_.mark(own.tensor, value, position_.where.source, summed_rows);
-  } catch (const Error&) {
-    fail();
-    throw;
-  }
+  });
 }
 
 at::Tensor Recorder::readMemory(const at::Tensor& tensor, const std::string& reader) {
   if (failure_ || reads_.areAllowed()) return tensor;
-  try {
-    return reads_.readMemory(tensor, reader, *mode_);
-  } catch (const Error&) {
-    fail();
-    throw;
-  }
+  return keepingErrors([&] { return reads_.readMemory(tensor, reader, *mode_); });
 }
 
 void Recorder::requireKnownMemory(c10::ArrayRef<const c10::IValue> operands) {
   if (failure_) return;
-  const auto require = [&](int32_t, const at::Tensor& tensor) {
+  forEachTensorOf(operands, [&](const at::Tensor& tensor) {
     if (failure_ || !tensor.has_storage() || table_.knows(tensor)) return;
     const std::optional<int32_t> shared = memory_.sharedBy(tensor);
     if (!shared) return;
@@ -199,8 +182,7 @@ void Recorder::requireKnownMemory(c10::ArrayRef<const c10::IValue> operands) {
     } catch (const Error&) {
       fail();
     }
-  };
-  for (const c10::IValue& operand : operands) forEachTensor(operand, require);
+  });
 }
 
 // --- errors and the end ----------------------------------------------------------------------------------------------
@@ -222,12 +204,17 @@ void Recorder::rethrowLockedRead(const std::exception& error) {
   position_.refuseRead();
 }
 
-void Recorder::noteHeldResult(const std::vector<at::Tensor>& results) {
+void Recorder::noteHeldResult() {
   if (request_.is_nested) return;
   losses_.release();
   std::unordered_set<const c10::StorageImpl*> ours;
-  for (const at::Tensor& each : results)
-    if (each.defined() && each.has_storage()) ours.insert(each.storage().unsafeGetStorageImpl());
+  const auto add = [&](const std::vector<at::Tensor>& tensors) {
+    for (const at::Tensor& each : tensors)
+      if (each.defined() && each.has_storage()) ours.insert(each.storage().unsafeGetStorageImpl());
+  };
+  add(recording_.results);
+  add(recording_.host_results);
+  std::ranges::for_each(recording_.gradients, add);
   std::multimap<const ir::Node*, const c10::StorageImpl*> held;  // in the order of the program
   for (const auto& [storage, value] : table_.aliveResults(ours)) {
     const ir::Node* maker = writer_.varies(value) ? writer_.makerOf(value) : nullptr;
@@ -244,11 +231,11 @@ void Recorder::noteHeldResult(const std::vector<at::Tensor>& results) {
   if (text.empty()) text = held.rbegin()->first->source;
 }
 
-Recording Recorder::finish(const std::vector<at::Tensor>& results) {
+Recording Recorder::finish() {
   reads_.requireNoCount();
   inputs_.recordWrites();
   reads_.requireUnwrittenBuffers();
-  noteHeldResult(results);
+  noteHeldResult();
   draws_.finish(recording_);
   if (request_.prints_contents) recording_.varies = writer_.allVarying();
   return std::move(recording_);

@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/error.h"
 #include "capture/attribution.h"
 #include "capture/capture.h"
 #include "capture/dispatch_mode.h"
@@ -63,8 +64,8 @@ class Recorder final : public OperatorObserver {
   void rethrowFailure();
   /// Throws E0101 in place of torch's error about locked memory.
   void rethrowLockedRead(const std::exception& error);
-  /// Adds what the program has written and what it holds besides `results`, and hands the recording over.
-  Recording finish(const std::vector<at::Tensor>& results);
+  /// Adds what the program has written and what it holds besides its results, and hands the recording over.
+  Recording finish();
 
   Attribution& attribution() { return attribution_; }
   Values& values() { return values_; }
@@ -74,7 +75,7 @@ class Recorder final : public OperatorObserver {
   const Losses& losses() const { return losses_; }
   bool stridesGroups() const { return request_.strides_groups; }
   const GraphWriter& writer() const { return writer_; }
-  const Recording& recording() const { return recording_; }
+  Recording& recording() { return recording_; }
   ir::Graph& graph() { return recording_.graph; }
 
  private:
@@ -82,8 +83,18 @@ class Recorder final : public OperatorObserver {
   bool looksElsewhere(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
   void callUnlocked(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  /// Calls fn. An error of Abele's own that leaves it is kept.
+  template <class Fn>
+  auto keepingErrors(const Fn& fn) {
+    try {
+      return fn();
+    } catch (const Error&) {
+      fail();
+      throw;
+    }
+  }
   void fail();
-  void noteHeldResult(const std::vector<at::Tensor>& results);
+  void noteHeldResult();
 
   const Request& request_;
   Recorder* outer_;  // of the program around this one, or null

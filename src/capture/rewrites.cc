@@ -19,67 +19,46 @@
 namespace abele::capture {
 namespace {
 
-const std::vector<size_t>* shapeOperands(const std::string& op) {
-  static const std::unordered_map<std::string, std::vector<size_t>> table = {
+template <class Row>
+using Table = std::unordered_map<std::string, Row>;  // by the operator's name
+
+const Table<std::vector<size_t>> kShapeOperands = {
 #define ABELE_DYNAMIC_SHAPE(name, ...) {name, {__VA_ARGS__}},
 #include "capture/dynamic_shapes.def"
 #undef ABELE_DYNAMIC_SHAPE
-  };
-  auto found = table.find(op);
-  return found == table.end() ? nullptr : &found->second;
-}
-
-const char* fixedShapeForm(const std::string& op) {
-  static const std::unordered_map<std::string, const char*> table = {
+};
+const Table<const char*> kFixedShapeForms = {
 #define ABELE_FIXED_SHAPE(name, form) {name, form},
 #include "capture/fixed_shapes.def"
 #undef ABELE_FIXED_SHAPE
-  };
-  auto found = table.find(op);
-  return found == table.end() ? nullptr : found->second;
-}
-
-const char* toldGradMode(const std::string& op) {
-  static const std::unordered_map<std::string, const char*> table = {
+};
+const Table<const char*> kToldGradMode = {
 #define ABELE_GRAD_MODE(name, form) {name, form},
 #include "capture/grad_modes.def"
 #undef ABELE_GRAD_MODE
-  };
-  auto found = table.find(op);
-  return found == table.end() ? nullptr : found->second;
-}
-
+};
 enum class Widening { kAll, kFirst, kWeights, kActivation };
-
-const Widening* wideningOf(const std::string& op) {
-  static const std::unordered_map<std::string, Widening> table = {
+const Table<Widening> kWidenings = {
 #define ABELE_MIXED_OPERANDS(name, widening) {name, Widening::widening},
 #include "capture/mixed_operands.def"
 #undef ABELE_MIXED_OPERANDS
-  };
-  auto found = table.find(op);
-  return found == table.end() ? nullptr : &found->second;
-}
-
-std::optional<size_t> longIndices(const std::string& op) {
-  static const std::unordered_map<std::string, size_t> table = {
+};
+const Table<size_t> kLongIndices = {
 #define ABELE_LONG_INDICES(name, operand) {name, operand},
 #include "capture/long_indices.def"
 #undef ABELE_LONG_INDICES
-  };
-  auto found = table.find(op);
-  return found == table.end() ? std::nullopt : std::optional<size_t>(found->second);
-}
-
+};
 enum class Float32Only { kPlain, kKeepsResult, kTakesResult, kTakesDistances };
-
-const Float32Only* float32OnlyOf(const std::string& op) {
-  static const std::unordered_map<std::string, Float32Only> table = {
+const Table<Float32Only> kFloat32Only = {
 #define ABELE_FLOAT32_ONLY(name, kind) {name, Float32Only::kind},
 #include "capture/float32_only.def"
 #undef ABELE_FLOAT32_ONLY
-  };
-  auto found = table.find(op);
+};
+
+/// The row of an operator, or null.
+template <class Row>
+const Row* rowOf(const Table<Row>& table, const std::string& op) {
+  const auto found = table.find(op);
   return found == table.end() ? nullptr : &found->second;
 }
 
@@ -112,11 +91,10 @@ void Rewrites::keepOnDevice(const c10::OperatorHandle& op, torch::jit::Stack* st
 }
 
 bool Rewrites::isOnMetaDevice(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
-  bool found = false;
-  for (size_t i = stack.size() - numArguments(op); i < stack.size(); ++i) {
-    found = found || (stack[i].isDevice() && stack[i].toDevice().is_meta());
-    forEachTensor(stack[i], [&](int32_t, const at::Tensor& tensor) { found = found || tensor.is_meta(); });
-  }
+  const c10::ArrayRef<c10::IValue> arguments = argumentsOf(op, stack);
+  bool found = std::ranges::any_of(
+      arguments, [](const c10::IValue& value) { return value.isDevice() && value.toDevice().is_meta(); });
+  forEachTensorOf(arguments, [&](const at::Tensor& tensor) { found = found || tensor.is_meta(); });
   return found;
 }
 
@@ -189,7 +167,7 @@ bool Rewrites::recordProdGradient(const c10::OperatorHandle& op, torch::jit::Sta
 }
 
 bool Rewrites::recordWithFixedShapes(torch::jit::Stack* stack) {
-  const char* form = fixedShapeForm(position_.op_name);
+  const char* const* form = rowOf(kFixedShapeForms, position_.op_name);
   if (form == nullptr) return false;
   if (position_.op_name == "aten::bincount") {
     const at::Tensor& values = (*stack)[stack->size() - 3].toTensor();
@@ -197,25 +175,27 @@ bool Rewrites::recordWithFixedShapes(torch::jit::Stack* stack) {
     const bool says_shape = count > 0 && (values.numel() == 0 || at::max(values).item<int64_t>() < count);
     if (!says_shape || !values_.mayVary(values)) return false;
   }
+  return recordIfThere(*form, stack);
+}
+
+bool Rewrites::recordIfThere(const char* form, torch::jit::Stack* stack) {
   const auto found = c10::Dispatcher::singleton().findSchema({form, ""});
-  if (!found) return false;  // a program without the CPU kernels
-  record_(*found, stack);
-  return true;
+  if (found) record_(*found, stack);  // a program without the CPU kernels has none
+  return found.has_value();
 }
 
 bool Rewrites::recordWithGradMode(torch::jit::Stack* stack) {
   const bool mode = c10::GradMode::is_enabled();
-  const char* form = mode == training_ ? nullptr : toldGradMode(position_.op_name);
+  const char* const* form = mode == training_ ? nullptr : rowOf(kToldGradMode, position_.op_name);
   if (form == nullptr) return false;
-  const auto found = c10::Dispatcher::singleton().findSchema({form, ""});
-  if (!found) return false;  // a program without the CPU kernels
   stack->emplace_back(mode);
-  record_(*found, stack);
-  return true;
+  if (recordIfThere(*form, stack)) return true;
+  stack->pop_back();
+  return false;
 }
 
 bool Rewrites::recordInFloat32(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const Float32Only* kind = float32OnlyOf(position_.op_name);
+  const Float32Only* kind = rowOf(kFloat32Only, position_.op_name);
   if (kind == nullptr || !position_.device.is_cpu()) return false;
   std::optional<at::ScalarType> type;
   bool is_narrow = false;
@@ -278,8 +258,7 @@ bool Rewrites::recordWithWiderStatistics(const c10::OperatorHandle& op, torch::j
   return true;
 }
 
-// --- operands of other types
-// ------------------------------------------------------------------------------------------
+// --- operands of other types -----------------------------------------------------------------------------------------
 
 void Rewrites::widen(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   widenOperands(op, stack);
@@ -287,7 +266,7 @@ void Rewrites::widen(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 void Rewrites::widenOperands(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const Widening* widening = wideningOf(position_.op_name);
+  const Widening* widening = rowOf(kWidenings, position_.op_name);
   if (widening == nullptr) return;
   if (*widening == Widening::kWeights) return widenWeights(op, stack);
   const size_t first = stack->size() - numArguments(op);
@@ -329,8 +308,8 @@ void Rewrites::widenWeights(const c10::OperatorHandle& op, torch::jit::Stack* st
 }
 
 void Rewrites::widenIndices(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const std::optional<size_t> operand = longIndices(position_.op_name);
-  if (!operand) return;
+  const size_t* operand = rowOf(kLongIndices, position_.op_name);
+  if (operand == nullptr) return;
   c10::IValue& indices = argumentAt(op, *stack, *operand);
   if (indices.isTensor() && indices.toTensor().defined() && indices.toTensor().scalar_type() == at::kInt)
     cast(indices, at::kLong);
@@ -366,18 +345,18 @@ const at::Tensor* Rewrites::beforeCast(const at::Tensor& result) const {
 void Rewrites::requireFixedShapes(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
                                   c10::function_ref<bool(const at::Tensor&)> keeps) {
   if (!op.hasTag(at::Tag::dynamic_output_shape)) return;
-  const auto argument = [&](size_t i) -> const c10::IValue& { return argumentAt(op, stack, i); };
-  if (position_.op_name == "aten::repeat_interleave.Tensor" && !argument(1).isNone()) return;
+  const c10::ArrayRef<c10::IValue> arguments = argumentsOf(op, stack);
+  if (position_.op_name == "aten::repeat_interleave.Tensor" && !arguments[1].isNone()) return;
   bool may_vary = false;
-  const auto look = [&](int32_t, const at::Tensor& tensor) {
+  const auto look = [&](const at::Tensor& tensor) {
     const bool decides = position_.op_name != "aten::index.Tensor" || tensor.scalar_type() == at::kBool ||
                          tensor.scalar_type() == at::kByte;
     may_vary = may_vary || (decides && values_.mayVary(tensor) && !keeps(tensor));
   };
-  if (const std::vector<size_t>* operands = shapeOperands(position_.op_name))
-    for (const size_t i : *operands) forEachTensor(argument(i), look);
+  if (const std::vector<size_t>* operands = rowOf(kShapeOperands, position_.op_name))
+    for (const size_t i : *operands) forEachTensorOf(arguments.slice(i, 1), look);
   else
-    for (size_t i = 0; i < numArguments(op); ++i) forEachTensor(argument(i), look);
+    forEachTensorOf(arguments, look);
   if (!may_vary) return;
   position_.moveHere();
   throwUser(ErrorCode::E0101,

@@ -48,6 +48,7 @@ class Rewrites {
   bool recordWithMathBits(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   bool recordProdGradient(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   bool recordWithFixedShapes(torch::jit::Stack* stack);
+  bool recordIfThere(const char* form, torch::jit::Stack* stack);
   bool recordWithGradMode(torch::jit::Stack* stack);
   bool recordInFloat32(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void measureAgain(const c10::OperatorHandle& backward, torch::jit::Stack* stack);

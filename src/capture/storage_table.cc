@@ -45,7 +45,7 @@ int64_t beginByte(const at::TensorBase& tensor) {
 int64_t endByte(const at::TensorBase& tensor) { return beginByte(tensor) + typeOf(tensor).extentBytes(); }
 
 bool StorageTable::knows(const at::TensorBase& tensor) const {
-  return records_.count(tensor.storage().unsafeGetStorageImpl()) != 0;
+  return recordOf(tensor.storage().unsafeGetStorageImpl()) != nullptr;
 }
 
 Place StorageTable::find(const at::TensorBase& tensor) {
@@ -69,6 +69,16 @@ Place StorageTable::find(const at::TensorBase& tensor) {
   return {&segment, (begin - segment.begin) / size};
 }
 
+const Segment* StorageTable::inputOf(const at::TensorBase& tensor) {
+  const Place place = find(tensor);
+  return place && place.segment->is_input ? place.segment : nullptr;
+}
+
+const StorageTable::Record* StorageTable::recordOf(const c10::StorageImpl* storage) const {
+  const auto found = records_.find(storage);
+  return found == records_.end() ? nullptr : &found->second;
+}
+
 StorageTable::Record& StorageTable::record(const at::TensorBase& tensor) {
   const c10::Storage& storage = tensor.storage();
   return records_
@@ -85,17 +95,15 @@ Segment& StorageTable::add(const at::TensorBase& tensor) {
 }
 
 bool StorageTable::isFromOutside(const at::TensorBase& tensor) const {
-  auto found = records_.find(tensor.storage().unsafeGetStorageImpl());
-  if (found == records_.end()) return true;
-  for (const Segment& segment : found->second.segments)
-    if (!segment.is_input || segment.written) return false;
-  return true;
+  const std::vector<Segment>* segments = segmentsOf(tensor.storage().unsafeGetStorageImpl());
+  return segments == nullptr ||
+         std::ranges::all_of(*segments, [](const Segment& s) { return s.is_input && !s.written; });
 }
 
 bool StorageTable::madeBy(const at::TensorBase& tensor, const ir::Graph& graph, ir::NodeId node) const {
-  auto found = records_.find(tensor.storage().unsafeGetStorageImpl());
-  if (found == records_.end() || found->second.segments.empty()) return false;
-  const Segment& first = found->second.segments.front();
+  const std::vector<Segment>* segments = segmentsOf(tensor.storage().unsafeGetStorageImpl());
+  if (segments == nullptr || segments->empty()) return false;
+  const Segment& first = segments->front();
   return !first.is_input && !first.written && graph.values[first.base].def == node;
 }
 
@@ -109,11 +117,10 @@ void StorageTable::sweep() {
 void StorageTable::erase(const at::TensorBase& tensor) { records_.erase(tensor.storage().unsafeGetStorageImpl()); }
 
 bool StorageTable::overlapsAnother(const at::TensorBase& tensor, const Segment& segment) const {
-  auto found = records_.find(tensor.storage().unsafeGetStorageImpl());
-  if (found == records_.end()) return false;
-  for (const Segment& other : found->second.segments)
-    if (&other != &segment && other.begin < segment.end && segment.begin < other.end) return true;
-  return false;
+  const std::vector<Segment>* segments = segmentsOf(tensor.storage().unsafeGetStorageImpl());
+  return segments != nullptr && std::ranges::any_of(*segments, [&](const Segment& other) {
+           return &other != &segment && other.begin < segment.end && segment.begin < other.end;
+         });
 }
 
 std::vector<std::pair<const c10::StorageImpl*, ir::ValueId>> StorageTable::aliveResults(
@@ -128,8 +135,8 @@ std::vector<std::pair<const c10::StorageImpl*, ir::ValueId>> StorageTable::alive
 }
 
 const std::vector<Segment>* StorageTable::segmentsOf(const c10::StorageImpl* storage) const {
-  auto found = records_.find(storage);
-  return found == records_.end() ? nullptr : &found->second.segments;
+  const Record* record = recordOf(storage);
+  return record == nullptr ? nullptr : &record->segments;
 }
 
 bool StorageTable::isFromOutside(const Record& record) {
@@ -144,23 +151,17 @@ void StorageTable::setLocked(c10::StorageImpl* storage, bool locked) {
   lockMemory(*storage, locked);
 }
 
-void StorageTable::unlockAll() noexcept {
+void StorageTable::lockAll(bool locked) {
   for (auto& [impl, record] : records_)
     if (record.is_locked)
-      if (const auto storage = record.storage.lock()) lockMemory(*storage, false);
-}
-
-void StorageTable::lockAgain() {
-  for (auto& [impl, record] : records_)
-    if (record.is_locked)
-      if (const auto storage = record.storage.lock()) lockMemory(*storage, true);
+      if (const auto storage = record.storage.lock()) lockMemory(*storage, locked);
 }
 
 void StorageTable::expose(const at::TensorBase& tensor) { record(tensor).is_exposed = true; }
 
 bool StorageTable::isExposed(const at::TensorBase& tensor) const {
-  auto found = records_.find(tensor.storage().unsafeGetStorageImpl());
-  return found != records_.end() && found->second.is_exposed;
+  const Record* record = recordOf(tensor.storage().unsafeGetStorageImpl());
+  return record != nullptr && record->is_exposed;
 }
 
 void StorageTable::snapshot(const at::TensorBase& tensor) {

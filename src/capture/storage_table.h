@@ -50,6 +50,8 @@ class StorageTable {
   bool knows(const at::TensorBase& tensor) const;
   /// The segment that holds all bytes of the tensor; none when there is none.
   Place find(const at::TensorBase& tensor);
+  /// The same, where it is an input of the graph; else null.
+  const Segment* inputOf(const at::TensorBase& tensor);
   /// Adds a segment of the tensor's own bytes.
   Segment& add(const at::TensorBase& tensor);
   /// May bytes of the storage be taken as coming from outside, as they are now? Not when an operator made the storage
@@ -74,9 +76,9 @@ class StorageTable {
   /// program has made and private copies of arguments are locked, never memory that was there before.
   /// Requires: it is known.
   void setLocked(c10::StorageImpl* storage, bool locked);
-  void unlockAll() noexcept;
+  void unlockAll() noexcept { lockAll(false); }
   /// Locks again what unlockAll unlocked.
-  void lockAgain();
+  void lockAgain() { lockAll(true); }
 
   /// Others than torch know the address of the memory. Requires: it is known.
   void expose(const at::TensorBase& tensor);
@@ -103,6 +105,8 @@ class StorageTable {
     c10::DataPtr on_device = {};  // instead of bytes, for memory of a device
   };
   Record& record(const at::TensorBase& tensor);
+  const Record* recordOf(const c10::StorageImpl* storage) const;
+  void lockAll(bool locked);
   static bool isFromOutside(const Record& record);
 
   std::unordered_map<const c10::StorageImpl*, Record> records_;

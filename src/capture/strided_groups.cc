@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/ScopeExit.h>
 
 #include "capture/rewrites.h"
 
@@ -16,11 +17,8 @@ bool Rewrites::recordWithStridedGroups(const c10::OperatorHandle& op, torch::jit
   const at::Tensor input = argumentAt(op, *stack, is_backward ? 1 : 0).toTensor();
   const int64_t groups = argumentAt(op, *stack, is_backward ? 8 : 6).toInt();
   const int64_t in_group = input.size(1) / groups;
-  struct Permuted {
-    explicit Permuted(bool* flag) : flag(flag) { *flag = true; }
-    ~Permuted() { *flag = false; }
-    bool* flag;
-  } const permuted(&permutes_groups_);
+  permutes_groups_ = true;
+  const auto permuted = c10::make_scope_exit([this] { permutes_groups_ = false; });
   permuteChannels(argumentAt(op, *stack, 0), 1, in_group);
   if (is_backward) permuteChannels(argumentAt(op, *stack, 1), 1, in_group);
   permuteChannels(argumentAt(op, *stack, is_backward ? 4 : 1), 0, in_group);

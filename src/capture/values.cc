@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "capture/type_bridge.h"
+#include "ir/rewrite.h"
 
 namespace abele::capture {
 
@@ -82,21 +83,9 @@ ir::ValueId Values::lookUp(const at::Tensor& tensor) {
   const ir::ValueId known = findView(segment, type, place.offset);
   if (known != ir::kNone) return known;
   requireSupported(tensor, position_);  // no views of what lies on the host
-  ir::Graph& graph = writer_.graph();
-  const ir::ValueId view = graph.addView(type, graph.nextNodeId(), segment.base, place.offset);
+  ir::Node& node = writer_.addNode("", position_.where);
+  const ir::ValueId view = ir::makeView(writer_.graph(), node, type, place.offset, segment.base);
   segment.views.emplace(place.offset, view);
-  const bool same_dtype = graph.values[segment.base].type.dtype == type.dtype;
-  ir::Node& node = writer_.addNode(same_dtype ? "aten::as_strided" : "aten::view.dtype", position_.where);
-  node.args = {Arg::id(segment.base)};
-  if (same_dtype) {
-    node.args.push_back(Arg::intList(type.sizes));
-    node.args.push_back(Arg::intList(type.strides));
-    node.args.push_back(Arg::integer(place.offset));
-  } else {
-    node.args.push_back(Arg::integer(static_cast<int64_t>(type.dtype)));
-  }
-  node.results = {{view}};
-  node.is_view = true;
   return view;
 }
 
@@ -125,25 +114,17 @@ void Values::adoptContents(const at::Tensor& tensor) {
   if (!tensor.has_storage()) return;
   const Place place = table_.find(tensor);
   if (!place || place.segment->is_input || place.segment->written) return;
-  Segment& segment = *place.segment;
-  ir::Graph& graph = writer_.graph();
-  const ir::Value made = graph.values[segment.base];
-  if (made.def == ir::kNone || !isAllocation(graph.nodes[made.def]) || made.type.numel() == 0) return;
-  at::Tensor whole = at::empty({0}, at::TensorOptions().dtype(static_cast<at::ScalarType>(made.type.dtype)));
-  whole.set_(tensor.storage(), segment.begin / elementBytes(made.type.dtype), made.type.sizes, made.type.strides);
+  const ir::Node* maker = writer_.makerOf(place.segment->base);
+  if (maker == nullptr || !isAllocation(*maker) || writer_.graph().values[place.segment->base].type.numel() == 0)
+    return;
+  const at::Tensor whole = memoryOf(tensor);
   if (at::has_internal_overlap(whole) == at::MemOverlap::Yes) return;  // copy_ could not fill it
   const at::Tensor contents = whole.clone(at::MemoryFormat::Contiguous);
   inputs_.addConstant(contents, cat("constant/", position_.line()));
   const ir::ValueId from = table_.find(contents).segment->base;
 
   Segment& filled = *table_.find(tensor).segment;
-  const ir::ValueId before = filled.base;
-  const ir::ValueId after = writer_.addValue(made.type, graph.nextNodeId(), /*varies=*/false);
-  ir::Node& node = writer_.addNode("aten::copy_", position_.where);
-  node.args = {Arg::id(before), Arg::id(from), Arg::boolean(false)};
-  node.results = {{ir::kNone}};
-  node.writes = {{.arg = 0, .view = made.type, .before = before, .after = after}};
-  filled.base = after;
+  filled.base = writer_.addCopy(filled.base, from, position_.where, /*varies=*/false);
   filled.views.clear();
   filled.written = true;
 }

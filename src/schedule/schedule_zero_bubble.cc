@@ -45,11 +45,11 @@ class GreedyClock {
       stage.forward_end.assign(static_cast<size_t>(p_.micro_batches), kNever);
       stage.backward_end.assign(static_cast<size_t>(p_.micro_batches), kNever);
     }
-    const int workers = 1 + *std::max_element(p_.worker_of.begin(), p_.worker_of.end());
+    const auto workers = static_cast<size_t>(1 + *std::max_element(p_.worker_of.begin(), p_.worker_of.end()));
     schedule_.micro_batches = p_.micro_batches;
-    schedule_.workers.resize(static_cast<size_t>(workers));
-    free_at_.assign(static_cast<size_t>(workers), 0);
-    stages_of_.resize(static_cast<size_t>(workers));
+    schedule_.workers.resize(workers);
+    free_at_.assign(workers, 0);
+    stages_of_.resize(workers);
     for (int s = p_.num_stages - 1; s >= 0; --s) stages_of_[static_cast<size_t>(worker(s))].push_back(s);
   }
 
@@ -215,16 +215,12 @@ auto worth(const Schedule& schedule, const Problem& p) {
 // and W.
 Schedule zeroBubble(const ScheduleRequest& request, int64_t most) {
   checkCounts(request);
-  const std::vector<int>& worker_of = request.worker_of;
-  const std::vector<StageCost>& costs = request.costs;
-  const std::vector<int64_t>& most_held = request.most_held;
   const int num_stages = request.numStages();
   const int64_t accumulation = request.accumulation;
-  ABELE_CHECK(costs.empty() || static_cast<int>(costs.size()) == num_stages, costs.size(), " costs for ", num_stages,
-              " stages");
-  ABELE_CHECK(most_held.empty() || static_cast<int>(most_held.size()) == num_stages, most_held.size(), " limits for ",
-              num_stages, " stages");
-  Problem p{num_stages, worker_of, accumulation, costs, most_held, request.hop_ns};
+  const auto isForStages = [&](size_t size) { return size == 0 || static_cast<int>(size) == num_stages; };
+  ABELE_CHECK(isForStages(request.costs.size()) && isForStages(request.most_held.size()), request.costs.size(),
+              " costs and ", request.most_held.size(), " limits for ", num_stages, " stages");
+  Problem p{num_stages, request.worker_of, accumulation, request.costs, request.most_held, request.hop_ns};
   p.limits.resize(static_cast<size_t>(num_stages), most);
   for (int64_t& limit : p.limits) limit = std::clamp<int64_t>(limit, 1, most);
   if (p.costs.empty()) p.costs.resize(static_cast<size_t>(num_stages));
@@ -248,7 +244,7 @@ Schedule zeroBubble(const ScheduleRequest& request, int64_t most) {
   if (fits(late)) consider(fixedOrder(p, late));
   for (const Policy& policy : policies(p)) consider(GreedyClock(p, policy).run());
   for (int s = 0; s < num_stages; ++s)
-    best.workers[static_cast<size_t>(worker_of[static_cast<size_t>(s)])].push_back(
+    best.workers[static_cast<size_t>(p.worker_of[static_cast<size_t>(s)])].push_back(
         act(s, Direction::kUpdate, accumulation - 1));
   return repeatGroup(best, request.device_iterations);
 }
