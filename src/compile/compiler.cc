@@ -23,9 +23,7 @@
 #include "compile/replication.h"
 #include "compile/tensor_names.h"
 #include "compile/tensors.h"
-#include "kernels/fixed_shapes.h"
-#include "kernels/grad_modes.h"
-#include "kernels/math_bits.h"
+#include "kernels/operator_forms.h"
 #include "memory/offload.h"
 #include "memory/paged_memory.h"
 #include "memory/steering_allocator.h"
@@ -323,9 +321,7 @@ capture::Request requestOf(const Program& program, const ProgramOptions& options
   request.strides_groups = options.strides_groups;
   request.name_of = program.name_of;
   request.prints_contents = options.checks_capture != CaptureCheck::kOff || program.draws;
-  kernels::registerFixedShapeOperators();
-  kernels::registerGradModeOperators();
-  kernels::registerMathBitsOperators();
+  kernels::registerOperatorForms();
   return request;
 }
 

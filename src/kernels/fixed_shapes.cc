@@ -1,4 +1,4 @@
-#include "kernels/fixed_shapes.h"
+#include "kernels/operator_forms.h"
 
 #include <algorithm>
 #include <tuple>

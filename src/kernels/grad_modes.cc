@@ -1,4 +1,4 @@
-#include "kernels/grad_modes.h"
+#include "kernels/operator_forms.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/GradMode.h>

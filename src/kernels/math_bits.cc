@@ -1,4 +1,4 @@
-#include "kernels/math_bits.h"
+#include "kernels/operator_forms.h"
 
 #include <algorithm>
 #include <string>

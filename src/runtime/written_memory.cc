@@ -2,20 +2,18 @@
 
 #include <algorithm>
 
+#include "exe/instruction_slots.h"
+
 namespace abele::runtime {
 
 WrittenMemory::WrittenMemory(const exe::Executable& executable) : ranges_(executable.groups.size()) {
-  const auto note = [&](int32_t id) {
-    if (id < 0) return;
-    const exe::Slot& slot = executable.slots[id];
-    ranges_[slot.group].push_back({slot.offset_bytes, slot.offset_bytes + slot.type.extentBytes()});
-  };
   for (const exe::Segment& segment : executable.segments)
-    for (const exe::Instruction& instruction : segment.instructions) {
-      for (int32_t id : instruction.writes) note(id);
-      for (const auto& ids : instruction.results)
-        for (int32_t id : ids) note(id);
-    }
+    for (const exe::Instruction& instruction : segment.instructions)
+      exe::forEachWritten(instruction, [&](int32_t id) {
+        if (id < 0) return;
+        const exe::Slot& slot = executable.slots[id];
+        ranges_[slot.group].push_back({slot.offset_bytes, slot.offset_bytes + slot.type.extentBytes()});
+      });
   for (std::vector<Range>& group : ranges_) {
     std::sort(group.begin(), group.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
     int64_t end = 0;

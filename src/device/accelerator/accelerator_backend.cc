@@ -20,7 +20,6 @@
 #include "collective/peers.h"
 #include "collective/shared_links.h"
 #include "device/accelerator/accelerator_device.h"
-#include "device/accelerator/device_messages.h"
 #include "device/accelerator/moves.h"
 #include "device/accelerator/off_chip_window.h"
 #include "device/accelerator/pinned_messages.h"
@@ -32,13 +31,12 @@
 #include "device/processes/agreement.h"
 #include "device/processes/joint_call.h"
 #include "device/processes/message_call.h"
+#include "device/processes/message_memory.h"
 #include "device/processes/stage_shares.h"
 #include "device/processes/step_agreement.h"
 #include "exe/sums.h"
 #include "kernels/basic.h"
-#include "kernels/fixed_shapes.h"
-#include "kernels/grad_modes.h"
-#include "kernels/math_bits.h"
+#include "kernels/operator_forms.h"
 #include "runtime/written_memory.h"
 
 namespace abele::device {
@@ -429,7 +427,7 @@ class AcceleratorBackend final : public DeviceBackend {
   std::vector<RandomPosition> random_;                     // by worker
   std::vector<Passage> passages_;                          // by worker
   std::vector<std::unique_ptr<PinnedMessages>> messages_;  // by worker; null: it does not work with other processes
-  std::vector<std::unique_ptr<DeviceMessages>> device_messages_;  // by worker; null: never from device to device
+  std::vector<std::unique_ptr<DirectMessages>> device_messages_;  // by worker; null: never from device to device
   std::vector<c10::MempoolId_t> graph_pools_;                     // by worker; {0, 0}: nothing was captured
   GradientCount gradients_;
   std::vector<at::Tensor> large_gradients_;  // by worker, for this step; undefined if it does not count
@@ -463,7 +461,7 @@ void AcceleratorBackend::makeStreams(const exe::WorkerProgram& worker, c10::Devi
   messages_.back() = std::make_unique<PinnedMessages>(all);
   // The other ends decide which of these links really do, so a link gets the memory in any case.
   if (streams.own && worker.isLink() && !exe::addsUp(worker) && collective::handover() == collective::Handover::kDevice)
-    device_messages_.back() = std::make_unique<DeviceMessages>(device);
+    device_messages_.back() = std::make_unique<DirectMessages>(device);
 }
 
 void AcceleratorBackend::makeWindows() {
@@ -565,9 +563,7 @@ Allocations AcceleratorBackend::allocations() const {
 }  // namespace
 
 std::unique_ptr<DeviceBackend> makeAcceleratorBackend(const exe::Executable& executable, const DeviceOptions& options) {
-  kernels::registerFixedShapeOperators();
-  kernels::registerGradModeOperators();
-  kernels::registerMathBitsOperators();
+  kernels::registerOperatorForms();
   checkOptions(options);
   checkSupported(executable, options);
   return std::make_unique<AcceleratorBackend>(executable, options);

@@ -28,57 +28,36 @@ bool takesGenerator(const exe::Instruction& instruction) {
   return std::ranges::any_of(instruction.args, [](const Arg& arg) { return arg.kind == Arg::Kind::kGenerator; });
 }
 
-/// A copy between two memory spaces; if a stream makes it, the host continues at once. A copy from host memory to host
-/// memory passes through a device on the stream if both are pinned. Otherwise the host waits for the stream and copies
-/// itself.
-class LinkCopy final : public Call {
- public:
-  /// stream: orders this copy with others; without one the host copies.
-  LinkCopy(const exe::Instruction& instruction, const SlotTable& slots, const std::optional<c10::Stream>& stream,
-           Passage& passage)
-      : to_(slots.ref(idOf(instruction, 0))),
-        from_(slots.ref(idOf(instruction, 1))),
-        type_(slots.typeOf(idOf(instruction, 0))),
-        stream_(stream),
-        passage_(passage) {
-    const auto isPinned = [&](size_t arg) {
-      const at::Tensor& tensor = slots.tensor(idOf(instruction, arg), 0);
-      return tensor.defined() && tensor.is_cpu() && tensor.is_pinned();
-    };
-    passes_device_ = stream && isPinned(0) && isPinned(1);
-  }
-  void run(CallState& state) override {
-    const at::Tensor& to = to_.at(state.frame_of_group);
-    const at::Tensor& from = from_.at(state.frame_of_group);
-    if (passes_device_) {
-      const at::Tensor over = passage_.tensor(type_, stream_->device());
-      over.copy_(from, /*non_blocking=*/true);
-      to.copy_(over, /*non_blocking=*/true);
-      return;
-    }
-    if (stream_ && to.is_cpu() && from.is_cpu()) stream_->synchronize();
-    to.copy_(from, /*non_blocking=*/true);
-  }
-
- private:
-  static int32_t idOf(const exe::Instruction& instruction, size_t arg) {
-    return static_cast<int32_t>(instruction.args.at(arg).i);
-  }
-  SlotRef to_, from_;
-  const Type& type_;
-  std::optional<c10::Stream> stream_;
-  Passage& passage_;
-  bool passes_device_ = false;
-};
-
+/// A copy between two memory spaces; if a stream makes it, the host continues at once. A copy of off-chip memory from
+/// host memory to host memory passes through a device on the stream if both are pinned. Otherwise the host waits for
+/// the stream and copies itself.
 std::unique_ptr<Call> makeLinkCopy(const exe::Executable& executable, const exe::Instruction& instruction,
                                    const SlotTable& slots, const WorkerStreams& streams, Passage& passage) {
+  const auto idOf = [&](size_t arg) { return static_cast<int32_t>(instruction.args.at(arg).i); };
+  const auto isPinned = [&](size_t arg) {
+    const at::Tensor& tensor = slots.tensor(idOf(arg), 0);
+    return tensor.defined() && tensor.is_cpu() && tensor.is_pinned();
+  };
   const bool is_off_chip = std::ranges::any_of(instruction.args, [&](const Arg& arg) {
     return arg.kind == Arg::Kind::kId && arg.i >= 0 &&
            executable.groups[executable.slots[static_cast<std::size_t>(arg.i)].group].off_chip;
   });
-  const std::optional<c10::Stream>& stream = streams.own ? streams.own : streams.source;
-  return std::make_unique<LinkCopy>(instruction, slots, is_off_chip ? stream : std::nullopt, passage);
+  std::optional<c10::Stream> stream;  // orders this copy with others; without one the host copies
+  if (is_off_chip) stream = streams.own ? streams.own : streams.source;
+  const bool passes_device = stream && isPinned(0) && isPinned(1);
+  return callOf([to_slot = slots.ref(idOf(0)), from_slot = slots.ref(idOf(1)), &type = slots.typeOf(idOf(0)), stream,
+                 passes_device, &passage](CallState& state) {
+    const at::Tensor& to = to_slot.at(state.frame_of_group);
+    const at::Tensor& from = from_slot.at(state.frame_of_group);
+    if (passes_device) {
+      const at::Tensor over = passage.tensor(type, stream->device());
+      over.copy_(from, /*non_blocking=*/true);
+      to.copy_(over, /*non_blocking=*/true);
+      return;
+    }
+    if (stream && to.is_cpu() && from.is_cpu()) stream->synchronize();
+    to.copy_(from, /*non_blocking=*/true);
+  });
 }
 
 std::unique_ptr<Call> makeCall(const exe::Instruction& instruction, const SlotTable& slots,
@@ -112,13 +91,10 @@ class ListedUpdates {
     const auto found = of_.find(&instruction);
     if (found == of_.end()) return nullptr;
     if (&found->second.back() == &instruction) return makeUpdatesCall(found->second, slots, hypers);
-    return std::make_unique<NoCall>();
+    return callOf([](CallState&) {});
   }
 
  private:
-  struct NoCall final : Call {
-    void run(CallState&) override {}
-  };
   std::map<const exe::Instruction*, std::span<const exe::Instruction>> of_;
 };
 

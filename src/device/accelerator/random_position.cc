@@ -36,33 +36,6 @@ c10::Event& lastDraws(c10::Device device) {
   return events->try_emplace(device.index(), device.type()).first->second;
 }
 
-class DefaultGeneratorCall final : public Call {
- public:
-  DefaultGeneratorCall(std::unique_ptr<Call> call, const exe::Instruction& instruction)
-      : call_(std::move(call)),
-        draws_{.random_draws = instruction.random_draws, .random_offset = instruction.random_offset} {}
-
-  void run(CallState& state) override {
-    const at::Generator& stands = state.random->draw(state.placeOf(draws_));
-    if (isDefault(stands)) return call_->run(state);
-    const std::lock_guard lock(defaultMutex());
-    const at::Generator& generator = defaultGenerator(stands.device());
-    const uint64_t seed = generator.current_seed(), offset = generator.get_offset();
-    put(generator, stands.current_seed(), stands.get_offset());
-    try {
-      call_->run(state);
-    } catch (...) {
-      put(generator, seed, offset);
-      throw;
-    }
-    put(generator, seed, offset);
-  }
-
- private:
-  std::unique_ptr<Call> call_;
-  exe::Instruction draws_;  // only the fields that describe its draws
-};
-
 }  // namespace
 
 LentDefault::LentDefault(RandomPosition& random, const RandomPlace& place, const std::optional<c10::Stream>& stream)
@@ -101,7 +74,23 @@ at::Generator newGenerator(c10::Device device) {
 }
 
 std::unique_ptr<Call> makeDefaultGeneratorCall(std::unique_ptr<Call> call, const exe::Instruction& instruction) {
-  return std::make_unique<DefaultGeneratorCall>(std::move(call), instruction);
+  // Only the fields that describe its draws.
+  exe::Instruction draws{.random_draws = instruction.random_draws, .random_offset = instruction.random_offset};
+  return callOf([call = std::move(call), draws = std::move(draws)](CallState& state) {
+    const at::Generator& stands = state.random->draw(state.placeOf(draws));
+    if (isDefault(stands)) return call->run(state);
+    const std::lock_guard lock(defaultMutex());
+    const at::Generator& generator = defaultGenerator(stands.device());
+    const uint64_t seed = generator.current_seed(), offset = generator.get_offset();
+    put(generator, stands.current_seed(), stands.get_offset());
+    try {
+      call->run(state);
+    } catch (...) {
+      put(generator, seed, offset);
+      throw;
+    }
+    put(generator, seed, offset);
+  });
 }
 
 }  // namespace abele::device

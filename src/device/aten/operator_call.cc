@@ -19,6 +19,7 @@
 #include "base/own_generator.h"
 #include "device/aten/operator_signature.h"
 #include "device/aten/refusal.h"
+#include "exe/instruction_slots.h"
 #include "kernels/basic.h"
 #include "kernels/constants.h"
 #include "kernels/operator_lookup.h"
@@ -304,22 +305,12 @@ class OutCall final : public OperatorCall {
   bool is_checked_ = false;
 };
 
-// For operators that only copy into a new tensor.
-class CopyCall final : public Call {
- public:
-  CopyCall(SlotRef from, SlotRef to) : from_(from), to_(to) {}
-  void run(CallState& state) override {
-    kernels::copyInto(to_.at(state.frame_of_group), from_.at(state.frame_of_group));
-  }
-  static bool fits(const exe::Instruction& instruction) {
-    const Arg& from = instruction.args.empty() ? Arg() : instruction.args[0];  // a plain number has no slot
-    return (instruction.op == "aten::clone" || instruction.op == "aten::_to_copy") && from.kind == Arg::Kind::kId &&
-           from.i >= 0;
-  }
-
- private:
-  SlotRef from_, to_;
-};
+// Whether the operator only copies into a new tensor.
+bool isCopy(const exe::Instruction& instruction) {
+  const Arg& from = instruction.args.empty() ? Arg() : instruction.args[0];  // a plain number has no slot
+  return (instruction.op == "aten::clone" || instruction.op == "aten::_to_copy") && from.kind == Arg::Kind::kId &&
+         from.i >= 0;
+}
 
 // The functional operator. Its second run records which of its allocations become results; the first run may allocate
 // more, to fill caches of ATen. Later runs use the slots' addresses for these allocations.
@@ -550,10 +541,10 @@ std::vector<Result> homesOf(const exe::Instruction& instruction, const c10::Oper
 }  // namespace
 
 std::unique_ptr<Call> makeRoundedOperatorCall(const exe::Instruction& instruction, const SlotTable& slots) {
-  const auto isHalf = [&](int32_t id) { return id >= 0 && slots.typeOf(id).dtype == DType::kFloat16; };
-  bool gives_half = std::any_of(instruction.writes.begin(), instruction.writes.end(), isHalf);
-  for (const std::vector<int32_t>& ids : instruction.results)
-    gives_half = gives_half || std::any_of(ids.begin(), ids.end(), isHalf);
+  bool gives_half = false;
+  exe::forEachWritten(instruction, [&](int32_t id) {
+    gives_half = gives_half || (id >= 0 && slots.typeOf(id).dtype == DType::kFloat16);
+  });
   if (!gives_half || instruction.random_draws >= 0) return nullptr;
   const c10::OperatorHandle op = kernels::findOperator(instruction.op, keyOf(slots));
   requireSignature(instruction, op.schema(), slots.device());
@@ -569,8 +560,11 @@ std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& recorded, const S
   bool tensors_only = true;
   std::vector<Result> results = homesOf(instruction, op, slots, tensors_only);
   if (results.empty()) return std::make_unique<InPlaceCall>(instruction, op, slots);
-  if (CopyCall::fits(instruction))
-    return std::make_unique<CopyCall>(slots.ref(static_cast<int32_t>(instruction.args[0].i)), results[0].slot);
+  if (isCopy(instruction))
+    return callOf(
+        [to = results[0].slot, from = slots.ref(static_cast<int32_t>(instruction.args[0].i))](CallState& state) {
+          kernels::copyInto(to.at(state.frame_of_group), from.at(state.frame_of_group));
+        });
   const bool has_all = results.size() == op.schema().returns().size() && tensors_only &&
                        instruction.args.size() == op.schema().arguments().size();
   if (has_all)

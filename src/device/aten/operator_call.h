@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <ATen/core/stack.h>
 
@@ -43,9 +44,23 @@ class Call {
  public:
   virtual ~Call() = default;
   virtual void run(CallState& state) = 0;
-  /// The same; torch's profiler sees it under the operator's name.
-  virtual void runObserved(CallState& state, const std::string& name);
 };
+
+/// A call that is fn(CallState&).
+template <class Fn>
+class FunctionCall final : public Call {
+ public:
+  explicit FunctionCall(Fn fn) : fn_(std::move(fn)) {}
+  void run(CallState& state) override { fn_(state); }
+
+ private:
+  Fn fn_;
+};
+
+template <class Fn>
+std::unique_ptr<Call> callOf(Fn fn) {
+  return std::make_unique<FunctionCall<Fn>>(std::move(fn));
+}
 
 /// Makes the call of an ATen operator, in the first form that works: written operands in place; a native `out=` kernel
 /// that writes the slots; the functional operator with an allocator that returns the slots' memory, and copies for

@@ -14,21 +14,6 @@
 namespace abele::device {
 namespace {
 
-template <class Fn>
-class FunctionCall final : public Call {
- public:
-  explicit FunctionCall(Fn fn) : fn_(std::move(fn)) {}
-  void run(CallState& state) override { fn_(state); }
-
- private:
-  Fn fn_;
-};
-
-template <class Fn>
-std::unique_ptr<Call> callOf(Fn fn) {
-  return std::make_unique<FunctionCall<Fn>>(std::move(fn));
-}
-
 // Looks up slots; some of them may be replaced by others.
 class SlotLookup {
  public:

@@ -20,20 +20,6 @@ std::ptrdiff_t countExchanges(const exe::Executable& executable, const exe::Work
 
 }  // namespace
 
-class ReplicaExchange::AllToAll final : public Call {
- public:
-  AllToAll(Room& room, int32_t replica, SlotRef from, SlotRef to)
-      : room_(room), replica_(static_cast<std::size_t>(replica)), from_(from), to_(to) {}
-  void run(CallState& state) override {
-    room_.exchange(replica_, from_.at(state.frame_of_group), to_.at(state.frame_of_group));
-  }
-
- private:
-  Room& room_;
-  std::size_t replica_;
-  SlotRef from_, to_;
-};
-
 bool ReplicaExchange::isExchange(const exe::Instruction& instruction) {
   return instruction.op == "abele_op::all_to_all";
 }
@@ -67,9 +53,12 @@ ReplicaExchange::ReplicaExchange(const exe::Executable& executable) : executable
 
 std::unique_ptr<Call> ReplicaExchange::makeCall(const exe::Instruction& instruction, const SlotTable& slots,
                                                 int32_t worker) {
-  return std::make_unique<AllToAll>(*rooms_.at(room_of_worker_.at(worker)), executable_.workers[worker].replica,
-                                    slots.ref(static_cast<int32_t>(instruction.args.at(0).i)),
-                                    slots.ref(instruction.results.at(0).at(0)));
+  return callOf([&room = *rooms_.at(room_of_worker_.at(worker)),
+                 replica = static_cast<std::size_t>(executable_.workers[worker].replica),
+                 from = slots.ref(static_cast<int32_t>(instruction.args.at(0).i)),
+                 to = slots.ref(instruction.results.at(0).at(0))](CallState& state) {
+    room.exchange(replica, from.at(state.frame_of_group), to.at(state.frame_of_group));
+  });
 }
 
 void ReplicaExchange::begin() {

@@ -42,7 +42,6 @@ class ReplicaExchange {
     /// Row r of `to` becomes the row of replica r that is for `replica`.
     void exchange(std::size_t replica, const at::Tensor& from, const at::Tensor& to);
   };
-  class AllToAll;
 
   const exe::Executable& executable_;
   std::vector<std::size_t> room_of_worker_;

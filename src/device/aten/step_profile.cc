@@ -1,7 +1,6 @@
 #include "device/aten/step_profile.h"
 
 #include "base/error.h"
-#include "device/aten/operator_call.h"
 
 namespace abele::device {
 
@@ -26,12 +25,6 @@ StepProfile::Action::~Action() {
   record_.reset();
   at::set_record_function_tls_(functions_before_);
   c10::ThreadLocalDebugInfo::_forceCurrentDebugInfo(info_before_);
-}
-
-void Call::runObserved(CallState& state, const std::string& name) {
-  at::RecordFunction record(at::RecordScope::FUNCTION);
-  record.before(name);
-  run(state);
 }
 
 }  // namespace abele::device

@@ -52,7 +52,9 @@ void WorkerCalls::place(const runtime::ActionContext& context, int64_t process) 
 }
 
 void WorkerCalls::runObserved(Call& call, int32_t segment, std::size_t instruction) {
-  call.runObserved(state_, executable_.segments[segment].instructions[instruction].op);
+  at::RecordFunction record(at::RecordScope::FUNCTION);
+  record.before(executable_.segments[segment].instructions[instruction].op);
+  call.run(state_);
 }
 
 }  // namespace abele::device

@@ -71,6 +71,7 @@ class WorkerCalls {
     }
     state_.stack.clear();
   }
+  /// The same as call.run(); torch's profiler sees it under the operator's name.
   void runObserved(Call& call, int32_t segment, std::size_t instruction);
   static void addCalls(const exe::Segment& segment, const SlotTable& slots, Watch* watch, const Make& make,
                        std::vector<std::unique_ptr<Call>>& calls);

@@ -1,9 +1,9 @@
 #include "device/cpu/checked_call.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/isinf.h>
+#include <ATen/ops/isnan.h>
 #include <ATen/ops/view_as_real.h>
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
 
 #include <algorithm>
 #include <cmath>
@@ -24,32 +24,17 @@ struct Found {
     nan = nan || other.nan;
     inf = inf || other.inf;
   }
-  void add(double value) {
-    nan = nan || std::isnan(value);
-    inf = inf || std::isinf(value);
-  }
+  void add(double value) { add({std::isnan(value), std::isinf(value)}); }
 };
-
-template <class T>
-Found lookAt(const at::Tensor& dense) {
-  Found found;
-  const T* values = dense.const_data_ptr<T>();
-  for (int64_t i = 0; i < dense.numel(); ++i) {
-    const auto value = static_cast<std::conditional_t<std::is_same_v<T, double>, double, float>>(values[i]);
-    if (!std::isfinite(value)) found.add(static_cast<double>(value));
-  }
-  return found;
-}
 
 Found lookAt(const at::Tensor& tensor) {
   if (tensor.defined() && tensor.is_complex()) return lookAt(at::view_as_real(tensor.resolve_conj()));
   if (!tensor.defined() || !tensor.is_floating_point()) return {};
-  const at::Tensor dense = tensor.contiguous();
-  switch (dense.scalar_type()) {
-    case at::kDouble: return lookAt<double>(dense);
-    case at::kFloat: return lookAt<float>(dense);
-    case at::kHalf: return lookAt<c10::Half>(dense);
-    case at::kBFloat16: return lookAt<c10::BFloat16>(dense);
+  switch (tensor.scalar_type()) {
+    case at::kDouble:
+    case at::kFloat:
+    case at::kHalf:
+    case at::kBFloat16: return {at::isnan(tensor).any().item<bool>(), at::isinf(tensor).any().item<bool>()};
     default: return {};
   }
 }
@@ -84,7 +69,9 @@ class CheckedCall final : public Call {
     for (const Arg& arg : instruction.args)
       if (arg.kind == Arg::Kind::kDouble || (arg.kind == Arg::Kind::kNumber && arg.number_kind == Arg::Kind::kDouble))
         constants_.add(arg.d);
-    exe::forEachOperand(instruction, [&](int32_t id) { addOperand(id, slots); });
+    exe::forEachOperand(instruction, [&](int32_t id) {
+      if (std::ranges::find(instruction.writes, id) == instruction.writes.end()) read_.push_back(slots.ref(id));
+    });
     for (const int32_t id : instruction.writes)
       if (id >= 0) changed_.push_back(slots.ref(id));
     exe::forEachResult(instruction, [&](int32_t id) { results_.push_back(slots.ref(id)); });
@@ -109,11 +96,6 @@ class CheckedCall final : public Call {
   }
 
  private:
-  void addOperand(int32_t id, const SlotTable& slots) {
-    if (std::find(instruction_.writes.begin(), instruction_.writes.end(), id) == instruction_.writes.end())
-      read_.push_back(slots.ref(id));
-  }
-
   [[noreturn]] void fail(const char* what) const {
     const std::string line = instruction_.source < 0 ? "" : cat(executable_.sources[instruction_.source], ", ");
     throwUser(ErrorCode::E0604, {.what = what,

@@ -25,9 +25,7 @@
 #include "device/processes/stage_shares.h"
 #include "device/processes/step_agreement.h"
 #include "kernels/basic.h"
-#include "kernels/fixed_shapes.h"
-#include "kernels/grad_modes.h"
-#include "kernels/math_bits.h"
+#include "kernels/operator_forms.h"
 #include "memory/reused_pages.h"
 #include "memory/steering_allocator.h"
 #include "runtime/written_memory.h"
@@ -485,9 +483,7 @@ void CpuBackendImpl::bindOutputs(const std::vector<std::vector<at::Tensor>>& out
 }  // namespace
 
 std::unique_ptr<CpuBackend> CpuBackend::create(const exe::Executable& executable, const DeviceOptions& options) {
-  kernels::registerFixedShapeOperators();
-  kernels::registerGradModeOperators();
-  kernels::registerMathBitsOperators();
+  kernels::registerOperatorForms();
   return std::make_unique<CpuBackendImpl>(executable, options);
 }
 

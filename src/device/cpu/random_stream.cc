@@ -1,6 +1,5 @@
 #include "device/cpu/random_stream.h"
 
-#include <array>
 #include <iterator>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -14,35 +13,20 @@
 namespace abele::device {
 namespace {
 
-constexpr int kWords = at::MERSENNE_STATE_N;
-constexpr int kShift = at::MERSENNE_STATE_M;
-
-uint32_t twist(uint32_t u, uint32_t v) {
-  return (((u & 0x80000000u) | (v & 0x7fffffffu)) >> 1) ^ ((v & 1u) != 0 ? 0x9908b0dfu : 0u);
-}
-
-// Makes the next 624 words of the Mersenne twister.
-void nextWords(std::array<uint32_t, kWords>& words) {
-  for (int i = 0; i < kWords - kShift; ++i) words[i] = words[i + kShift] ^ twist(words[i], words[i + 1]);
-  for (int i = kWords - kShift; i < kWords - 1; ++i)
-    words[i] = words[i + kShift - kWords] ^ twist(words[i], words[i + 1]);
-  words[kWords - 1] = words[kShift - 1] ^ twist(words[kWords - 1], words[0]);
-}
-
 at::CPUGeneratorImpl* implOf(const at::Generator& generator) { return generator.get<at::CPUGeneratorImpl>(); }
 
 }  // namespace
 
 void skipDraws(at::mt19937& engine, int64_t draws) {
-  if (draws <= 0) return;
   at::mt19937_data_pod words = engine.data();
-  // left_ counts down to 1, then the next draw makes new words; next_ is the word that the next draw reads.
-  while (draws > words.left_ - 1) {
+  // left_ counts down to 1, then the next draw makes new words and takes the first of them.
+  for (; draws >= words.left_; words = engine.data()) {
     draws -= words.left_;
-    nextWords(words.state_);
-    words.left_ = kWords;
-    words.next_ = 1;
+    words.left_ = 1;
+    engine.set_data(words);
+    engine();
   }
+  if (draws <= 0) return;
   words.left_ -= static_cast<int>(draws);
   words.next_ += static_cast<uint32_t>(draws);
   engine.set_data(words);

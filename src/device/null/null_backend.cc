@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/instructions.h"
+#include "exe/instruction_slots.h"
 
 namespace abele::device {
 
@@ -137,9 +138,7 @@ void NullBackend::execute(int32_t index, const runtime::ActionContext& context) 
     if (slot >= 0)
       write_hook_(context, index, slot, read(is_emitted ? instruction.args[1].i : slot, context.micro_batch));
   };
-  for (int32_t slot : instruction.writes) show(slot);
-  for (const auto& group : instruction.results)
-    for (int32_t slot : group) show(slot);
+  exe::forEachWritten(instruction, show);
 }
 
 // The caller runs all processes, so the message was sent already: a receive waits for its send.

@@ -37,25 +37,17 @@ std::vector<Packet> linePackets(const std::vector<at::Tensor>& sums, MessageMemo
 }
 
 // Adds the sum of the processes before this one. Two terms give the same sum in either order.
-class AddPrevious final : public Call {
- public:
-  AddPrevious(const std::vector<at::Tensor>& sums, collective::PeerMessages& peers, MessageMemory& memory)
-      : packets_(linePackets(sums, memory)), peers_(peers), memory_(memory) {}
-
-  void run(CallState& /*state*/) override {
-    if (peers_.process() == 0) return;
-    for (const Packet& packet : packets_) {
-      memory_.settle();  // the packets share one room
-      peers_.receive(packet.bytes(), peers_.process() - 1);
+std::unique_ptr<Call> makeAddPrevious(const std::vector<at::Tensor>& sums, collective::PeerMessages& peers,
+                                      MessageMemory& memory) {
+  return callOf([packets = linePackets(sums, memory), &peers, &memory](CallState& /*state*/) {
+    if (peers.process() == 0) return;
+    for (const Packet& packet : packets) {
+      memory.settle();  // the packets share one room
+      peers.receive(packet.bytes(), peers.process() - 1);
       packet.addToSums();
     }
-  }
-
- private:
-  std::vector<Packet> packets_;
-  collective::PeerMessages& peers_;
-  MessageMemory& memory_;
-};
+  });
+}
 
 // Sends the sum so far to the next process. The last process has the whole sum, which then goes round once more,
 // starting at process 0.
@@ -240,23 +232,6 @@ class ShareSlices final : public Call {
   std::vector<Round> rounds_;
 };
 
-// Compares with the other processes before the first sum.
-class AfterAgreement final : public Call {
- public:
-  AfterAgreement(std::unique_ptr<Call> call, collective::PeerMessages& peers, Agreement& agreement)
-      : call_(std::move(call)), peers_(peers), agreement_(agreement) {}
-
-  void run(CallState& state) override {
-    agreement_.check(peers_);
-    call_->run(state);
-  }
-
- private:
-  std::unique_ptr<Call> call_;
-  collective::PeerMessages& peers_;
-  Agreement& agreement_;
-};
-
 }  // namespace
 
 bool isJoint(const exe::Instruction& instruction) { return hasTrait(instruction.op, kJoint); }
@@ -282,8 +257,12 @@ std::unique_ptr<Call> makeJointCall(const exe::Executable& executable, const exe
   else if (in_slices)
     call = std::make_unique<AddSlices>(sums, peers, memory);
   else
-    call = std::make_unique<AddPrevious>(sums, peers, memory);
-  return agreement ? std::make_unique<AfterAgreement>(std::move(call), peers, *agreement) : std::move(call);
+    call = makeAddPrevious(sums, peers, memory);
+  if (!agreement) return call;
+  return callOf([call = std::move(call), &peers, agreement](CallState& state) {
+    agreement->check(peers);
+    call->run(state);
+  });
 }
 
 }  // namespace abele::device

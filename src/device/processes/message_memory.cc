@@ -6,20 +6,20 @@
 #include "kernels/basic.h"
 
 namespace abele::device {
-namespace {
 
-class HostMemory final : public MessageMemory {
- public:
-  bool isApart() const override { return false; }
-  at::Tensor room(int64_t bytes) override { return at::empty({bytes}, at::kByte); }
-  void copy(const at::Tensor& to, const at::Tensor& from) override { kernels::copyInto(to, from); }
-  void settle() override {}
-};
+at::Tensor DirectMessages::room(int64_t bytes) {
+  return at::empty({bytes}, at::TensorOptions(at::kByte).device(device_));
+}
 
-}  // namespace
+void DirectMessages::copy(const at::Tensor& to, const at::Tensor& from) {
+  if (device_.is_cpu())
+    kernels::copyInto(to, from);
+  else
+    to.copy_(from, /*non_blocking=*/true);
+}
 
 MessageMemory& hostMessageMemory() {
-  static HostMemory memory;
+  static DirectMessages memory(c10::Device(c10::DeviceType::CPU));
   return memory;
 }
 

@@ -37,7 +37,24 @@ class MessageMemory {
   virtual void settle() = 0;
 };
 
-/// For workers whose values are in the host's memory: copies are done when the calls return.
+/// The memory of the device that has the values, which leave and enter as they are. Copies, and the messages of a link
+/// that takes memory of its device, are enqueued on the device's current stream, which is the worker's while its calls
+/// run. On the host they are done when the calls return.
+class DirectMessages final : public MessageMemory {
+ public:
+  explicit DirectMessages(c10::Device device) : device_(device) {}
+
+  bool isApart() const override { return false; }
+  c10::Device device() const override { return device_; }
+  at::Tensor room(int64_t bytes) override;
+  void copy(const at::Tensor& to, const at::Tensor& from) override;
+  void settle() override {}
+
+ private:
+  c10::Device device_;
+};
+
+/// For workers whose values are in the host's memory.
 MessageMemory& hostMessageMemory();
 
 }  // namespace abele::device

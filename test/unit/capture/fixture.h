@@ -17,7 +17,7 @@
 #include "capture/capture.h"
 #include "ir/text.h"
 #include "ir/verify.h"
-#include "kernels/math_bits.h"
+#include "kernels/operator_forms.h"
 
 namespace abele::capture {
 
