@@ -79,29 +79,15 @@ void inputGradient(int64_t begin, int64_t end, const NormRows& rows, const float
     const float* grad = grad_rows + row * width;
     float* to = grad_x + row * width;
     const float m = mean[row], s = scale[row], count = static_cast<float>(width);
-    Lanes plain_even = {}, plain_odd = {}, along_even = {}, along_odd = {};
-    float plain_rest = 0, along_rest = 0;
-    const auto add = [&](int64_t at, Lanes& plain, Lanes& along) {
-      const Lanes g = load(grad + at) * load(weight + at);
-      plain += g;
-      along += g * ((load(x + at) - m) * s);
-    };
-    int64_t k = 0;
-    for (; k + 2 * kLanes <= width; k += 2 * kLanes) {
-      add(k, plain_even, along_even);
-      add(k + kLanes, plain_odd, along_odd);
-    }
-    if (k + kLanes <= width) {
-      add(k, plain_even, along_even);
-      k += kLanes;
-    }
-    for (; k < width; ++k) {
-      const float g = grad[k] * weight[k];
-      plain_rest += g;
-      along_rest += g * ((x[k] - m) * s);
-    }
-    const float plain = (sumOf(plain_even + plain_odd) + plain_rest) / count;
-    const float along = (sumOf(along_even + along_odd) + along_rest) / count;
+    const float plain = sumOver(
+                            width, [&](int64_t i) { return load(grad + i) * load(weight + i); },
+                            [&](int64_t i) { return grad[i] * weight[i]; }) /
+                        count;
+    const float along =
+        sumOver(
+            width, [&](int64_t i) { return load(grad + i) * load(weight + i) * ((load(x + i) - m) * s); },
+            [&](int64_t i) { return grad[i] * weight[i] * ((x[i] - m) * s); }) /
+        count;
     int64_t i = 0;
     for (; i + kLanes <= width; i += kLanes)
       store(to + i, s * (load(grad + i) * load(weight + i) - plain - (load(x + i) - m) * s * along));

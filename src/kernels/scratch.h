@@ -61,16 +61,4 @@ class ScratchMemory {
   at::Tensor whole_;
 };
 
-/// A tensor with the same type, strides and position in a cache line, in scratch memory.
-class Scratch {
- public:
-  explicit Scratch(const at::Tensor& like) : memory_(extentOf(like), like.options()), tensor_(memory_.like(like)) {}
-  void fill(at::Generator& generator) { memory_.fill(generator); }
-  at::Tensor& tensor() { return tensor_; }
-
- private:
-  ScratchMemory memory_;
-  at::Tensor tensor_;
-};
-
 }  // namespace abele::kernels

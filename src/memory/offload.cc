@@ -1,43 +1,31 @@
 #include "memory/offload.h"
 
 #include <cstring>
-#include <map>
-#include <mutex>
+#include <memory>
 #include <unordered_set>
 
 #include <sys/mman.h>
 
 #include <ATen/core/Tensor.h>
 
-#include "base/fork.h"
 #include "memory/mapped_file.h"
 
 namespace abele::memory {
 namespace {
 
-// The moved memory: begin -> bytes. Never destroyed, because tensors of other libraries may outlive it.
+/// The memory of a storage that was moved: the context of its DataPtr.
 struct Moved {
-  ProcessMutex mutex;
-  std::map<const char*, int64_t> ranges;
+  char* begin;
+  int64_t bytes;
 };
-Moved& moved() {
-  static auto* const instance = new Moved;
-  return *instance;
-}
 
 int64_t wholePages(std::size_t bytes) {
   return (static_cast<int64_t>(bytes) + pageBytes() - 1) / pageBytes() * pageBytes();
 }
 
-void unmapMoved(void* begin) {
-  int64_t bytes = 0;
-  {
-    const std::lock_guard lock(moved().mutex);
-    auto it = moved().ranges.find(static_cast<const char*>(begin));
-    bytes = it->second;
-    moved().ranges.erase(it);
-  }
-  ::munmap(begin, static_cast<std::size_t>(bytes));
+void unmapMoved(void* context) {
+  const std::unique_ptr<Moved> moved(static_cast<Moved*>(context));
+  ::munmap(moved->begin, static_cast<std::size_t>(moved->bytes));
 }
 
 // Skips torch's check, because a capture may have locked the memory.
@@ -66,11 +54,7 @@ void offload(const std::vector<at::Tensor>& tensors, const std::string& folder) 
     offset += bytes;
     std::memcpy(begin, storage->mutable_data(), storage->nbytes());
     releasePages(begin, bytes);
-    {
-      const std::lock_guard lock(moved().mutex);
-      moved().ranges[begin] = bytes;
-    }
-    storage->set_data_ptr_noswap({begin, begin, &unmapMoved, c10::Device(c10::DeviceType::CPU)});
+    storage->set_data_ptr_noswap({begin, new Moved{begin, bytes}, &unmapMoved, c10::Device(c10::DeviceType::CPU)});
   }
 }
 
@@ -80,9 +64,8 @@ bool isOffloaded(const at::Tensor& tensor) {
 
 void releaseIfOffloaded(const at::Tensor& tensor) {
   if (!isOffloaded(tensor)) return;
-  c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
-  char* begin = static_cast<char*>(memoryOf(storage).get());
-  releasePages(begin, wholePages(storage.nbytes()));
+  const auto* moved = static_cast<const Moved*>(memoryOf(*tensor.storage().unsafeGetStorageImpl()).get_context());
+  releasePages(moved->begin, moved->bytes);
 }
 
 }  // namespace abele::memory

@@ -7,14 +7,29 @@
 #include <ATen/ops/_log_softmax_backward_data.h>
 #include <ATen/ops/_log_softmax_backward_data_cpu_dispatch.h>
 #include <ATen/ops/_log_softmax_cpu_dispatch.h>
+#include <ATen/ops/as_strided_cpu_dispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/nll_loss_backward.h>
 #include <ATen/ops/nll_loss_backward_cpu_dispatch.h>
 
+#include "kernels/parallel.h"
 #include "operators/library.h"
-#include "operators/row_tiles.h"
 
 namespace abele::operators {
+namespace {
+
+// Bytes of one tensor's rows in a tile: a few such tensors fit into a second-level cache. ATen's kernels give a row the
+// same bits in every tile.
+constexpr int64_t kTileBytes = int64_t{1} << 17;
+
+// The rows from begin to begin + count of a tensor on the CPU, made without the dispatcher.
+at::Tensor rowsOf(const at::Tensor& tensor, int64_t begin, int64_t count) {
+  at::DimVector sizes(tensor.sizes());
+  sizes[0] = count;
+  return at::cpu::as_strided(tensor, sizes, tensor.strides(), tensor.storage_offset() + begin * tensor.stride(0));
+}
+
+}  // namespace
 
 // In place is safe: a kernel over the last dimension has read a whole row before it writes the row.
 void logSoftmaxOnCpu(at::Tensor x, int64_t dim) { at::cpu::_log_softmax_out(x, x, dim, /*half_to_float=*/false); }
@@ -27,9 +42,10 @@ void crossEntropyBackwardOnCpu(const at::Tensor& grad, at::Tensor log_probs_NC, 
                                const std::optional<at::Tensor>& weight_C, int64_t reduction, int64_t ignore_index,
                                const at::Tensor& total_weight) {
   const int64_t rows = log_probs_NC.size(0);
-  const int64_t of_tile = rowsOfTile(log_probs_NC.size(1) * static_cast<int64_t>(log_probs_NC.itemsize()));
+  const int64_t row_bytes = log_probs_NC.size(1) * static_cast<int64_t>(log_probs_NC.itemsize());
+  const int64_t of_tile = std::max<int64_t>(1, kTileBytes / std::max<int64_t>(1, row_bytes));
   const bool is_by_row = grad.dim() > 0;
-  forTiles(rows, of_tile, [&](int64_t begin, int64_t end) {
+  kernels::shareOut((rows + of_tile - 1) / of_tile, /*grain=*/1, [&](int64_t begin, int64_t end) {
     const at::Tensor scratch = at::empty({std::min(of_tile, rows), log_probs_NC.size(1)}, log_probs_NC.options());
     for (int64_t first = begin * of_tile; first < std::min(end * of_tile, rows); first += of_tile) {
       const int64_t count = std::min(of_tile, rows - first);
