@@ -66,6 +66,8 @@ std::vector<std::string> defaultPipeline(const PipelineFacts& facts) {
   // Before stages are assigned, so that no dead node makes a stage or breaks the order of stages.
   p.push_back("dce");
   p.push_back("assign-stages");
+  // After assign-stages, because it keeps what other stages read; before shard, which divides copies, too.
+  if (facts.training && facts.recomputes) p.push_back("recompute");
   // After assign-stages: it divides stages. Before the passes that add copies and updates to the stages that work is
   // in.
   if (facts.shards) p.push_back("shard");
@@ -73,8 +75,6 @@ std::vector<std::string> defaultPipeline(const PipelineFacts& facts) {
   p.push_back("snapshot-written");
   // After assign-stages: an update runs on the stage of its gradient.
   if (facts.training) p.push_back("lower-optimizer");
-  // After lower-optimizer, when the backward of every stage is complete: only values that it reads are computed again.
-  if (facts.training && facts.recomputes) p.push_back("recompute");
   // After recompute, which does not repeat nodes that write.
   if (facts.fuses_loss) p.push_back("fuse-loss");
   // After recompute, so that recomputed functions are fast too.

@@ -1,7 +1,7 @@
 // Before:  %y = aten.gelu(%x) {stage=0}, aten.gelu_backward(%g, %x) {dir=bwd, stage=0}, %x made by forward
 // After:   backward computes %x again from the inputs of the stage, so that only these are kept for it
-// Order:   after lower-optimizer, when the backward of every stage is complete; before split-weight-gradient, which
-//          treats the copies like all of backward.
+// Order:   after assign-stages, because it keeps what other stages read; before shard and split-weight-gradient, which
+//          treat the copies like all of backward.
 // Cost:    O(nodes + copies).   Undone by: nothing.
 #include "passes/recompute.h"
 
