@@ -19,7 +19,8 @@ bool choosesSchedule(const ProgramOptions& options) {
 }
 
 int splitDevices(const ProgramOptions& options) {
-  return options.stages.devices > 0 ? options.stages.devices : coresOfReplica(options);
+  return options.stages.devices > 0 ? options.stages.devices
+                                    : std::max(1, coresOfReplica(options) / options.stages.group);
 }
 
 Pieces piecesOf(const ir::Graph& graph, const ProgramOptions& options, const OptimizerSpec& optimizer, int devices) {
@@ -47,7 +48,7 @@ split::SplitOptions splitOptions(const ProgramOptions& options, int devices) {
   split.accumulation = options.gradient_accumulation;
   split.recompute = options.recompute && options.training;
   split.machine = machineOf(options);
-  for (int device = 0; device < devices; ++device) {
+  for (int device = 0; device < devices * options.stages.group; ++device) {
     const int64_t limit = options.device_memory.of(device);
     if (limit >= 0 && (split.device_bytes == 0 || limit < split.device_bytes))
       split.device_bytes = std::max<int64_t>(limit, 1);

@@ -6,6 +6,7 @@
 #include <ATen/Parallel.h>
 
 #include "base/error.h"
+#include "compile/measured_placement.h"
 
 namespace abele::compile {
 namespace {
@@ -96,15 +97,14 @@ void checkTensorParallel(const ProgramOptions& options) {
       (options.schedule_rule == ScheduleRule::kGiven && options.schedule != schedule::ScheduleKind::k1F1B &&
        options.schedule != schedule::ScheduleKind::kGPipe);
   const std::pair<bool, std::string> refused[] = {
-      {options.processes.count > 1, "several processes"},
       {!captureDevice(options).is_cpu(), cat("deviceType ", options.device)},
-      {options.training && (options.recompute || options.recompute_to_fit), "recomputation"},
       {is_phased, "phased execution"},
       {is_pipeline && is_other_schedule, "a schedule other than 1f1b and gpipe"},
       {locations.weights.off_chip || locations.optimizer_state.off_chip || locations.accumulators.off_chip ||
            locations.activations.off_chip,
        "tensors off chip"},
-      {rules.stages.empty() && rules.auto_stage == passes::AutoStage::kAutoSplit, "AutoSplit"}};
+      {measuresDevices(options), "a measured number of devices"},
+      {options.training && options.recompute_to_fit && options.device_memory.any(), "recomputation to fit"}};
   for (const auto& [is_asked, what] : refused)
     ABELE_REQUIRE(!is_asked, E0711,
                   {.what = cat("tensorParallel with ", what, " is not available"),

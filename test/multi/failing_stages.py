@@ -62,6 +62,7 @@ def training(
     shared=False,
     momentum=0.0,
     to="all",
+    group=1,
 ):
     torch.manual_seed(seed)
     model = model() if model else Net(width)
@@ -70,6 +71,7 @@ def training(
     opts.enforcePipelineMinimum(False)
     opts.shareWeights(shared)
     opts.Distributed.configureProcessId(RANK, processes).devicesPerProcess(devices).outputRank(to)
+    opts.tensorParallel(group)
     return model, poptorch.trainingModel(model, opts, torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum))
 
 
@@ -111,6 +113,13 @@ def step_fails():
 
 def other_program():
     _, executor = training(width=WIDTH + RANK)
+    attempt(lambda: executor(GOOD))
+
+
+def other_trials():
+    if RANK == 1:
+        os.environ["ABELE_SHARD_TRIALS"] = "fail"  # as on a processor whose kernels round otherwise
+    _, executor = training(devices=2, group=2)
     attempt(lambda: executor(GOOD))
 
 

@@ -16,13 +16,13 @@ class Net(torch.nn.Module):
     tied: the last one reads the first one's weight; skip: it reads what the first one made.
     """
 
-    def __init__(self, dropout=0.0, norm=False, tied=False, skip=False, devices=STAGES):
+    def __init__(self, dropout=0.0, norm=False, tied=False, skip=False, devices=STAGES, width=WIDTH):
         super().__init__()
         self.tied, self.skip, self.devices = tied, skip, devices
-        self.layers = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH) for _ in range(STAGES))
-        self.norm = torch.nn.BatchNorm1d(WIDTH) if norm else torch.nn.Identity()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(width, width) for _ in range(STAGES))
+        self.norm = torch.nn.BatchNorm1d(width) if norm else torch.nn.Identity()
         self.dropout = torch.nn.Dropout(dropout)
-        self.register_buffer("scale", torch.linspace(0.5, 1.5, WIDTH))
+        self.register_buffer("scale", torch.linspace(0.5, 1.5, width))
 
     def start(self, block):
         poptorch.Block.start(str(block), ipu_id=block * self.devices // STAGES)
@@ -80,7 +80,7 @@ def _deal_states(opts):
 
 
 class Case:
-    """One training, or inference. replicas: of all processes; devices: of each.
+    """One training, or inference. replicas: of all processes; devices: of each; group: of them for one block.
 
     spread: every replica lies in all processes; else in as few as their numbers allow.
     dtype: of the model and of what it is given; rounded: results of float16 at random.
@@ -96,6 +96,7 @@ class Case:
         replicas=1,
         devices=STAGES,
         spread=False,
+        group=1,
         dtype=torch.float32,
         rounded=False,
         **model,
@@ -103,7 +104,8 @@ class Case:
         self.rounded = rounded
         self.dtype = dtype
         self.replicas, self.devices, self.spread = replicas, devices, spread
-        model["devices"] = devices
+        self.group, self.width = group, model.get("width", WIDTH)
+        model["devices"] = devices // group
         self.optimizer, self.edit, self.training, self.model = optimizer, edit, training, model
         self.accumulation, self.iterations = accumulation, iterations
 
@@ -114,7 +116,7 @@ class Case:
         opts.Precision.enableStochasticRounding(self.rounded)
         opts.outputMode(poptorch.OutputMode.All)
         opts.enforcePipelineMinimum(False)
-        opts.threadsPerDevice(1)
+        opts.threadsPerDevice(1).tensorParallel(self.group)
         if self.edit:
             self.edit(opts)
         return opts
@@ -122,7 +124,9 @@ class Case:
     def batches(self):
         draw = torch.Generator().manual_seed(3)
         rows = self.iterations * self.accumulation * self.replicas * ROWS
-        return [tuple(torch.randn(rows, WIDTH, generator=draw).to(self.dtype) for _ in range(2)) for _ in range(CALLS)]
+        return [
+            tuple(torch.randn(rows, self.width, generator=draw).to(self.dtype) for _ in range(2)) for _ in range(CALLS)
+        ]
 
     def share(self, tensor, process, processes):
         """The rows of a process's replicas, of those of all."""
@@ -196,6 +200,11 @@ CASES = {
     "two-replicas-dropout": Case(replicas=2, devices=2, accumulation=3, dropout=0.5),
     "two-replicas-inference": Case(replicas=2, devices=2, accumulation=1, iterations=5, training=False),
     "inference": Case(training=False, accumulation=1, iterations=5),
+    # Processes that have whole blocks, and processes that share a block. Layers are wide enough to be divided.
+    "divided": Case(group=2, width=256, tied=True, dropout=0.5),
+    "divided-block": Case(group=4, width=256, norm=True, accumulation=2, optimizer=_clipped),
+    "divided-recomputed": Case(group=4, width=256, accumulation=2, edit=_recomputed),
+    "divided-inference": Case(group=4, width=256, accumulation=1, iterations=2, training=False),
     # Each process has the same stages of both replicas.
     "spread": Case(replicas=2, spread=True, iterations=2, accumulation=3),
     "spread-zero-bubble": Case(replicas=2, spread=True, edit=_pipeline("zero-bubble")),
@@ -220,6 +229,8 @@ CASES = {
     ),
     "loss-scaling": Case(dtype=torch.half, iterations=3, edit=_scaled),
     "two-replicas-loss-scaling": Case(dtype=torch.half, replicas=2, devices=2, iterations=3, edit=_scaled),
+    "two-replicas-divided": Case(replicas=2, devices=2, group=2, width=256, accumulation=3, tied=True),
+    "spread-divided": Case(replicas=2, spread=True, group=2, width=256, accumulation=3, tied=True, edit=_deal),
     "spread-loss-scaling": Case(
         dtype=torch.half, replicas=2, spread=True, iterations=3, optimizer=_clipped, edit=_scaled
     ),

@@ -84,8 +84,9 @@ def test_a_stage_that_fails_is_an_error_everywhere():
 
 
 def test_programs_that_differ_are_refused():
-    seen, done = _failing("other_program")
-    assert all("E0713" in texts[0] for texts in seen), done.stdout + done.stderr
+    for name in ("other_program", "other_trials"):
+        seen, done = _failing(name)
+        assert all("E0713" in texts[0] for texts in seen), done.stdout + done.stderr
 
 
 def test_output_ranks_that_differ_are_refused():

@@ -134,8 +134,8 @@ def devices_of(executor):
     return {stage["device"] for stage in executor.report()["stages"]}
 
 
-def train(network, num_stages, opts, accumulation=1, micro_batch=2):
-    """Three updates in both ways. Returns the devices that did something."""
+def train(network, num_stages, opts, accumulation=1, micro_batch=2, result=devices_of):
+    """Three updates in both ways. Returns result of the executor: by default, the devices that did something."""
     model, reference = make(network, num_stages)
     executor = abele.trainingModel(model, opts, torch.optim.AdamW(model.parameters(), lr=0.01))
     theirs = torch.optim.AdamW(reference.parameters(), lr=0.01)
@@ -149,9 +149,9 @@ def train(network, num_stages, opts, accumulation=1, micro_batch=2):
         require_bits(output, expected_output, f"output of step {step}")
     for (name, a), b in zip(model.state_dict().items(), reference.state_dict().values(), strict=True):
         require_bits(a, b, name)
-    devices = devices_of(executor)
+    found = result(executor)
     executor.destroy()
-    return devices
+    return found
 
 
 # Each network with each number of devices and stages; the other settings take turns.
@@ -218,6 +218,43 @@ def test_trials_that_fail_leave_operators_whole(network, monkeypatch):
 @pytest.mark.parametrize("network", NETWORKS)
 def test_memories_of_their_own(network):
     assert len(train(network, 2, options_of(2, accumulation=4).separateMemory(True), accumulation=4)) > 2
+
+
+def train_recomputing(network, devices, recompute, result=devices_of):
+    opts = options_of(devices, accumulation=8)
+    strategy = abele.PipelinedExecution(abele.AutoStage.SameAsIpu).schedule("gpipe").recompute(recompute)
+    return train(network, 2, opts.setExecutionStrategy(strategy), accumulation=8, micro_batch=8, result=result)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("devices", [2, 3])
+def test_recomputes_as_eager(network, devices):
+    assert len(train_recomputing(network, devices, True)) > 2
+
+
+@pytest.mark.parametrize("network", ["Mlp", "Gpt"])
+def test_recomputation_takes_less_memory(network):
+    def planned_bytes(executor):
+        return sum(device["peak_bytes"] for device in executor.memoryReport()["devices"])
+
+    recomputed, kept = (train_recomputing(network, 2, each, planned_bytes) for each in (True, False))
+    assert recomputed < kept
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_verify_compares_each_part(network):
+    model, _ = make(network, 2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    batches = [model.batch(4) for _ in range(2)]
+    proof = abele.verify(model, *batches, options=options_of(2, accumulation=2), optimizer=optimizer)
+    assert proof.equal, str(proof)
+
+
+@pytest.mark.parametrize("network", ["Mlp", "Gpt", "ConvNet"])
+def test_splits_by_itself(network):
+    opts = options_of(2, accumulation=4)
+    opts.setExecutionStrategy(abele.PipelinedExecution(abele.AutoStage.AutoSplit).devices(2).schedule("1f1b"))
+    assert train(network, 0, opts, accumulation=4) == {0, 1, 2, 3}
 
 
 class Statistic(nn.Module):
@@ -308,15 +345,17 @@ def off_chip():
 
 
 REFUSED = {
-    "recomputation": lambda o: o.setExecutionStrategy(abele.PipelinedExecution().recompute(True)),
-    "recompute to fit": lambda o: o.setExecutionStrategy(abele.PipelinedExecution().recompute("fit")),
+    "recompute to fit": lambda o: o.setExecutionStrategy(abele.PipelinedExecution().recompute("fit")).deviceMemoryLimit(
+        1 << 30
+    ),
     "zero-bubble": lambda o: o.setExecutionStrategy(abele.PipelinedExecution().schedule("zero-bubble")),
     "interleaved": lambda o: o.setExecutionStrategy(abele.PipelinedExecution().schedule("interleaved")),
     "auto": lambda o: o.setExecutionStrategy(abele.PipelinedExecution().schedule("auto")),
     "phased": lambda o: o.setExecutionStrategy(abele.SerialPhasedExecution("a", "b")),
-    "AutoSplit": lambda o: o.setExecutionStrategy(abele.PipelinedExecution(abele.AutoStage.AutoSplit)),
+    "measured": lambda o: o.setExecutionStrategy(
+        abele.PipelinedExecution(abele.AutoStage.AutoSplit).devices("measured")
+    ),
     "off chip": lambda o: o.TensorLocations.setWeightLocation(off_chip()),
-    "processes": lambda o: o.Distributed.configureProcessId(0, 2),
 }
 
 
