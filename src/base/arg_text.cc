@@ -5,20 +5,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/joined.h"
+
 namespace abele::text {
 namespace {
 
 std::string idText(int64_t id, char prefix) { return id >= 0 ? cat(prefix, id) : cat(prefix, "none"); }
-
-template <class List, class Fn>
-std::string joined(const List& list, Fn&& text) {
-  std::string out;
-  for (const auto& element : list) {
-    if (!out.empty()) out += ", ";
-    out += text(element);
-  }
-  return out;
-}
 
 // The elements of a list show its kind; an empty list has the word `empty` instead.
 template <class List, class Fn>
@@ -68,15 +60,13 @@ class ArgParser {
     if (c.acceptWord("none")) return Arg::none();
     if (c.acceptWord("true")) return Arg::boolean(true);
     if (c.acceptWord("false")) return Arg::boolean(false);
-    if (word == "generator") return parseMarked(c, Arg::Kind::kGenerator);
-    if (word == "device") return parseMarked(c, Arg::Kind::kDevice);
-    if (word == "complex") return parseMarked(c, Arg::Kind::kComplex);
-    if (word == "number") return parseMarked(c, Arg::Kind::kNumber);
-    if (word == "optional") return parseMarked(c, Arg::Kind::kOptionalIdList);
-    if (word == "tensors") return parseMarked(c, Arg::Kind::kIdList);
-    if (word == "doubles") return parseMarked(c, Arg::Kind::kDoubleList);
-    if (word == "bools") return parseMarked(c, Arg::Kind::kBoolList);
-    if (word == "strings") return parseMarked(c, Arg::Kind::kStringList);
+    using enum Arg::Kind;
+    constexpr std::pair<std::string_view, Arg::Kind> kMarked[] = {
+        {"generator", kGenerator}, {"device", kDevice},           {"complex", kComplex},
+        {"number", kNumber},       {"optional", kOptionalIdList}, {"tensors", kIdList},
+        {"doubles", kDoubleList},  {"bools", kBoolList},          {"strings", kStringList}};
+    for (const auto& [name, kind] : kMarked)
+      if (word == name) return parseMarked(c, kind);
     return parseNumberArg(c);
   }
 
@@ -197,15 +187,12 @@ std::string quoted(std::string_view text) {
   std::string out = "\"";
   for (unsigned char c : text) {
     if (c == '"' || c == '\\') {
-      out += '\\';
-      out += static_cast<char>(c);
+      out += {'\\', static_cast<char>(c)};
     } else if (c == '\n') {
       out += "\\n";
     } else if (c < 0x20 || c == 0x7f) {
       constexpr char kHex[] = "0123456789abcdef";
-      out += "\\x";
-      out += kHex[c >> 4];
-      out += kHex[c & 15];
+      out += {'\\', 'x', kHex[c >> 4], kHex[c & 15]};
     } else {
       out += static_cast<char>(c);
     }
@@ -213,7 +200,6 @@ std::string quoted(std::string_view text) {
   return out + '"';
 }
 
-// The shortest text that reads back as the same number, marked as a double.
 std::string doubleText(double number) {
   std::string out = cat(number);
   if (out.find_first_not_of("-0123456789") == std::string::npos) out += ".0";
@@ -260,8 +246,8 @@ std::vector<int64_t> parseIntegers(Cursor& c, char close) {
 void refuseMistakes(Mistakes mistakes, ErrorCode code, std::string_view of_what, std::string expected) {
   if (mistakes.empty()) return;
   std::stable_sort(mistakes.begin(), mistakes.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::string found;
-  for (const auto& [line, what] : mistakes) found += cat(found.empty() ? "" : "\n", "line ", line, ": ", what);
+  std::string found =
+      joined(mistakes, [](const auto& each) { return cat("line ", each.first, ": ", each.second); }, "\n");
   throwUser(code,
             {.what = cat(mistakes.size(), mistakes.size() == 1 ? " mistake" : " mistakes", " in the text of ", of_what),
              .found = std::move(found),

@@ -35,17 +35,8 @@ std::unordered_map<std::string, int64_t> g_repeats;  // line -> times it was wri
 ProcessMutex g_mutex;                                // guards the creation of g_logger, and its sinks' own locks
 std::shared_ptr<spdlog::logger> g_logger;            // set once, before g_level leaves kUnset
 
-spdlog::level::level_enum nativeLevel(Level level) {
-  switch (level) {
-    case Level::kTrace: return spdlog::level::trace;
-    case Level::kDebug: return spdlog::level::debug;
-    case Level::kInfo: return spdlog::level::info;
-    case Level::kWarn: return spdlog::level::warn;
-    case Level::kErr: return spdlog::level::err;
-    case Level::kOff: return spdlog::level::off;
-  }
-  return spdlog::level::off;
-}
+// Level has spdlog's numbers.
+static_assert(static_cast<int>(Level::kErr) == SPDLOG_LEVEL_ERROR && static_cast<int>(Level::kOff) == SPDLOG_LEVEL_OFF);
 
 spdlog::sink_ptr makeSink(const std::string& destination) {
   if (destination.empty() || destination == "stderr") return std::make_shared<spdlog::sinks::stderr_sink_mt>();
@@ -146,7 +137,7 @@ void write(Level level, std::string_view message) {
   std::string line = toUtf8(message);
   if (!mayRepeat(&line)) return;
   const std::lock_guard lock(g_mutex);
-  g_logger->log(nativeLevel(level), spdlog::string_view_t(line.data(), line.size()));
+  g_logger->log(static_cast<spdlog::level::level_enum>(level), spdlog::string_view_t(line.data(), line.size()));
 }
 
 }  // namespace abele::log

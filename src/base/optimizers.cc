@@ -26,6 +26,12 @@ OptimizerState step(const char* name_in_poptorch) {
 OptimizerFlag flag(const char* name, GroupProperty property) { return {name, property}; }
 OptimizerFlag noFlag() { return {}; }
 
+template <class T>
+OptimizerState with(OptimizerState state, T OptimizerState::*field, T value) {
+  state.*field = value;
+  return state;
+}
+
 std::string inLowerCase(std::string name) {
   for (char& c : name)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
@@ -34,26 +40,11 @@ std::string inLowerCase(std::string name) {
 
 }  // namespace
 
-OptimizerState OptimizerState::onlyIf(GroupProperty property) const {
-  OptimizerState state = *this;
-  state.kept_if = property;
-  return state;
-}
-OptimizerState OptimizerState::fromOneIf(GroupProperty property) const {
-  OptimizerState state = *this;
-  state.starts_at_one = property;
-  return state;
-}
-OptimizerState OptimizerState::inTorch(const char* torch_name) const {
-  OptimizerState state = *this;
-  state.name_in_torch = torch_name;
-  return state;
-}
-OptimizerState OptimizerState::behindFactor() const {
-  OptimizerState state = *this;
-  state.is_behind_factor = true;
-  return state;
-}
+using State = OptimizerState;
+State State::onlyIf(GroupProperty property) const { return with(*this, &State::kept_if, property); }
+State State::fromOneIf(GroupProperty property) const { return with(*this, &State::starts_at_one, property); }
+State State::inTorch(const char* torch_name) const { return with(*this, &State::name_in_torch, torch_name); }
+State State::behindFactor() const { return with(*this, &State::is_behind_factor, true); }
 
 const std::vector<OptimizerRow>& allOptimizers() {
 #define ABELE_OPTIMIZER(kind, name, op, traits, numbers, states, flag, summary) \

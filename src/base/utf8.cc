@@ -48,9 +48,7 @@ std::string toUtf8(std::string_view text) {
       out += text.substr(0, bytes);
     } else {
       const auto byte = static_cast<uint8_t>(text[0]);
-      out += "\\x";
-      out += kDigits[byte >> 4];
-      out += kDigits[byte & 15];
+      out += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
     }
     text.remove_prefix(bytes > 0 ? bytes : 1);
   }

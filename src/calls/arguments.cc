@@ -9,6 +9,7 @@
 #include <c10/core/Layout.h>
 
 #include "base/error.h"
+#include "base/joined.h"
 #include "compile/tensors.h"
 
 namespace abele::calls {
@@ -40,11 +41,9 @@ void requireDenseTensor(const at::Tensor& tensor) {
 
 void requireElements(const at::Tensor& tensor) {
   if (tensor.numel() != 0) return;
-  std::string shape;
-  for (const int64_t size : tensor.sizes()) shape += cat(shape.empty() ? "" : ", ", size);
-  throwUser(ErrorCode::E0708,
-            {.what = cat("Zero-sized tensors are unsupported (Got shape [", shape, "]): an input has no elements"),
-             .expected = "at least one element in every input"});
+  throwUser(ErrorCode::E0708, {.what = cat("Zero-sized tensors are unsupported (Got shape [", joined(tensor.sizes()),
+                                           "]): an input has no elements"),
+                               .expected = "at least one element in every input"});
 }
 
 void requireType(const at::Tensor& tensor, const std::vector<DType>& taken) {
@@ -53,9 +52,7 @@ void requireType(const at::Tensor& tensor, const std::vector<DType>& taken) {
   std::vector<std::string> names;
   for (const DType each : taken) names.push_back(typeName(each));
   std::ranges::sort(names);
-  std::string expected;
-  for (const std::string& name : names) expected += cat(expected.empty() ? "" : ", ", name);
-  throwUser(ErrorCode::E0708, {.what = cat("an input of type torch.", typeName(type)), .expected = expected});
+  throwUser(ErrorCode::E0708, {.what = cat("an input of type torch.", typeName(type)), .expected = joined(names)});
 }
 
 /// What the original devices have for types that they lack.

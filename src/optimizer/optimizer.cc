@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "base/joined.h"
 #include "modules/module.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/optimizer_fields.h"
@@ -222,10 +223,8 @@ void requireKnown(const std::string& attribute) {
   static const std::set<std::string> known = {
 #include "base/optimizers.def"
       "betas", "loss_scaling"};
-  std::string all;
-  for (const std::string& name : known) all += cat(all.empty() ? "" : ", ", name);
   ABELE_REQUIRE(known.contains(attribute), E0706,
-                {.what = cat(attribute, " is no attribute of an optimizer"), .expected = all});
+                {.what = cat(attribute, " is no attribute of an optimizer"), .expected = joined(known)});
 }
 
 }  // namespace

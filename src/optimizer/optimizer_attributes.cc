@@ -4,9 +4,11 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <span>
 #include <tuple>
 
 #include "base/error.h"
+#include "base/joined.h"
 #include "base/log.h"
 #include "base/optimizers.h"
 #include "options/value.h"
@@ -197,12 +199,6 @@ MemoryKey memoryKey(const at::Tensor& tensor) {
   return {tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(), tensor.sizes().vec()};
 }
 
-std::string shapeText(const at::Tensor& tensor) {
-  std::string text;
-  for (const int64_t size : tensor.sizes()) text += cat(text.empty() ? "" : ", ", size);
-  return cat("[", text, "]");
-}
-
 }  // namespace
 
 OptimizerSpec numbersOf(const Attributes& optimizer, const std::vector<modules::NamedTensor>& tensors,
@@ -287,7 +283,7 @@ std::vector<std::vector<std::string>> trainedNamesOf(const Attributes& optimizer
     for (size_t i = 0; i < names.size(); ++i) {
       if (names[i].empty())
         refuse({.what = cat("param_groups[", group, "]['params'][", i, "] is no parameter of the model"),
-                .found = cat("a tensor of shape ", shapeText(optimizer.parameters(group).at(i))),
+                .found = cat("a tensor of shape [", joined(optimizer.parameters(group).at(i).sizes()), "]"),
                 .remedy = "build the optimizer from model.parameters() of the model that is wrapped"});
       if (open.erase(names[i]) > 0) groups.back().push_back(names[i]);
     }
@@ -305,10 +301,9 @@ compile::OptimizerSpec specOf(const Attributes& optimizer, const std::vector<mod
   if (others.empty() || follows_torch) {
     groups.pop_back();
   } else {
-    std::string some;
-    for (size_t i = 0; i < std::min<size_t>(others.size(), 5); ++i) some += cat(i == 0 ? "" : ", ", others[i]);
     log::warn(others.size(),
-              " trainable parameters are in no group of the optimizer and are updated with its defaults: ", some);
+              " trainable parameters are in no group of the optimizer and are updated with its defaults: ",
+              joined(std::span(others).first(std::min<size_t>(others.size(), 5))));
   }
   return withParameters(numbersOf(optimizer, tensors, follows_torch), groups);
 }

@@ -1,6 +1,7 @@
 #include "abele/ipu_config.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
 #include <cmath>
@@ -11,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/joined.h"
 #include "base/json_text.h"
 #include "base/whole_file.h"
 #include "options/ipu_config.h"
@@ -101,7 +103,6 @@ bool isWhole(const IpuSettings& value) {
   constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
   return value.is_number_integer() && !(value.is_number_unsigned() && value.get<uint64_t>() > kMost);
 }
-bool isNumber(const IpuSettings& value) { return value.is_number(); }
 
 bool isOf(SettingKind kind, const IpuSettings& value) {
   switch (kind) {
@@ -110,7 +111,8 @@ bool isOf(SettingKind kind, const IpuSettings& value) {
     case SettingKind::kBool: return value.is_boolean();
     case SettingKind::kText: return value.is_string();
     case SettingKind::kInts: return value.is_array() && std::ranges::all_of(value, isWhole);
-    case SettingKind::kFloats: return isNumber(value) || (value.is_array() && std::ranges::all_of(value, isNumber));
+    case SettingKind::kFloats:
+      return value.is_number() || (value.is_array() && std::ranges::all_of(value, &IpuSettings::is_number));
     case SettingKind::kMap: return value.is_object();
   }
   return false;
@@ -128,12 +130,6 @@ std::string settingText(const IpuSettings& value) {
   return value.is_binary() ? "another value" : value.dump(-1, ' ', false, IpuSettings::error_handler_t::replace);
 }
 
-std::string listed(const std::vector<std::string>& names) {
-  std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-  return all;
-}
-
 void requireConsecutive(const std::string& name, const IpuSettings& splits) {
   std::vector<size_t> used;
   for (size_t ipu = 0; ipu < splits.size(); ++ipu)
@@ -146,12 +142,11 @@ void requireConsecutive(const std::string& name, const IpuSettings& splits) {
 
 /// "layers_per_ipu=[2,3] and ipus_per_replica=4"
 std::string shown(const IpuSettings& all, bool for_inference, const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& each : names) {
+  const auto text = [&](const std::string& each) {
     const std::string name = ipuSettingOf(each, for_inference);
-    text += cat(text.empty() ? "" : " and ", name, "=", settingText(all.at(name)));
-  }
-  return text;
+    return cat(name, "=", settingText(all.at(name)));
+  };
+  return joined(names, text, " and ");
 }
 
 [[noreturn]] void refuseIpus(const IpuSettings& all, bool for_inference, const std::string& name,
@@ -228,10 +223,9 @@ IpuSettings numberOf(std::string_view text) {
 
 IpuSettings boolOf(std::string text) {
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  for (const char* word : {"true", "1", "y", "yes"})
-    if (text == word) return true;
-  for (const char* word : {"false", "0", "n", "no"})
-    if (text == word) return false;
+  const auto is = [&](const char* word) { return text == word; };
+  if (std::ranges::any_of(std::array{"true", "1", "y", "yes"}, is)) return true;
+  if (std::ranges::any_of(std::array{"false", "0", "n", "no"}, is)) return false;
   return nullptr;
 }
 
@@ -293,7 +287,7 @@ IpuSettings checkedIpuSetting(const std::string& name, IpuSettings value) {
   if (setting.least && (value.is_array() ? std::ranges::any_of(value, isTooSmall) : isTooSmall(value)))
     refuseSetting(cat("IPUConfig.", name, " takes values >= ", *setting.least, ", got ", settingText(value)));
   if (name == "output_mode" && std::ranges::find(kOutputModes, value.get<std::string>()) == kOutputModes.end())
-    refuseSetting(cat("IPUConfig.", name, " is one of ", listed(kOutputModes), ", got ", settingText(value)));
+    refuseSetting(cat("IPUConfig.", name, " is one of ", joined(kOutputModes), ", got ", settingText(value)));
   if (setting.is_consecutive) requireConsecutive(name, value);
   return value;
 }
@@ -316,7 +310,7 @@ IpuSettings completeIpuSettings(IpuSettings given) {
   for (const auto& [name, value] : given.items())
     if (find(name) == nullptr) unknown.push_back(name);
   std::ranges::sort(unknown);
-  if (!unknown.empty()) refuseTogether(cat("IPUConfig has no settings ", listed(unknown)));
+  if (!unknown.empty()) refuseTogether(cat("IPUConfig has no settings ", joined(unknown)));
   for (const char* name : {"replication_factor", "inference_replication_factor"})
     if (const auto found = given.find(name); found != given.end() && !isWhole(*found) && !found->is_boolean())
       refuseSetting(cat("IPUConfig.", name, " takes int, got ", settingText(*found)));

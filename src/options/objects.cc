@@ -5,6 +5,7 @@
 
 #include "abele/placement.h"
 #include "base/error.h"
+#include "base/joined.h"
 #include "base/nearest.h"
 #include "options/store.h"
 
@@ -13,17 +14,21 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& call, const std::vector<OptionValue>& arguments,
                          const std::string& expected) {
-  std::string all;
-  for (const OptionValue& each : arguments) all += cat(all.empty() ? "" : ", ", each.text());
-  throw OptionError(ErrorCode::E0702, {.what = cat(call, "(", all, ")"), .expected = expected}, Refused::kCondition);
+  throw OptionError(ErrorCode::E0702,
+                    {.what = cat(call, "(", joined(arguments, &OptionValue::text), ")"), .expected = expected},
+                    Refused::kCondition);
 }
 
-Stage emptyStage() { return Stage(std::initializer_list<std::string>()); }
+/// The only argument, if it is a T; else null.
+template <class T>
+const T* only(const std::vector<OptionValue>& arguments) {
+  return arguments.size() == 1 ? arguments[0].as<T>() : nullptr;
+}
 
 /// A Stage, a block id or a list of block ids.
 Stage stageOf(const std::string& call, const OptionValue& value) {
   if (const Stage* stage = value.object<Stage>()) return *stage;
-  Stage stage = emptyStage();
+  Stage stage(std::initializer_list<std::string>{});
   if (value.as<std::string>()) {
     stage.blocks.push_back(*value.as<std::string>());
     return stage;
@@ -55,7 +60,7 @@ Phase phaseOf(const std::vector<OptionValue>& arguments) {
 ExecutionStrategy stagedStrategy(const std::string& type, const std::vector<OptionValue>& arguments) {
   ExecutionStrategy strategy;
   strategy.pipelined = type == "PipelinedExecution";
-  const EnumMember* rule = arguments.size() == 1 ? arguments[0].as<EnumMember>() : nullptr;
+  const EnumMember* rule = only<EnumMember>(arguments);
   if (rule && rule->type == "AutoStage") {
     strategy.auto_stage = static_cast<AutoStage>(rule->value);
     return strategy;
@@ -67,20 +72,15 @@ ExecutionStrategy stagedStrategy(const std::string& type, const std::vector<Opti
 
 ExecutionStrategy phasedStrategy(const std::string& type, const std::vector<OptionValue>& arguments) {
   if (arguments.empty()) refuse(type, arguments, "at least one phase");
-  ExecutionStrategy strategy;
-  strategy.pipelined = false;
-  strategy.alternating = type == "ParallelPhasedExecution";
-  int index = 0;
+  std::vector<Phase> phases;
   for (const OptionValue& each : arguments) {
     const Phase* given = each.object<Phase>();
     const OptionList* list = each.as<OptionList>();
-    const Phase phase = given ? *given : phaseOf(list ? *list : std::vector<OptionValue>{each});
-    for (const Stage& stage : phase.stages) {
-      strategy.stages.push_back(stage);
-      strategy.phase_of.push_back(index);
-    }
-    ++index;
+    phases.push_back(given ? *given : phaseOf(list ? *list : OptionList{each}));
   }
+  ExecutionStrategy strategy;
+  strategy.alternating = type == "ParallelPhasedExecution";
+  setPhases(strategy, phases);
   requireDistinctBlocks(strategy);
   return strategy;
 }
@@ -92,7 +92,7 @@ bool flag(const std::string& name, const std::vector<OptionValue>& arguments) {
 }
 
 void setSchedule(ExecutionStrategy& strategy, const std::vector<OptionValue>& arguments) {
-  const std::string* name = arguments.size() == 1 ? arguments[0].as<std::string>() : nullptr;
+  const std::string* name = only<std::string>(arguments);
   std::vector<std::pair<std::string, Schedule>> choices = schedulesByName();
   choices.emplace_back("auto", Schedule::kAuto);
   std::vector<std::string> names;
@@ -110,18 +110,18 @@ void callStrategy(ExecutionStrategy& strategy, const std::string& name, const st
   if (name == "schedule" && strategy.pipelined) {
     setSchedule(strategy, arguments);
   } else if (name == "costs" && strategy.pipelined) {
-    const std::string* costs = arguments.size() == 1 ? arguments[0].as<std::string>() : nullptr;
+    const std::string* costs = only<std::string>(arguments);
     if (!costs) refuse(name, arguments, "JSON text, in Python a dict or JSON text");
     strategy.stage_costs = *costs;
   } else if (name == "recompute" && strategy.pipelined) {
-    const std::string* how = arguments.size() == 1 ? arguments[0].as<std::string>() : nullptr;
+    const std::string* how = only<std::string>(arguments);
     const bool fit = how && *how == "fit";
     if (!fit && !arguments.empty() && !arguments[0].as<bool>()) refuse(name, arguments, "true, false or \"fit\"");
     strategy.recomputes_to_fit = fit;
     strategy.recomputes = !fit && flag(name, arguments);
   } else if (name == "devices" && !phased) {
-    const int64_t* count = arguments.size() == 1 ? arguments[0].as<int64_t>() : nullptr;
-    const std::string* how = arguments.size() == 1 ? arguments[0].as<std::string>() : nullptr;
+    const int64_t* count = only<int64_t>(arguments);
+    const std::string* how = only<std::string>(arguments);
     const bool measured = how && *how == "measured";
     if (!(measured || (count && *count >= 1 && *count <= 4096)) || strategy.auto_stage != AutoStage::kAutoSplit)
       refuse(name, arguments, "1 or more devices of an AutoStage.AutoSplit, or \"measured\"");
@@ -131,7 +131,7 @@ void callStrategy(ExecutionStrategy& strategy, const std::string& name, const st
   } else if (name == "sendTensorsOffChipAfterFwd" && strategy.alternating) {
     strategy.tensors_liveness = flag(name, arguments) ? Liveness::kOffChipAfterFwd : Liveness::kAlwaysLive;
   } else if (name == "setTensorsLiveness" && phased && !strategy.alternating) {
-    const EnumMember* liveness = arguments.size() == 1 ? arguments[0].as<EnumMember>() : nullptr;
+    const EnumMember* liveness = only<EnumMember>(arguments);
     if (!liveness || liveness->type != "Liveness") refuse(name, arguments, "a member of Liveness");
     strategy.tensors_liveness = static_cast<Liveness>(liveness->value);
   } else {
@@ -140,6 +140,15 @@ void callStrategy(ExecutionStrategy& strategy, const std::string& name, const st
 }
 
 }  // namespace
+
+void setPhases(ExecutionStrategy& strategy, const std::vector<Phase>& phases) {
+  strategy.pipelined = false;
+  for (size_t index = 0; index < phases.size(); ++index)
+    for (const Stage& stage : phases[index].stages) {
+      strategy.stages.push_back(stage);
+      strategy.phase_of.push_back(static_cast<int>(index));
+    }
+}
 
 void requireDistinctBlocks(const ExecutionStrategy& strategy) {
   std::set<std::string> seen;
@@ -175,21 +184,17 @@ OptionObject makeObject(const std::string& type, const std::vector<OptionValue>&
 
 void callMethod(OptionObject& object, const std::string& name, const std::vector<OptionValue>& arguments,
                 const std::vector<std::pair<std::string, OptionValue>>& named) {
+  std::vector<OptionValue> all = arguments;
+  for (const auto& [key, value] : named) all.push_back(value);  // each call takes one argument
   if (auto* settings = std::get_if<TensorLocationSettings>(&object)) {
     const std::string path = cat("TensorLocationSettings.", name);
     ABELE_REQUIRE(findRow(path), E0701, {.what = cat("there is no ", path), .remedy = didYouMean(path, setterPaths())});
-    std::vector<OptionValue> all = arguments;
-    for (const auto& [key, value] : named) all.push_back(value);  // each call takes one argument
-    setLocation(OptionsAccess::values(*settings), path, std::move(all));
-    return;
+    return setLocation(OptionsAccess::values(*settings), path, std::move(all));
   }
-  std::vector<OptionValue> all = arguments;
-  for (const auto& [key, value] : named) all.push_back(value);
   if (auto* strategy = std::get_if<ExecutionStrategy>(&object)) return callStrategy(*strategy, name, all);
-  const bool integers = all.size() == 1 && all[0].as<int64_t>();
   if (auto* stage = std::get_if<Stage>(&object); stage && name == "ipu") {
-    if (!integers) refuse(name, all, "an integer");
-    stage->ipu(static_cast<int>(*all[0].as<int64_t>()));
+    if (!only<int64_t>(all)) refuse(name, all, "an integer");
+    stage->ipu(static_cast<int>(*only<int64_t>(all)));
     return;
   }
   throwUser(ErrorCode::E0701, {.what = cat("there is no method ", name, "()")});

@@ -15,6 +15,8 @@ OptionObject makeObject(const std::string& type, const std::vector<OptionValue>&
 /// Calls .ipu(1), .schedule("gpipe"), ... on the object. Throws as makeObject.
 void callMethod(OptionObject& object, const std::string& name, const std::vector<OptionValue>& arguments,
                 const std::vector<std::pair<std::string, OptionValue>>& named);
+/// Makes a phased strategy of the stages of all phases, in order.
+void setPhases(ExecutionStrategy& strategy, const std::vector<Phase>& phases);
 /// Throws E0702 if a block is in two stages.
 void requireDistinctBlocks(const ExecutionStrategy& strategy);
 /// The entries for a strategy in Python's Options.toDict().

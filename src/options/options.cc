@@ -7,6 +7,7 @@
 #include "base/version.h"
 #include "base/whole_file.h"
 #include "options/input_shares.h"
+#include "options/objects.h"
 #include "options/store.h"
 
 namespace abele {
@@ -126,27 +127,10 @@ Phase& Phase::ipus(const std::vector<int>& devices) {
   return *this;
 }
 
-namespace {
-
-// Lists the stages of all phases, in order.
-void listPhases(ExecutionStrategy& strategy, const std::initializer_list<Phase>& phases) {
-  strategy.pipelined = false;
-  int index = 0;
-  for (const Phase& phase : phases) {
-    for (const Stage& stage : phase.stages) {
-      strategy.stages.push_back(stage);
-      strategy.phase_of.push_back(index);
-    }
-    ++index;
-  }
-}
-
-}  // namespace
-
-SerialPhasedExecution::SerialPhasedExecution(std::initializer_list<Phase> phases) { listPhases(*this, phases); }
+SerialPhasedExecution::SerialPhasedExecution(std::initializer_list<Phase> phases) { options::setPhases(*this, phases); }
 
 ParallelPhasedExecution::ParallelPhasedExecution(std::initializer_list<Phase> phases) {
-  listPhases(*this, phases);
+  options::setPhases(*this, phases);
   alternating = true;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/environment.h"
+#include "base/joined.h"
 #include "base/log.h"
 #include "base/nearest.h"
 #include "options/notes.h"
@@ -28,17 +29,20 @@ enum class Because { kType, kRange };
 bool isNumber(const OptionValue& value) { return value.as<int64_t>() || value.as<double>() || value.as<bool>(); }
 
 bool isSwitches(const OptionMap& map) {
-  return std::all_of(map.begin(), map.end(),
-                     [](const auto& item) { return item.second.template as<bool>() != nullptr; });
+  return std::ranges::all_of(map, [](const auto& item) { return item.second.template as<bool>() != nullptr; });
 }
 
 bool areShares(const OptionMap& map) {
-  return std::all_of(map.begin(), map.end(), [](const auto& item) {
+  return std::ranges::all_of(map, [](const auto& item) {
     const OptionValue& value = item.second;
     if (deviceOf(item.first) < 0 || !isNumber(value)) return false;
     const double share = value.template as<double>() ? *value.template as<double>() : *value.template as<int64_t>();
     return share >= 0 && share <= 1;
   });
+}
+
+bool isAllowed(const OptionParameter& parameter, int64_t number) {
+  return parameter.values.empty() || std::ranges::find(parameter.values, number) != parameter.values.end();
 }
 
 OptionValue checkedInteger(const OptionRow& row, const OptionParameter& parameter, const OptionValue& value) {
@@ -50,12 +54,8 @@ OptionValue checkedInteger(const OptionRow& row, const OptionParameter& paramete
     if (parameter.multiple != 1) range += cat(", a multiple of ", parameter.multiple);
     refuseValue(row, parameter, value, range, Because::kRange);
   }
-  if (!parameter.values.empty() &&
-      std::find(parameter.values.begin(), parameter.values.end(), number) == parameter.values.end()) {
-    std::string all;
-    for (const int64_t each : parameter.values) all += cat(all.empty() ? "" : ", ", each);
-    refuseValue(row, parameter, value, cat("one of ", all), Because::kRange);
-  }
+  if (!isAllowed(parameter, number))
+    refuseValue(row, parameter, value, cat("one of ", joined(parameter.values)), Because::kRange);
   return value;
 }
 
@@ -76,14 +76,9 @@ OptionValue checkedMember(const OptionRow& row, const OptionParameter& parameter
                           const OptionValue& value) {
   const EnumMember* found = value.as<EnumMember>();
   if (!found || found->type != type) refuseValue(row, parameter, value, cat("a member of ", type));
-  const bool allowed = parameter.values.empty() || std::find(parameter.values.begin(), parameter.values.end(),
-                                                             found->value) != parameter.values.end();
-  if (!allowed) {
-    std::string all;
-    for (const int64_t each : parameter.values)
-      all += cat(all.empty() ? "" : ", ", member(type, each).as<EnumMember>()->name);
-    refuseValue(row, parameter, value, cat("one of ", all), Because::kRange);
-  }
+  const auto nameOf = [&](int64_t each) { return member(type, each).as<EnumMember>()->name; };
+  if (!isAllowed(parameter, found->value))
+    refuseValue(row, parameter, value, cat("one of ", joined(parameter.values, nameOf)), Because::kRange);
   return value;
 }
 
@@ -123,13 +118,10 @@ OptionValue checked(const OptionRow& row, const OptionParameter& parameter, cons
     return OptionValue(*integer<int64_t>(value) != 0);
   }
   if (type == "str") return require(value.as<std::string>(), "a string");
-  if (type == "seed") {
-    return require(integer<uint64_t>(value).has_value(), "an integer of 64 bits");
-  }
+  if (type == "seed") return require(integer<uint64_t>(value).has_value(), "an integer of 64 bits");
   if (type == "strings") {
     const OptionList* list = value.as<OptionList>();
-    const bool fits = list && std::all_of(list->begin(), list->end(), [](const auto& e) { return e.kind()[0] == 's'; });
-    return require(fits, "strings");
+    return require(list && std::ranges::all_of(*list, &OptionValue::as<std::string>), "strings");
   }
   if (type == "shares")
     return require(value.as<OptionMap>() && areShares(*value.as<OptionMap>()), "{\"IPU<n>\": a share from 0 to 1}");
@@ -138,8 +130,7 @@ OptionValue checked(const OptionRow& row, const OptionParameter& parameter, cons
     return require(value.as<OptionMap>() && isSwitches(*value.as<OptionMap>()), "a map of names to true or false");
   if (type == "setting") return require(*value.kind() != 0, "a bool, number, string, list or map");
   if (type == "strategy" || type == "location") return checkedObject(row, parameter, value);
-  if (type == "FloatType") return checkedMember(row, parameter, type, floatType(value));
-  return checkedMember(row, parameter, type, value);
+  return checkedMember(row, parameter, type, type == "FloatType" ? floatType(value) : value);
 }
 
 }  // namespace
@@ -151,9 +142,8 @@ int64_t deviceOf(const std::string& name) {
 }
 
 const OptionRow* findRow(const std::string& path) {
-  for (const OptionRow& row : optionRows())
-    if (row.path == path) return &row;
-  return nullptr;
+  const auto row = std::ranges::find(optionRows(), path, &OptionRow::path);
+  return row == optionRows().end() ? nullptr : &*row;
 }
 
 std::vector<std::string> setterPaths() {
@@ -167,8 +157,9 @@ OptionList checkedArguments(const OptionRow& row, std::vector<OptionValue> posit
   const size_t count = row.parameters.size();
   if (count != 0 && row.parameters.back().spread &&
       !(positional.size() == count && positional.back().as<OptionList>())) {
-    OptionList rest(positional.begin() + std::min(count - 1, positional.size()), positional.end());
-    positional.resize(std::min(count - 1, positional.size()));
+    const size_t before = std::min(count - 1, positional.size());
+    OptionList rest(positional.begin() + static_cast<ptrdiff_t>(before), positional.end());
+    positional.resize(before);
     positional.emplace_back(std::move(rest));
   }
   const auto wrongCount = [&](const std::string& found) {
@@ -180,7 +171,7 @@ OptionList checkedArguments(const OptionRow& row, std::vector<OptionValue> posit
   OptionList result;
   for (size_t i = 0; i < count; ++i) {
     const OptionParameter& parameter = row.parameters[i];
-    auto it = std::find_if(named.begin(), named.end(), [&](const auto& each) { return each.first == parameter.name; });
+    const auto it = std::ranges::find(named, parameter.name, &std::pair<std::string, OptionValue>::first);
     if (i < positional.size()) {
       if (it != named.end()) wrongCount(cat(parameter.name, " twice"));
       result.push_back(checked(row, parameter, positional[i]));
@@ -215,10 +206,6 @@ std::vector<std::string> expertNames() {
   return names;
 }
 
-}  // namespace
-
-namespace {
-
 [[noreturn]] void refuseExpert(const std::string& name, const OptionValue& value, const std::string& expected) {
   throwUser(ErrorCode::E0702, {.what = cat("option ", name, " is ", value.text()),
                                .expected = expected,
@@ -239,10 +226,10 @@ void requireExpert(const std::string& name, const OptionValue& value) {
   if (it->second.kind == "int" && of_enum != 0 && integer<uint64_t>(value).value_or(0) >= of_enum)
     refuseExpert(name, value, cat("a value of the enum, 0..", of_enum - 1));
   const auto isPlain = [](const OptionValue& item) { return item.as<std::string>() || integer<int64_t>(item); };
-  if (const OptionList* list = value.as<OptionList>(); list && !std::all_of(list->begin(), list->end(), isPlain))
+  if (const OptionList* list = value.as<OptionList>(); list && !std::ranges::all_of(*list, isPlain))
     refuseExpert(name, value, "a container of strings or integers");
   const auto isScalar = [&](const auto& item) { return isPlain(item.second) || item.second.template as<double>(); };
-  if (const OptionMap* map = value.as<OptionMap>(); map && !std::all_of(map->begin(), map->end(), isScalar))
+  if (const OptionMap* map = value.as<OptionMap>(); map && !std::ranges::all_of(*map, isScalar))
     refuseExpert(name, value, "a map with strings as names, and strings, numbers or flags as values");
   if (name == "logDir") note(log::Level::kWarn, "option logDir is ignored: use logDir(folder)");
   note(log::Level::kDebug, cat("option ", name, " = ", value.text()));
@@ -311,8 +298,7 @@ void Options::Values::call(const std::string& path, std::vector<OptionValue> arg
          .remedy = didYouMean(path, options::setterPaths(), "docs/options.md lists all of them")},
         options::Refused::kName);
   requireNotFrozen(path);
-  const options::OptionList checked = options::checkedArguments(*row, std::move(arguments), std::move(named));
-  store(*row, checked);
+  store(*row, options::checkedArguments(*row, std::move(arguments), std::move(named)));
 }
 
 void Options::Values::store(const OptionRow& row, const options::OptionList& arguments) {

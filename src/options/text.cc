@@ -1,4 +1,5 @@
 // Options as text, and as JSON. Source: spec options.md section 8.
+#include "base/joined.h"
 #include "base/json_text.h"
 #include "base/utf8.h"
 #include "options/store.h"
@@ -197,9 +198,8 @@ std::string toText(const Options::Values& values) {
   std::string text = cat("Options(", group("Options"), ", execution_strategy=", textOf(values.strategy));
   for (const char* name : {"Distributed", "Precision", "TensorLocations", "Training"})
     text += cat(", ", name, "=", name, "(", group(name), ")");
-  std::string expert;
-  for (const auto& [name, value] : values.popart) expert += cat(expert.empty() ? "" : ", ", name, "=", value.text());
-  return cat(text, ", Popart=Popart(", expert, "))");
+  const auto setting = [](const auto& each) { return cat(each.first, "=", each.second.text()); };
+  return cat(text, ", Popart=Popart(", joined(values.popart, setting), "))");
 }
 
 }  // namespace abele::options

@@ -3,6 +3,7 @@
 
 #include "abele/placement.h"
 #include "base/error.h"
+#include "base/joined.h"
 #include "options/rows.h"
 
 namespace abele::options {
@@ -15,16 +16,7 @@ const OptionEnum& enumOf(const std::string& type) {
 }
 
 std::string membersOf(const OptionEnum& type) {
-  std::string all;
-  for (const auto& [name, value] : type.members) all += cat(all.empty() ? "" : ", ", name);
-  return all;
-}
-
-template <class Items, class Text>
-std::string joined(const Items& items, const Text& text) {
-  std::string all;
-  for (const auto& item : items) all += cat(all.empty() ? "" : ", ", text(item));
-  return all;
+  return joined(type.members, [](const auto& each) { return each.first; });
 }
 
 std::string phasesText(const ExecutionStrategy& strategy) {
@@ -54,9 +46,7 @@ struct Printer {
     return text;
   }
   std::string operator()(const std::string& value) const { return quoted(value); }
-  std::string operator()(const OptionList& list) const {
-    return cat("[", joined(list, [](const OptionValue& item) { return item.text(); }), "]");
-  }
+  std::string operator()(const OptionList& list) const { return cat("[", joined(list, &OptionValue::text), "]"); }
   std::string operator()(const OptionMap& map) const {
     return cat("{", joined(map, [](const auto& item) { return cat(quoted(item.first), ": ", item.second.text()); }),
                "}");
