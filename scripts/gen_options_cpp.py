@@ -210,8 +210,15 @@ def definitions(table):
         "using options::member;",
         "using options::OptionValue;",
         "using options::toValue;",
+        "",
+        "template <class T>",
+        "static std::optional<T> locationValue(const std::map<std::string, int64_t>& values, const char* key) {",
+        "  const auto it = values.find(key);",
+        "  return it == values.end() ? std::optional<T>() : static_cast<T>(it->second);",
+        "}",
     ]
     for group, cls in GROUP_CLASSES.items():
+        lines.append("")
         for row in setters(table, group):
             arguments = ", ".join(argument(table, each) for each in parameters(row))
             if group == "TensorLocationSettings":
@@ -219,16 +226,13 @@ def definitions(table):
             else:
                 call = f'  values_->call("{path(row)}", {{{arguments}}});'
             head = f"{cls}& {cls}::{row['method']}({signature(table, row, defaults=False)}) {{"
-            lines += ["", head, call, "  return *this;", "}"]
+            lines += [head, call, "  return *this;", "}"]
         for key, result in getters(table, group).items():
             if group == "TensorLocationSettings":
-                inner = result.removeprefix("std::optional<").removesuffix(">")
-                body = f'  const auto it = values_.find("{key}");'
-                body += f"\n  return it == values_.end() ? {result}() : {result}(static_cast<{inner}>(it->second));"
-                lines += ["", f"{result} {cls}::{key}() const {{", body, "}"]
-                continue
-            call = f'values_->get<{result}>("{key}")'
-            lines += ["", f"{result} {cls}::{key}() const {{ return {call}; }}"]
+                call = f'locationValue<{result.removeprefix("std::optional<").removesuffix(">")}>(values_, "{key}")'
+            else:
+                call = f'values_->get<{result}>("{key}")'
+            lines += [f"{result} {cls}::{key}() const {{ return {call}; }}"]
     return "\n".join([*lines, "", "}  // namespace abele", ""])
 
 
@@ -339,27 +343,31 @@ def row_text(row):
         )
     implies = ", ".join(f'{{"{key}", {literal(value)}}}' for key, value in row.get("implies", {}).items())
     returns = str(row.get("returns") != "None").lower()
-    text = docstring(row)
+    *lines, last = description(row).splitlines(keepends=True)
     return [
         f'      {{"{path(row)}", "{row["group"]}", "{row["key"]}", OptionKind::{KINDS[row["kind"]]}, '
         f"{{{', '.join(each)}}}, {{{implies}}},",
-        f"       {REFUSED[row.get('error')]}, {returns},",
-        *[f"       {json.dumps(line)}" for line in text.splitlines(keepends=True)],
-        "      },",
+        f'       {REFUSED[row.get("error")]}, {returns}, "{row["spec"]}",',
+        *[f"       {json.dumps(line)}" for line in lines],
+        f"       {json.dumps(last)}}},",
     ]
 
 
 def docstring(row):
     """What help() of Python's setter shows."""
     returns = "Returns None." if row.get("returns") == "None" else "Returns: self, so that calls chain."
+    return "\n".join([description(row), returns, f"Source: {row['spec']}."])
+
+
+def description(row):
+    """The part of docstring() that no other column has."""
     details = [
         ("Allowed", row["allowed"]),
         ("Unit", row["unit"]),
         ("Device", "" if row["device"] == "yes" else row["device"]),
     ]
     lines = textwrap.wrap(row["meaning"], 108) + [""]
-    lines += [f"{label}: {text}." for label, text in details if text]
-    return "\n".join([*lines, returns, f"Source: {row['spec']}."])
+    return "\n".join([*lines, *[f"{label}: {text}." for label, text in details if text]])
 
 
 def keys(table):

@@ -1,4 +1,4 @@
-// Checkpoints of training models, and files of tensors.
+// Checkpoints of training models, files of tensors, and tensors in a file.
 #include "abele/checkpoint.h"
 
 #include <string_view>
@@ -8,7 +8,9 @@
 #include "base/error.h"
 #include "files/checkpoint.h"
 #include "files/tensor_file.h"
+#include "memory/offload.h"
 #include "modules/first_weights.h"
+#include "modules/module.h"
 
 namespace abele {
 namespace {
@@ -86,6 +88,12 @@ void loadWeights(const std::string& path, CompiledModel& model, const LoadWeight
 void saveWeights(const std::string& folder, CompiledModel& model) { ModelAccess::enter(model)->saveWeights(folder); }
 
 void toMeta(torch::nn::Module& module) { modules::toMeta(module); }
+
+void offload(torch::nn::Module& module, const std::string& folder) {
+  std::vector<at::Tensor> tensors;
+  for (const modules::NamedTensor& named : modules::tensorsOf(module)) tensors.push_back(named.tensor);
+  memory::offload(tensors, folder);
+}
 
 void initWeights(CompiledModel& model, uint64_t seed, InitModule own) {
   ModelAccess::enter(model)->initWeights(seed, std::move(own));

@@ -55,7 +55,7 @@ std::string cores() {
              at::get_cpu_capability());
 }
 
-std::string memory() {
+std::string hostMemory() {
   // "65807284 kB"
   const std::string all = fieldOf("/proc/meminfo", "MemTotal"), free = fieldOf("/proc/meminfo", "MemAvailable");
   if (all.empty()) return "unknown";
@@ -97,7 +97,7 @@ std::vector<EnvironmentRow> environment() {
   if (utsname system{}; ::uname(&system) == 0)
     rows.push_back({"system", cat(system.sysname, " ", system.release, ", ", system.machine)});
   rows.push_back({"cores", cores()});
-  rows.push_back({"memory", memory()});
+  rows.push_back({"memory", hostMemory()});
   rows.push_back({"devices", devices()});
   rows.push_back({"accelerators", accelerators()});
   rows.push_back({"links", links()});

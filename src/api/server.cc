@@ -50,18 +50,6 @@ std::optional<std::future<std::vector<at::Tensor>>> Server::submitFlat(const det
 }
 void Server::stop() { impl_->batcher.stop(); }
 
-ServerStatistics Server::statistics() const {
-  const data::Batcher::Statistics found = impl_->batcher.statistics();
-  return {.requests = found.requests,
-          .failed = found.failed,
-          .rows = found.rows,
-          .batches = found.batches,
-          .filling_rows = found.filling_rows,
-          .waiting_rows = found.waiting_rows,
-          .p50_s = found.p50_s,
-          .p90_s = found.p90_s,
-          .p99_s = found.p99_s,
-          .longest_s = found.longest_s};
-}
+ServerStatistics Server::statistics() const { return impl_->batcher.statistics(); }
 
 }  // namespace abele

@@ -17,7 +17,6 @@ void registerAnnotate(py::module_& module) {
   module.def("resetAutoBlockId", &capture::resetAutoBlockId);
   module.def("pushScope", &capture::pushScope, py::arg("name"));
   module.def("popScope", &capture::popScope);
-  registerModuleNames(module);
   module.def("readValue", &capture::readValue, py::arg("tensor"), py::arg("reader"));
   module.attr("LOCKED_READ") = capture::kLockedRead;
   module.def("mayVary", &capture::mayVary, py::arg("tensor"));

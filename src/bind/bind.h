@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <torch/csrc/utils/pybind.h>
@@ -18,32 +19,15 @@ struct PerfCounters;
 
 namespace abele::bind {
 
-void registerErrors(pybind11::module_& module);
-void registerAnnotate(pybind11::module_& module);
-void registerLog(pybind11::module_& module);
-void registerSessionOptions(pybind11::module_& module);
-void registerOptimizerSpec(pybind11::module_& module);
-void registerSession(pybind11::module_& module);
-void registerOptimizer(pybind11::module_& module);
-void registerModel(pybind11::module_& module);
-void registerVerify(pybind11::module_& module);
-void registerCheckpoint(pybind11::module_& module);
-void registerWeights(pybind11::module_& module);
-void registerProgramFile(pybind11::module_& module);
-void registerSavedProgram(pybind11::module_& module);
-void registerSimulate(pybind11::module_& module);
-void registerOperators(pybind11::module_& module);
-void registerOffload(pybind11::module_& module);
-void registerProcesses(pybind11::module_& module);
-void registerServer(pybind11::module_& module);
-void registerTracing(pybind11::module_& module);
-void registerGenerators(pybind11::module_& module);
-void registerGil(pybind11::module_& module);
-void registerTurns(pybind11::module_& module);
-void registerModuleNames(pybind11::module_& module);
-void registerOptions(pybind11::module_& module);
-void registerStrategies(pybind11::module_& module);
-void registerDevices(pybind11::module_& module);
+/// Adds the parts of one file to the module.
+using Register = void(pybind11::module_& module);
+Register registerErrors, registerGenerators, registerGil, registerAnnotate, registerModuleNames, registerLog,
+    registerSessionOptions, registerStrategies, registerOptions, registerIpuConfig, registerDevices,
+    registerOptimizerSpec, registerTurns, registerSession, registerOptimizer, registerModel, registerVerify,
+    registerProgramFile, registerCheckpoint, registerWeights, registerSavedProgram, registerServer, registerSimulate,
+    registerOperators, registerProcesses, registerTracing;
+
+using TensorRow = std::tuple<std::string, at::Tensor, bool>;  // name, tensor, is a parameter
 
 /// A context manager that takes these turns.
 pybind11::object lockOf(std::shared_ptr<Turns> turns, std::string what);

@@ -33,12 +33,7 @@ void registerCheckpoint(py::module_& module) {
       .def(
           "write",
           [](const Checkpoint& self, const std::string& folder, int64_t keep) {
-            std::string path;
-            {
-              const NoGil no_gil;
-              path = files::writeCheckpoint(folder, self, keep);
-            }
-            return py::bytes(path);
+            return py::bytes(withoutGil([&] { return files::writeCheckpoint(folder, self, keep); }));
           },
           py::arg("folder"), py::arg("keep"))
       .def_static("read", &files::readCheckpoint, py::arg("path"), py::call_guard<NoGil>());

@@ -17,25 +17,15 @@ namespace abele::bind {
 namespace {
 
 py::dict attachedDict(const registry::Attached& attached) {
+  using namespace py::literals;
   py::list devices;
-  for (const registry::AttachedDevice& device : attached.devices) {
-    py::dict row;
-    row["id"] = device.id;
-    row["target"] = device.target;
-    row["busy_s"] = static_cast<double>(device.busy_ns) * 1e-9;
-    row["load"] = device.load;
-    devices.append(row);
-  }
-  py::dict row;
-  row["pid"] = attached.pid;
-  row["user"] = registry::userName(attached.user_id);
-  row["command"] = attached.command;
-  row["model"] = attached.model;
-  row["is_training"] = attached.is_training;
-  row["attached_s"] = static_cast<double>(attached.attached_ns) * 1e-9;
-  row["steps"] = attached.steps;
-  row["devices"] = devices;
-  return row;
+  for (const registry::AttachedDevice& device : attached.devices)
+    devices.append(py::dict("id"_a = device.id, "target"_a = device.target,
+                            "busy_s"_a = static_cast<double>(device.busy_ns) * 1e-9, "load"_a = device.load));
+  return py::dict("pid"_a = attached.pid, "user"_a = registry::userName(attached.user_id),
+                  "command"_a = attached.command, "model"_a = attached.model, "is_training"_a = attached.is_training,
+                  "attached_s"_a = static_cast<double>(attached.attached_ns) * 1e-9, "steps"_a = attached.steps,
+                  "devices"_a = devices);
 }
 
 /// A graph object of torch.cuda.CUDAGraph, or of a class like it.

@@ -34,6 +34,12 @@ class __attribute__((visibility("hidden"))) NoGil {
   std::optional<pybind11::gil_scoped_release> released_;
 };
 
+template <class Work>
+auto withoutGil(const Work& work) {
+  const NoGil no_gil;
+  return work();
+}
+
 /// Python code that native code calls. Throws E0602 if the interpreter is about to end.
 class __attribute__((visibility("hidden"))) WithGil {
  public:

@@ -1,8 +1,7 @@
-#include "bind/ipu_config.h"
-
 #include <string>
 #include <vector>
 
+#include "bind/bind.h"
 #include "bind/notes.h"
 #include "options/ipu_config.h"
 
@@ -89,20 +88,16 @@ void registerIpuConfig(py::module_& module) {
       py::arg("name"), py::arg("text"));
   module.def(
       "completeIpuSettings",
-      [](const py::dict& given) {
-        const PythonNotes notes;
-        return toPython(options::completeIpuSettings(fromPython(given)));
-      },
-      py::arg("given"));
+      [](const py::dict& given) { return toPython(options::completeIpuSettings(fromPython(given))); }, py::arg("given"),
+      py::call_guard<PythonNotes>());
   module.def(
       "validateIpuSettings",
       [](const py::dict& settings) {
-        const PythonNotes notes;
         IpuSettings all = settingsOf(settings);
         options::validateIpuSettings(all);
         return toPython(all);
       },
-      py::arg("settings"), "The same settings, with the factors of serialization.");
+      py::arg("settings"), py::call_guard<PythonNotes>(), "The same settings, with the factors of serialization.");
   module.def(
       "layersPerIpu",
       [](const py::dict& settings, bool for_inference, std::optional<int64_t> layers) {

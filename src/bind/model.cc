@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -30,7 +29,6 @@ namespace abele::bind {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
-using NamedTensor = std::tuple<std::string, at::Tensor, bool>;  // name, tensor, is a parameter
 
 std::atomic<uint64_t> wrappings{0};  // changes when a module is wrapped for training, or its wrapper ends
 
@@ -75,7 +73,7 @@ class PythonModule : public model::ModuleSource {
   std::vector<modules::NamedTensor> tensors() override {
     const WithGil gil;
     std::vector<modules::NamedTensor> tensors;
-    for (auto& [name, tensor, is_parameter] : source_->attr("tensors")().cast<std::vector<NamedTensor>>())
+    for (auto& [name, tensor, is_parameter] : source_->attr("tensors")().cast<std::vector<TensorRow>>())
       tensors.push_back({name, tensor, is_parameter, is_parameter && tensor.requires_grad()});
     return tensors;
   }
@@ -233,7 +231,7 @@ class PythonModel : public model::Model {
     if (!objects.is_none())
       saving.objects = [&objects](const std::vector<modules::NamedTensor>& tensors) {
         const WithGil gil;
-        std::vector<NamedTensor> given;
+        std::vector<TensorRow> given;
         for (const modules::NamedTensor& t : tensors) given.emplace_back(t.name, t.tensor.detach(), t.is_parameter);
         return objects(given).cast<std::string>();
       };
@@ -282,9 +280,16 @@ std::shared_ptr<PythonModel> newModel(py::object source, bool training, const py
                           .recompile_limit = options.attr("recompile_limit").cast<int64_t>()});
 }
 
+/// The method as a function of Python, which runs it without the GIL.
+template <auto method, class Result, class... Arguments>
+auto calledAs(Result (model::Model::*)(Arguments...)) {
+  return [](PythonModel& self, Arguments... arguments) {
+    return self.call([&] { return (self.*method)(std::forward<Arguments>(arguments)...); });
+  };
+}
 template <auto method>
 auto called() {
-  return [](PythonModel& self) { return self.call([&] { return (self.*method)(); }); };
+  return calledAs<method>(method);
 }
 
 }  // namespace
@@ -329,12 +334,7 @@ void registerModel(py::module_& module) {
             return lockOf(std::shared_ptr<Turns>(self, &self->turns()), "the model");
           },
           "What calls of the model take before anything else.")
-      .def(
-          "isReady",
-          [](const PythonModel& self, const Tensors& inputs, const std::string& form) {
-            return self.isReady(inputs, form);
-          },
-          py::arg("inputs"), py::arg("form"))
+      .def("isReady", &PythonModel::isReady, py::arg("inputs"), py::arg("form"))
       .def(
           "choose",
           [](PythonModel& self, const Tensors& inputs, const std::string& form, py::object given) {
@@ -354,27 +354,11 @@ void registerModel(py::module_& module) {
             });
           },
           py::arg("given"), py::arg("inputs"), "given: the caller's tensors; inputs: what deviceInputs() made of them.")
-      .def(
-          "deviceInputs",
-          [](PythonModel& self, const Tensors& given) {
-            const PythonNotes notes;
-            return self.deviceInputs(given);
-          },
-          py::arg("given"))
+      .def("deviceInputs", &PythonModel::deviceInputs, py::arg("given"), py::call_guard<PythonNotes>())
       .def("anchor", &PythonModel::anchor, py::arg("short_name"))
-      .def("warnOfChanges",
-           [](PythonModel& self) {
-             const PythonNotes notes;
-             self.call([&] { self.warnOfChanges(); });
-           })
+      .def("warnOfChanges", called<&PythonModel::warnOfChanges>())
       .def("noteTensors", called<&PythonModel::noteTensors>())
-      .def(
-          "warnOnce",
-          [](PythonModel& self, const std::string& text) {
-            const PythonNotes notes;
-            self.warnOnce(text);
-          },
-          py::arg("text"))
+      .def("warnOnce", &PythonModel::warnOnce, py::arg("text"), py::call_guard<PythonNotes>())
       .def("trace", &PythonModel::trace, py::arg("path"), py::arg("steps"))
       .def("load", &PythonModel::load, py::kw_only(), py::arg("program"), py::arg("form"), py::arg("structure"),
            py::arg("constants"), py::arg("numbers_vary"))
@@ -384,36 +368,21 @@ void registerModel(py::module_& module) {
             self.call([&] { self.goOnFrom(checkpoint.state, updates); });
           },
           py::arg("checkpoint"), py::arg("updates"))
-      .def(
-          "checkpoint",
-          [](PythonModel& self, const std::map<std::string, at::Tensor>& weights) {
-            return self.call([&] { return self.checkpoint(weights); });
-          },
-          py::arg("weights"))
+      .def("checkpoint", called<&PythonModel::checkpoint>(), py::arg("weights"))
       .def(
           "writeCheckpoint",
           [](PythonModel& self, const std::string& folder, const files::Checkpoint& checkpoint, int64_t keep) {
             return py::bytes(self.call([&] { return self.writeCheckpoint(folder, checkpoint, keep); }));
           },
           py::arg("folder"), py::arg("checkpoint"), py::arg("keep"))
-      .def(
-          "requireWhole",
-          [](PythonModel& self, const files::Checkpoint& checkpoint) {
-            self.call([&] { self.requireWhole(checkpoint); });
-          },
-          py::arg("checkpoint"))
+      .def("requireWhole", called<&PythonModel::requireWhole>(), py::arg("checkpoint"))
       .def(
           "takeWeights",
           [](PythonModel& self, const files::Checkpoint& checkpoint) {
             self.call([&] { self.takeWeights(checkpoint.weights); });
           },
           py::arg("checkpoint"))
-      .def(
-          "setOptimizer",
-          [](PythonModel& self, std::shared_ptr<optimizer::OptimizerSource> optimizer) {
-            self.call([&] { self.setOptimizer(std::move(optimizer)); });
-          },
-          py::arg("optimizer"))
+      .def("setOptimizer", called<&PythonModel::setOptimizer>(), py::arg("optimizer"))
       .def("sendOptimizer", called<&PythonModel::sendOptimizer>())
       .def("optimizerSpec", called<&PythonModel::optimizerSpec>())
       .def("optimizerState", [](PythonModel& self) { return StateReader{self.optimizerState()}; })
@@ -443,27 +412,11 @@ void registerModel(py::module_& module) {
           },
           py::kw_only(), py::arg("path"), py::arg("version"), py::arg("options"), py::arg("metadata"), py::arg("form"),
           py::arg("result_form"), py::arg("objects"), py::arg("with_model"), py::arg("with_random_state"))
-      .def(
-          "resume",
-          [](PythonModel& self, const files::ProgramFile& file, const files::Checkpoint* parts,
-             std::optional<int64_t> updates) { self.call([&] { self.resume(file, parts, updates); }); },
-          py::arg("file"), py::arg("parts"), py::arg("updates"))
+      .def("resume", called<&PythonModel::resume>(), py::arg("file"), py::arg("parts"), py::arg("updates"))
       .def("fillMetaTensors", &PythonModel::fillWith, py::arg("fill"))
-      .def(
-          "loadWeights",
-          [](PythonModel& self, const std::shared_ptr<const files::WeightFiles>& files,
-             const std::vector<files::WeightTarget>& targets) { self.call([&] { self.loadWeights(files, targets); }); },
-          py::arg("files"), py::arg("targets"))
-      .def(
-          "weight",
-          [](PythonModel& self, const std::string& name) { return self.call([&] { return self.weight(name); }); },
-          py::arg("name"))
-      .def(
-          "saveWeights",
-          [](PythonModel& self, const std::string& folder, const std::vector<std::string>& left_out) {
-            self.call([&] { self.saveWeights(folder, left_out); });
-          },
-          py::arg("folder"), py::arg("left_out"))
+      .def("loadWeights", called<&PythonModel::loadWeights>(), py::arg("files"), py::arg("targets"))
+      .def("weight", called<&PythonModel::weight>(), py::arg("name"))
+      .def("saveWeights", called<&PythonModel::saveWeights>(), py::arg("folder"), py::arg("left_out"))
       .def("destroy", called<&PythonModel::destroy>())
       .def("forget", &PythonModel::forget)
       .def(

@@ -9,29 +9,13 @@ PYBIND11_MODULE(_abele, module) {
 #include "bind/phrases.def"
 #undef ABELE_PHRASE
   });
-  abele::bind::registerErrors(module);
-  abele::bind::registerGenerators(module);
-  abele::bind::registerGil(module);
-  abele::bind::registerAnnotate(module);
-  abele::bind::registerLog(module);
-  abele::bind::registerSessionOptions(module);
-  abele::bind::registerStrategies(module);
-  abele::bind::registerOptions(module);
-  abele::bind::registerDevices(module);
-  abele::bind::registerOptimizerSpec(module);
-  abele::bind::registerTurns(module);
-  abele::bind::registerSession(module);
-  abele::bind::registerOptimizer(module);
-  abele::bind::registerModel(module);
-  abele::bind::registerVerify(module);
-  abele::bind::registerProgramFile(module);
-  abele::bind::registerCheckpoint(module);
-  abele::bind::registerWeights(module);
-  abele::bind::registerSavedProgram(module);
-  abele::bind::registerServer(module);
-  abele::bind::registerSimulate(module);
-  abele::bind::registerOperators(module);
-  abele::bind::registerOffload(module);
-  abele::bind::registerProcesses(module);
-  abele::bind::registerTracing(module);
+  using namespace abele::bind;
+  for (Register* add :
+       {registerErrors,       registerGenerators,     registerGil,         registerAnnotate,   registerModuleNames,
+        registerLog,          registerSessionOptions, registerStrategies,  registerOptions,    registerIpuConfig,
+        registerDevices,      registerOptimizerSpec,  registerTurns,       registerSession,    registerOptimizer,
+        registerModel,        registerVerify,         registerProgramFile, registerCheckpoint, registerWeights,
+        registerSavedProgram, registerServer,         registerSimulate,    registerOperators,  registerProcesses,
+        registerTracing})
+    add(module);
 }

@@ -41,22 +41,21 @@ void registerControlFlow(py::module_& module) {
       .def("__call__", &ops::HostCall::operator(), py::arg("inputs"));
 }
 
+template <class T>
+void setAttribute(CustomAttributes& self, const std::string& name, const T& value) {
+  self.set(name, value);
+}
+
 void registerCustomOps(py::module_& module) {
   using Attributes = CustomAttributes;
   py::class_<Attributes>(module, "CustomAttributes")
       .def(py::init<>())
-      .def("setInt", [](Attributes& self, const std::string& name, int64_t value) { self.set(name, value); })
-      .def("setFloat",
-           [](Attributes& self, const std::string& name, double value) { self.set(name, static_cast<float>(value)); })
-      .def("setString",
-           [](Attributes& self, const std::string& name, const std::string& value) { self.set(name, value); })
-      .def("setInts",
-           [](Attributes& self, const std::string& name, const std::vector<int64_t>& value) { self.set(name, value); })
-      .def("setFloats",
-           [](Attributes& self, const std::string& name, const std::vector<float>& value) { self.set(name, value); })
-      .def("setStrings", [](Attributes& self, const std::string& name, const std::vector<std::string>& value) {
-        self.set(name, value);
-      });
+      .def("setInt", setAttribute<int64_t>)
+      .def("setFloat", setAttribute<float>)
+      .def("setString", setAttribute<std::string>)
+      .def("setInts", setAttribute<std::vector<int64_t>>)
+      .def("setFloats", setAttribute<std::vector<float>>)
+      .def("setStrings", setAttribute<std::vector<std::string>>);
   module.def(
       "customOp",
       [](const Tensors& inputs, const std::string& domain, const std::string& name, int64_t version,

@@ -138,13 +138,6 @@ class PythonAttributes : public optimizer::OptimizerAttributes {
   const bool is_ours_;
 };
 
-/// Releases the GIL, because the read waits for devices and other processes.
-template <class Read>
-auto readWithoutGil(const Read& read) {
-  const NoGil no_gil;
-  return read();
-}
-
 /// The dict optimizer.state of torch.optim, by parameter.
 class TorchState : public optimizer::HostState {
  public:
@@ -179,8 +172,8 @@ class TorchState : public optimizer::HostState {
     const py::object all_states = all();
     if (updates > 0)  // otherwise nothing has changed
       visitParameters(tensors, [&](const py::handle& parameter, const std::string& name) {
-        const optimizer::TorchState values =
-            readWithoutGil([&] { return optimizer::inTorch(optimizer_.kind(), state, name, updates); });
+        const optimizer::TorchState values =  // the read waits for devices and other processes
+            withoutGil([&] { return optimizer::inTorch(optimizer_.kind(), state, name, updates); });
         if (values.empty()) return;
         const py::object entry = all_states[parameter];
         entry.attr("clear")();
@@ -261,7 +254,7 @@ class OurState : public optimizer::HostState {
     ParameterNames names = optimizer::trainedNamesOf(optimizer_, tensors);
     names.pop_back();  // parameters outside of all groups have no entry
     py::dict both;
-    both["ipu_state"] = readWithoutGil([&] { return optimizer::inPopTorch(state); });
+    both["ipu_state"] = withoutGil([&] { return optimizer::inPopTorch(state); });
     both["ipu_param"] =
         optimizer::numbersInPopTorch(optimizer::numbersOf(optimizer_, tensors, /*follows_torch=*/false), names);
     optimizer_.object().attr("_device_state") = both;

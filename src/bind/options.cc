@@ -7,7 +7,6 @@
 
 #include "bind/bind.h"
 #include "bind/gil.h"
-#include "bind/ipu_config.h"
 #include "bind/notes.h"
 #include "bind/option_values.h"
 #include "calls/devices.h"
@@ -46,7 +45,7 @@ using options::OptionValue;
 OptionMap expertsOf(const py::dict& settings) {
   OptionMap map;
   for (const auto& [name, value] : settings) try {
-      if (value.is_none() || !PyUnicode_Check(name.ptr())) refuseExpert(name, value);
+      if (value.is_none() || !PyUnicode_Check(name.ptr())) throw Unfit();
       map.emplace(toText(name), toValue(value, Names::kText));
     } catch (const Unfit&) {
       refuseExpert(name, value);
@@ -224,7 +223,9 @@ py::list setters(const std::string& group) {
       parameters.append(py::make_tuple(each.name, each.type, each.has_default,
                                        fromValue(each.default_value, Names::kText), each.spread));
     const std::string name = row.path.substr(row.path.find('.') + 1);
-    result.append(py::make_tuple(row.path, name, parameters, row.returns_self, row.documentation));
+    const char* const returns = row.returns_self ? "Returns: self, so that calls chain." : "Returns None.";
+    const std::string documentation = cat(row.description, "\n", returns, "\nSource: ", row.spec, ".");
+    result.append(py::make_tuple(row.path, name, parameters, row.returns_self, documentation));
   }
   return result;
 }
@@ -287,10 +288,10 @@ void registerOptions(py::module_& module) {
       .def(
           "requireDevices",
           [](const PythonOptions& self, const calls::Policy& policy, const std::vector<int>& stage_devices) {
-            const PythonNotes notes;
             calls::requireDevices(policy, self.values, stage_devices);
           },
-          py::arg("policy"), py::arg("stage_devices"), "Throws E0402 for devices that cannot be reserved.")
+          py::arg("policy"), py::arg("stage_devices"), py::call_guard<PythonNotes>(),
+          "Throws E0402 for devices that cannot be reserved.")
       .def("keepCompiled", keepCompiled, py::arg("compiled"),
            "Gives what is part of a program its values of then. Returns the names of what had others.")
       .def(
@@ -310,10 +311,9 @@ void registerOptions(py::module_& module) {
     for (const options::OptionKey& key : options::optionKeys()) types[py::str(key.key)] = key.type;
     return types;
   });
-  module.def("validateExpert", [](const py::dict& settings) {
-    const PythonNotes notes;
-    options::validateExpert(expertsOf(settings));
-  });
+  module.def(
+      "validateExpert", [](const py::dict& settings) { options::validateExpert(expertsOf(settings)); },
+      py::call_guard<PythonNotes>());
   module.def(
       "sampleBlockOf",
       [](int64_t count, int64_t processes, int64_t process, int64_t step, bool drop_last) {
@@ -321,7 +321,6 @@ void registerOptions(py::module_& module) {
         return std::tuple(block.begin, block.length, block.left_out);
       },
       py::arg("count"), py::arg("processes"), py::arg("process"), py::arg("step"), py::arg("drop_last"));
-  registerIpuConfig(module);
   module.def("setNoteReceiver", [](py::object receiver) { Py_XSETREF(note_receiver, receiver.release().ptr()); });
 }
 

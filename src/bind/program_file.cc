@@ -11,22 +11,28 @@
 namespace py = pybind11;
 
 namespace abele::bind {
+namespace {
+
+using files::ProgramFile;
+
+template <std::string ProgramFile::*field>
+py::bytes asBytes(const ProgramFile& self) {
+  return py::bytes(self.*field);
+}
+template <std::string ProgramFile::*field>
+void takeBytes(ProgramFile& self, std::string bytes) {
+  self.*field = std::move(bytes);
+}
+
+}  // namespace
 
 void registerProgramFile(py::module_& module) {
-  using files::ProgramFile;
-  using NamedTensor = std::tuple<std::string, at::Tensor, bool>;  // name, tensor, is a parameter
   py::class_<ProgramFile>(module, "ProgramFile")
       .def_readwrite("version", &ProgramFile::version)
       .def_readwrite("options", &ProgramFile::options)
-      .def_property(
-          "metadata", [](const ProgramFile& self) { return py::bytes(self.metadata); },
-          [](ProgramFile& self, std::string bytes) { self.metadata = std::move(bytes); })
-      .def_property(
-          "objects", [](const ProgramFile& self) { return py::bytes(self.objects); },
-          [](ProgramFile& self, std::string bytes) { self.objects = std::move(bytes); })
-      .def_property(
-          "program", [](const ProgramFile& self) { return py::bytes(self.program); },
-          [](ProgramFile& self, std::string bytes) { self.program = std::move(bytes); })
+      .def_property("metadata", asBytes<&ProgramFile::metadata>, takeBytes<&ProgramFile::metadata>)
+      .def_property("objects", asBytes<&ProgramFile::objects>, takeBytes<&ProgramFile::objects>)
+      .def_property("program", asBytes<&ProgramFile::program>, takeBytes<&ProgramFile::program>)
       .def_readwrite("form", &ProgramFile::form)
       .def_readwrite("result_form", &ProgramFile::result_form)
       .def_readonly("optimizer_state", &ProgramFile::optimizer_state)
@@ -40,7 +46,7 @@ void registerProgramFile(py::module_& module) {
       .def(
           "tensorsOf",
           [](const ProgramFile& self, const files::Checkpoint& parts) {
-            std::vector<NamedTensor> tensors;
+            std::vector<TensorRow> tensors;
             const compile::CompiledProgram program = compile::decodeProgram(self.program);
             for (const modules::NamedTensor& t : model::tensorsOfParts(program.executable, parts))
               tensors.emplace_back(t.name, t.tensor, t.is_parameter);
@@ -49,7 +55,7 @@ void registerProgramFile(py::module_& module) {
           py::arg("parts"), "Those of its parts, on the meta device.")
       .def_property_readonly("tensors",
                              [](const ProgramFile& self) {
-                               std::vector<NamedTensor> tensors;
+                               std::vector<TensorRow> tensors;
                                for (const files::SavedTensor& saved : self.tensors)
                                  tensors.emplace_back(saved.name, saved.tensor, saved.is_parameter);
                                return tensors;
@@ -74,12 +80,7 @@ void registerProgramFile(py::module_& module) {
   module.def(
       "readWholeFile",
       [](const std::string& path, const std::string& magic, int64_t most_bytes) {
-        std::string bytes;
-        {
-          const NoGil no_gil;
-          bytes = readWholeFile(path, magic, most_bytes);
-        }
-        return py::bytes(bytes);
+        return py::bytes(withoutGil([&] { return readWholeFile(path, magic, most_bytes); }));
       },
       py::arg("path"), py::arg("magic"), py::arg("most_bytes"));
 }

@@ -24,13 +24,10 @@ py::dict describe(const std::string& bytes) {
   py::list groupings;
   for (const compile::ReplicaGrouping& g : program.groupings)
     groupings.append(py::make_tuple(g.parameter, g.type, g.shards, g.one_per_replica));
-  py::dict said;
-  said["training"] = executable.training;
-  said["processes"] = executable.processes * executable.stage_processes;
-  said["input_types"] = typesOf(program.input_types);
-  said["groupings"] = groupings;
-  said["optimizer"] = program.optimizer;
-  return said;
+  using namespace py::literals;
+  return py::dict("training"_a = executable.training, "processes"_a = executable.processes * executable.stage_processes,
+                  "input_types"_a = typesOf(program.input_types), "groupings"_a = groupings,
+                  "optimizer"_a = program.optimizer);
 }
 
 struct Makers {

@@ -55,19 +55,13 @@ struct EndWithoutGil {
   }
 };
 
-py::dict dictOf(const Batcher::Statistics& found) {
-  py::dict all;
-  all["requests"] = found.requests;
-  all["failed"] = found.failed;
-  all["rows"] = found.rows;
-  all["batches"] = found.batches;
-  all["filling_rows"] = found.filling_rows;
-  all["waiting_rows"] = found.waiting_rows;
-  all["p50_s"] = found.p50_s;
-  all["p90_s"] = found.p90_s;
-  all["p99_s"] = found.p99_s;
-  all["longest_s"] = found.longest_s;
-  return all;
+py::dict statisticsOf(const Batcher& batcher) {
+  using namespace py::literals;
+  const ServerStatistics found = withoutGil([&] { return batcher.statistics(); });
+  return py::dict("requests"_a = found.requests, "failed"_a = found.failed, "rows"_a = found.rows,
+                  "batches"_a = found.batches, "filling_rows"_a = found.filling_rows,
+                  "waiting_rows"_a = found.waiting_rows, "p50_s"_a = found.p50_s, "p90_s"_a = found.p90_s,
+                  "p99_s"_a = found.p99_s, "longest_s"_a = found.longest_s);
 }
 
 }  // namespace
@@ -100,14 +94,7 @@ void registerServer(py::module_& module) {
           },
           py::arg("form"), py::arg("rows"), py::arg("wait"))
       .def("stop", &Batcher::stop, py::call_guard<NoGil>())
-      .def("statistics", [](const Batcher& self) {
-        Batcher::Statistics found;
-        {
-          const NoGil no_gil;
-          found = self.statistics();
-        }
-        return dictOf(found);
-      });
+      .def("statistics", statisticsOf);
 }
 
 }  // namespace abele::bind

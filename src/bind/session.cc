@@ -19,14 +19,6 @@ namespace {
 
 using Handle = py::class_<session::Session, std::shared_ptr<session::Session>>;
 
-template <auto method>
-auto withoutGil() {
-  return [](session::Session& self) {
-    const NoGil no_gil;
-    (self.*method)();
-  };
-}
-
 }  // namespace
 
 void registerSession(py::module_& module) {
@@ -37,43 +29,32 @@ void registerSession(py::module_& module) {
       .value("DeviceToHost", session::Way::kDeviceToHost)
       .value("All", session::Way::kAll);
   Handle(module, "Session")
-      .def("isCompiled", [](const Session& self) { return self.isCompiled(); })
-      .def("isOfParent", [](const Session& self) { return self.isOfParent(); })
-      .def("copyWeightsToHost", withoutGil<&Session::copyWeightsToHost>())
-      .def("copyWeightsToDevice", withoutGil<&Session::copyWeightsToDevice>())
-      .def(
-          "copyBuffersToDevice",
-          [](Session& self, const std::vector<std::string>& names) { self.copyBuffersToDevice(names); },
-          py::arg("names"))
-      .def(
-          "setOptimizer", [](Session& self, const compile::OptimizerSpec& spec) { self.setOptimizer(spec); },
-          py::arg("optimizer"))
+      .def("isCompiled", &Session::isCompiled)
+      .def("isOfParent", &Session::isOfParent)
+      .def("copyWeightsToHost", &Session::copyWeightsToHost, py::call_guard<NoGil>())
+      .def("copyWeightsToDevice", &Session::copyWeightsToDevice, py::call_guard<NoGil>())
+      .def("copyBuffersToDevice", &Session::copyBuffersToDevice, py::arg("names"))
+      .def("setOptimizer", &Session::setOptimizer, py::arg("optimizer"))
       .def("hasOwnWeightsAlone", &Session::hasOwnWeightsAlone)
-      .def("optimizerState", [](const Session& self) { return self.optimizerState(); })
-      .def(
-          "setOptimizerState",
-          [](Session& self, const std::map<std::string, at::Tensor>& state) { self.setOptimizerState(state); },
-          py::arg("state"))
-      .def("lossScale", [](const Session& self) { return self.lossScale(); })
-      .def("gradientSums", [](const Session& self) { return self.gradientSums(); })
-      .def("rngState", [](const Session& self) { return self.rngState(); })
-      .def(
-          "setRngState", [](Session& self, const at::Tensor& state) { self.setRngState(state); }, py::arg("state"))
+      .def("optimizerState", &Session::optimizerState)
+      .def("setOptimizerState", &Session::setOptimizerState, py::arg("state"))
+      .def("lossScale", &Session::lossScale)
+      .def("gradientSums", &Session::gradientSums)
+      .def("rngState", &Session::rngState)
+      .def("setRngState", &Session::setRngState, py::arg("state"))
       .def("graphText", [](const Session& self) { return ir::print(self.graph()); })
-      .def("capturedText", [](const Session& self) { return self.capturedText(); })
+      .def("capturedText", &Session::capturedText)
       .def("planText", [](const Session& self) { return plan::print(self.plan()); })
       .def("memoryText", [](const Session& self) { return plan::memoryText(self.memoryReport()); })
       .def("memoryJson", [](const Session& self) { return plan::memoryJson(self.memoryReport()); })
-      .def("costs", [](const Session& self) { return self.costs(); })
-      .def("callNs", [](const Session& self) { return self.callNs(); })
-      .def("pieces", [](const Session& self) { return self.pieces(); })
-      .def("explain", [](const Session& self) { return self.explain(); })
+      .def("costs", &Session::costs)
+      .def("callNs", &Session::callNs)
+      .def("pieces", &Session::pieces)
+      .def("explain", &Session::explain)
       .def("executableText", [](const Session& self) { return exe::print(self.executable()); })
-      .def("stageDevices", [](const Session& self) { return self.stageDevices(); })
-      .def("tensorNames", [](const Session& self) { return self.tensorNames(); })
-      .def(
-          "anchor", [](const Session& self, const std::string& name) { return self.anchor(name); },
-          py::arg("short_name"))
+      .def("stageDevices", &Session::stageDevices)
+      .def("tensorNames", &Session::tensorNames)
+      .def("anchor", &Session::anchor, py::arg("short_name"))
       .def("perfCounters", [](const Session& self) { return perfCountersDict(self.perfCounters()); })
       .def(
           "latency",
@@ -82,7 +63,7 @@ void registerSession(py::module_& module) {
             return std::tuple(found.least, found.most, found.average);
           },
           py::arg("way"), "(min, max, average) of the last call.")
-      .def("cycles", [](const Session& self) { return self.cycles(); })
+      .def("cycles", &Session::cycles)
       .def("report", [](const Session& self) { return reportDict(self.report()); });
 }
 

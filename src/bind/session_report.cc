@@ -1,6 +1,4 @@
-// The figures of a session as dicts: {"capture_s", "compile_s", "phases", "from_cache", "stages": [{...}], "bubble",
-// "step_ns", "sent_bytes", "off_chip_bytes", "off_chip_file_bytes", "heap_allocations", "workspace_bytes",
-// "shared_weight_bytes", "schedule", "schedule_reason", "links"}.
+// The figures of a session as dicts.
 #include "bind/bind.h"
 #include "session/session.h"
 
@@ -8,48 +6,28 @@ namespace py = pybind11;
 
 namespace abele::bind {
 
+using namespace py::literals;
+
 py::dict reportDict(const session::SessionReport& report) {
   py::list stages;
-  for (const auto& stage : report.stages) {
-    py::dict row;
-    row["name"] = stage.name;
-    row["device"] = stage.device;
-    row["replica"] = stage.replica;
-    row["busy_ns"] = stage.busy_ns;
-    row["waiting_ns"] = stage.waiting_ns;
-    row["peak_bytes"] = stage.peak_bytes;
-    row["mapped_bytes"] = stage.mapped_bytes;
-    row["resident_bytes"] = stage.resident_bytes;
-    stages.append(row);
-  }
-  py::dict result;
-  result["capture_s"] = report.capture_s;
-  result["compile_s"] = report.compile_s;
-  result["phases"] = report.phases;
-  result["from_cache"] = report.from_cache;
-  result["stages"] = stages;
-  result["bubble"] = report.bubble;
-  result["step_ns"] = report.step_ns;
-  result["sent_bytes"] = report.sent_bytes;
-  result["off_chip_bytes"] = report.off_chip_bytes;
-  result["off_chip_file_bytes"] = report.off_chip_file_bytes;
-  result["heap_allocations"] = report.heap_allocations;
-  result["workspace_bytes"] = report.workspace_bytes;
-  result["shared_weight_bytes"] = report.shared_weight_bytes;
-  result["schedule"] = report.schedule;
-  result["schedule_reason"] = report.schedule_reason;
-  result["links"] = report.links;
-  return result;
+  for (const auto& stage : report.stages)
+    stages.append(py::dict("name"_a = stage.name, "device"_a = stage.device, "replica"_a = stage.replica,
+                           "busy_ns"_a = stage.busy_ns, "waiting_ns"_a = stage.waiting_ns,
+                           "peak_bytes"_a = stage.peak_bytes, "mapped_bytes"_a = stage.mapped_bytes,
+                           "resident_bytes"_a = stage.resident_bytes));
+  return py::dict("capture_s"_a = report.capture_s, "compile_s"_a = report.compile_s, "phases"_a = report.phases,
+                  "from_cache"_a = report.from_cache, "stages"_a = stages, "bubble"_a = report.bubble,
+                  "step_ns"_a = report.step_ns, "sent_bytes"_a = report.sent_bytes,
+                  "off_chip_bytes"_a = report.off_chip_bytes, "off_chip_file_bytes"_a = report.off_chip_file_bytes,
+                  "heap_allocations"_a = report.heap_allocations, "workspace_bytes"_a = report.workspace_bytes,
+                  "shared_weight_bytes"_a = report.shared_weight_bytes, "schedule"_a = report.schedule,
+                  "schedule_reason"_a = report.schedule_reason, "links"_a = report.links);
 }
 
 py::dict perfCountersDict(const session::PerfCounters& counters) {
   // One list of times per tensor.
-  py::dict result;
-  result["input"] = counters.input;
-  result["input_complete"] = counters.input_complete;
-  result["output"] = counters.output;
-  result["output_complete"] = counters.output_complete;
-  return result;
+  return py::dict("input"_a = counters.input, "input_complete"_a = counters.input_complete,
+                  "output"_a = counters.output, "output_complete"_a = counters.output_complete);
 }
 
 }  // namespace abele::bind

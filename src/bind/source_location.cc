@@ -14,6 +14,18 @@ namespace py = pybind11;
 namespace abele::bind {
 namespace {
 
+/// Calls visit(frame, its code) from the innermost frame outwards, until it returns true. Requires: the GIL.
+template <class Visit>
+void visitFrames(const Visit& visit) {
+  auto frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
+  while (frame) {
+    auto* raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
+    const auto code = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
+    if (visit(raw, code)) return;
+    frame = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));
+  }
+}
+
 class Locator {
  public:
   explicit Locator(std::vector<std::string> excludes) : excludes_(std::move(excludes)) {}
@@ -28,15 +40,13 @@ class Locator {
 
   std::string operator()() {
     const WithGil gil;
-    auto frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
-    while (frame) {
-      auto* raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
-      auto code = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
+    std::string line;
+    visitFrames([&](PyFrameObject* frame, const py::object& code) {
       const std::string& file = userFile(code);
-      if (!file.empty()) return file + ":" + std::to_string(PyFrame_GetLineNumber(raw));
-      frame = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));
-    }
-    return {};
+      if (!file.empty()) line = file + ":" + std::to_string(PyFrame_GetLineNumber(frame));
+      return !file.empty();
+    });
+    return line;
   }
 
  private:
@@ -73,14 +83,11 @@ class ModuleNames {
   std::vector<std::string> operator()() const {
     const WithGil gil;
     std::vector<std::string> found;
-    auto frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
-    while (frame) {
-      auto* raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
-      const auto code = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
-      if (code.is(outermost_)) break;
-      if (code.is(call_)) add(raw, found);
-      frame = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));
-    }
+    visitFrames([&](PyFrameObject* frame, const py::object& code) {
+      if (code.is(outermost_)) return true;
+      if (code.is(call_)) add(frame, found);
+      return false;
+    });
     std::ranges::reverse(found);
     return found;
   }

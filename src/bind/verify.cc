@@ -16,43 +16,30 @@ namespace py = pybind11;
 namespace abele::bind {
 namespace {
 
+using namespace py::literals;
 using Tensors = std::vector<at::Tensor>;
 using Forward = std::function<Tensors(Tensors)>;
-using NamedTensor = std::tuple<std::string, at::Tensor, bool>;  // name, tensor, is a parameter
 using PythonUpdate = std::function<void(const Tensors&)>;
 
 py::dict dictOf(const verification::Difference& difference) {
-  py::dict dict;
-  dict["kind"] = verification::kindName(difference.kind);
-  dict["operator"] = difference.op;
-  dict["line"] = difference.line;
-  dict["scope"] = difference.scope;
-  dict["direction"] = exe::directionName(static_cast<exe::Direction>(difference.direction));
-  dict["stage"] = difference.stage < 0 ? py::object(py::none()) : py::int_(difference.stage);
-  dict["batch"] = difference.batch;
-  dict["micro_batch"] = difference.micro_batch;
-  dict["element"] = py::tuple(py::cast(difference.element));
-  dict["elements"] = difference.elements;
-  dict["of"] = difference.of;
-  dict["type"] = difference.type;
-  dict["found"] = difference.found;
-  dict["expected"] = difference.expected;
-  dict["reason"] = difference.reason;
-  return dict;
+  const char* const direction = exe::directionName(static_cast<exe::Direction>(difference.direction));
+  const py::object stage = difference.stage < 0 ? py::object(py::none()) : py::int_(difference.stage);
+  return py::dict("kind"_a = verification::kindName(difference.kind), "operator"_a = difference.op,
+                  "line"_a = difference.line, "scope"_a = difference.scope, "direction"_a = direction,
+                  "stage"_a = stage, "batch"_a = difference.batch, "micro_batch"_a = difference.micro_batch,
+                  "element"_a = py::tuple(py::cast(difference.element)), "elements"_a = difference.elements,
+                  "of"_a = difference.of, "type"_a = difference.type, "found"_a = difference.found,
+                  "expected"_a = difference.expected, "reason"_a = difference.reason);
 }
 
 py::dict dictOf(const verification::Verification& verification) {
-  py::dict dict;
-  dict["batches"] = verification.batches;
-  dict["micro_batches"] = verification.micro_batches;
-  dict["values"] = verification.values;
-  dict["notes"] = verification.notes;
-  dict["difference"] = verification.difference ? py::object(dictOf(*verification.difference)) : py::none();
-  dict["text"] = verification.text();
-  return dict;
+  const py::object difference = verification.difference ? py::object(dictOf(*verification.difference)) : py::none();
+  return py::dict("batches"_a = verification.batches, "micro_batches"_a = verification.micro_batches,
+                  "values"_a = verification.values, "notes"_a = verification.notes, "difference"_a = difference,
+                  "text"_a = verification.text());
 }
 
-py::dict verify(compile::ProgramOptions options, Forward forward, Forward eager, const std::vector<NamedTensor>& model,
+py::dict verify(compile::ProgramOptions options, Forward forward, Forward eager, const std::vector<TensorRow>& model,
                 const std::vector<Tensors>& batches, const compile::OptimizerSpec& optimizer,
                 const std::function<PythonUpdate()>& make_update, const py::object& mode,
                 std::vector<std::string> excludes, std::function<std::vector<at::Generator>()> generators) {
@@ -74,12 +61,8 @@ py::dict verify(compile::ProgramOptions options, Forward forward, Forward eager,
       const WithGil gil;
       return verification::Update(calledWithGil(make_update()));
     };
-  verification::Verification result;
-  {
-    const NoGil no_gil;  // autograd must not run with the GIL; the functions take it again
-    result = verification::verify(request, batches);
-  }
-  return dictOf(result);
+  // Autograd must not run with the GIL; the functions take it again.
+  return dictOf(withoutGil([&] { return verification::verify(request, batches); }));
 }
 
 }  // namespace

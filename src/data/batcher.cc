@@ -119,9 +119,9 @@ void Batcher::stop() {
     if (thread->joinable()) thread->join();
 }
 
-Batcher::Statistics Batcher::statistics() const {
+ServerStatistics Batcher::statistics() const {
   std::vector<double> sorted;
-  Statistics found;
+  ServerStatistics found;
   {
     const std::lock_guard lock(mu_);
     found = counts_;

@@ -18,6 +18,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "abele/server.h"
+
 namespace abele::data {
 
 /// Threads: submit(), statistics() and stop() from any thread.
@@ -33,12 +35,7 @@ class Batcher {
     int64_t most_waiting_rows = 1;             // rows in the queue; a larger request may enter an empty queue
     int64_t most_kinds = 1;                    // largest number of kinds of requests; each has a program
   };
-  struct Statistics {
-    int64_t requests = 0, failed = 0, rows = 0, batches = 0, waiting_rows = 0;
-    int64_t filling_rows = 0;                               // rows added to fill batches
-    double p50_s = 0, p90_s = 0, p99_s = 0, longest_s = 0;  // from submit() to the answer, over the last kKept requests
-  };
-  static constexpr size_t kKept = 10'000;
+  static constexpr size_t kKept = 10'000;        // number of the last requests whose latencies count
   static constexpr size_t kMostHopeless = 1000;  // number of kinds that are remembered as wrong
 
   Batcher(Run run, Settings settings);
@@ -52,7 +49,7 @@ class Batcher {
   std::optional<std::future<Tensors>> submit(const std::string& form, const Tensors& rows, bool wait = true);
   /// Answers all submitted requests and ends. Threads that wait for room get E0705.
   void stop();
-  Statistics statistics() const;
+  ServerStatistics statistics() const;
 
  private:
   /// The answer for one caller. Its rows may be in several batches.
@@ -127,7 +124,7 @@ class Batcher {
   std::map<std::string, std::exception_ptr> hopeless_;  // by key: the error of kinds that cannot be compiled
   std::optional<Batch> next_;
   bool is_running_ = false, stopping_ = false, made_all_ = false;
-  Statistics counts_;
+  ServerStatistics counts_;
   std::vector<double> latencies_;  // a ring buffer
   size_t next_latency_ = 0;
   std::mutex joining_;  // for stop()

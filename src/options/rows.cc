@@ -46,648 +46,389 @@ const std::vector<OptionEnum>& optionEnums() {
 const std::vector<OptionRow>& optionRows() {
   static const std::vector<OptionRow> all = {
       {"deviceIterations", "Options", "device_iterations", OptionKind::kValue, {{"device_iterations", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "options.md 2",
        "Optimizer steps (training) or micro-batches (inference) that one call runs before it returns. Multiplies the\n"
        "batch dimension of inputs and results.\n"
        "\n"
        "Allowed: >= 1.\n"
-       "Unit: iterations.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       "Unit: iterations."},
       {"replicationFactor", "Options", "replication_factor", OptionKind::kValue, {{"replication_factor", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "options.md 2",
        "Data-parallel copies of the model in this process. Gradients are reduced over all of them.\n"
        "\n"
        "Allowed: >= 1.\n"
-       "Unit: replicas.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       "Unit: replicas."},
       {"inputReplicaGrouping", "Options", "input_group_size", OptionKind::kWritten, {{"input_group_size", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}, {"input_group_type", "CommGroupType", true, member("CommGroupType", "Consecutive"), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       Refused::kValue, true,
+       Refused::kValue, true, "options.md 2",
        "Replicas of one group receive the same slice of the inputs. NoGrouping means (1, Consecutive). Call\n"
        "replicationFactor first.\n"
        "\n"
        "Allowed: divides the replication factor.\n"
-       "Unit: replicas.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       "Unit: replicas."},
       {"broadcastBuffers", "Options", "broadcast_buffers", OptionKind::kValue, {{"broadcast_buffers", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "options.md 2",
        "False gives every replica its own copy of the buffers that forward writes. Running statistics of\n"
-       "normalisations are always the replica's own.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       "normalisations are always the replica's own.\n"},
       {"trustReads", "Options", "trust_reads", OptionKind::kValue, {{"trust_reads", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "executor.md 5",
        "Lets forward read any tensor (.item(), a branch, numpy()), for models that check their inputs. The program\n"
        "keeps the value that was read at compile time. Every step checks that the value is still the same, and\n"
        "throws E0101 if it is not. Without this option the same holds for all(), any(), and values that follow from\n"
        "integer or boolean arguments or from buffers that forward does not write; other reads are refused at compile\n"
-       "time.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: executor.md 5."
-      },
+       "time.\n"},
       {"setExecutionStrategy", "Options", "_execution_strategy", OptionKind::kWritten, {{"strategy", "strategy", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
-       "How blocks become stages or phases.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       {}, true, "options.md 2",
+       "How blocks become stages or phases.\n"},
       {"setAvailableMemoryProportion", "Options", "available_memory_proportion", OptionKind::kValue, {{"available_memory_proportion", "shares", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       Refused::kCondition, false,
+       Refused::kCondition, false, "options.md 2",
        "Share of each device's memory that temporary tensors may use: {\"IPU0\": 0.3}. Returns None.\n"
        "\n"
        "Allowed: keys \"IPU<n>\", values 0..1.\n"
        "Unit: share.\n"
-       "Device: hint.\n"
-       "Returns None.\n"
-       "Source: options.md 2."
-      },
+       "Device: hint."},
       {"outputMode", "Options", "output_mode", OptionKind::kWritten, {{"output_mode", "OutputMode", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"output_return_period", "int?", true, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}}, {},
-       Refused::kCondition, true,
+       Refused::kCondition, true, "options.md 2",
        "Which micro-batch results a call returns. EveryN needs a period.\n"
        "\n"
-       "Allowed: OutputMode.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       "Allowed: OutputMode."},
       {"anchorTensor", "Options", "anchored_tensors", OptionKind::kWritten, {{"short_name", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"long_name", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"output_mode", "OutputMode?", true, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"output_return_period", "int", true, OptionValue(int64_t{1}), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       Refused::kCondition, false,
-       "Record the value of an inner tensor in each call. Returns None.\n"
-       "\n"
-       "Returns None.\n"
-       "Source: options.md 2."
-      },
+       Refused::kCondition, false, "options.md 2",
+       "Record the value of an inner tensor in each call. Returns None.\n"},
       {"fusion", "Options", "fusion_level", OptionKind::kWritten, {{"level", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "ours",
        "Which instructions are joined to save passes over memory. exact: joins that keep every bit of the results,\n"
        "such as an operator that adds its gradient to the sum. fast: also joins that sum in another order than eager\n"
        "PyTorch, and our own functions (GELU); results differ by rounding. off: none.\n"
        "\n"
-       "Allowed: exact, fast, off.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: ours."
-      },
+       "Allowed: exact, fast, off."},
       {"autoRoundNumIPUs", "Options", "auto_round_num_ipus", OptionKind::kValue, {{"auto_round_num_ipus", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
-       "Round the number of devices up to a power of two instead of refusing the model.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       {}, true, "options.md 2",
+       "Round the number of devices up to a power of two instead of refusing the model.\n"},
       {"useIpuModel", "Options", "use_model", OptionKind::kOnDemand, {{"use_model", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "options.md 2",
        "Use a model of the device. Overrides POPTORCH_IPU_MODEL.\n"
        "\n"
-       "Device: results are the same; time and memory are not modelled yet.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       "Device: results are the same; time and memory are not modelled yet."},
       {"useIpuId", "Options", "ipu_id", OptionKind::kOnDemand, {{"ipu_id", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "options.md 2",
        "Use this device.\n"
        "\n"
        "Allowed: >= 0.\n"
-       "Device: hint.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       "Device: hint."},
       {"useOfflineIpuTarget", "Options", "ipu_version", OptionKind::kOnDemand, {{"ipu_version", "int", true, OptionValue(int64_t{2}), false, kNoLeast, kNoMost, 1, {1, 2, 21}, {}, "", ""}}, {{"connection_type", member("ConnectionType", "Never")}},
-       Refused::kCondition, true,
+       Refused::kCondition, true, "options.md 2",
        "Compile without a device. Sets the connection type to Never. A call that runs the program is an error.\n"
        "\n"
-       "Allowed: 1, 2, 21.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       "Allowed: 1, 2, 21."},
       {"connectionType", "Options", "connection_type", OptionKind::kValue, {{"connection_type", "ConnectionType", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "options.md 2",
        "When the executor attaches to its devices.\n"
        "\n"
-       "Allowed: ConnectionType.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       "Allowed: ConnectionType."},
       {"syncPattern", "Options", "sync_pattern", OptionKind::kValue, {{"sync_pattern", "SyncPattern", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "options.md 2",
        "Synchronisation between devices.\n"
        "\n"
        "Allowed: SyncPattern.\n"
-       "Device: hint.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       "Device: hint."},
       {"deviceMemoryLimit", "Options", "device_memory_limit", OptionKind::kOnDemand, {{"limit_bytes", "bytes", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "ours",
        "Number of bytes that a device has. A program that needs more is refused when it is compiled (E0405). The\n"
        "bytes are those that the plan places on a device (docs/memory.md): weights, optimizer state, gradient sums,\n"
        "constants, activations and values inside a task. PipelinedExecution.recompute(\"fit\") recomputes values to\n"
        "stay below the limit. Devices that a map leaves out have no limit.\n"
        "\n"
        "Allowed: >= 0; {\"IPU0\": bytes} for some devices.\n"
-       "Unit: bytes.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: ours."
-      },
+       "Unit: bytes."},
       {"offChipMemoryLimit", "Options", "off_chip_memory_limit", OptionKind::kOnDemand, {{"limit_bytes", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "ours",
        "Host memory for tensors that are off chip. Tensors beyond the limit are in a file. Without a limit all of\n"
        "them are in host memory (docs/phases.md).\n"
        "\n"
        "Allowed: >= 0.\n"
-       "Unit: bytes.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: ours."
-      },
+       "Unit: bytes."},
       {"offChipFolder", "Options", "off_chip_folder", OptionKind::kOnDemand, {{"path", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "ours",
        "Folder of the file for tensors that are off chip; by default the system's temporary folder. The file leaves\n"
        "nothing behind, even after a crash. A file system in memory (tmpfs) saves no memory. A folder that cannot be\n"
        "written is refused when the model is compiled (E0605).\n"
        "\n"
-       "Allowed: a folder that can be written.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: ours."
-      },
+       "Allowed: a folder that can be written."},
       {"randomSeed", "Options", "random_seed", OptionKind::kOnDemand, {{"random_seed", "seed", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
-       "Seed of the device's random numbers and of torch (torch.manual_seed).\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       {}, true, "options.md 2",
+       "Seed of the device's random numbers and of torch (torch.manual_seed).\n"},
       {"logDir", "Options", "log_dir", OptionKind::kValue, {{"log_dir", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "options.md 2",
        "Folder of log files.\n"
        "\n"
-       "Device: hint.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       "Device: hint."},
       {"maxRepeatLogs", "Options", "max_repeat_logs", OptionKind::kValue, {{"max_lines", "int?", false, OptionValue(), false, 0, kNoMost, 1, {}, {{OptionValue(), OptionValue(uint64_t{18446744073709551615u})}}, "", ""}}, {},
-       {}, true,
+       {}, true, "options.md 2",
        "Number of times that the same log line is repeated at most; None: no limit.\n"
        "\n"
        "Allowed: >= 0.\n"
-       "Unit: lines.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       "Unit: lines."},
       {"modelName", "Options", "model_name", OptionKind::kOnDemand, {{"name", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
-       "Name used in reports.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       {}, true, "options.md 2",
+       "Name used in reports.\n"},
       {"enableExecutableCaching", "Options", "cachePath", OptionKind::kWritten, {{"path", "str?", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
-       "Keep compiled executables in this folder; None switches this off.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       {}, true, "options.md 2",
+       "Keep compiled executables in this folder; None switches this off.\n"},
       {"enableStableNorm", "Options", "enableStableNorm", OptionKind::kPopart, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "options.md 2",
        "More accurate variance in normalisations.\n"
        "\n"
-       "Device: hint: torch's own kernels are used.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       "Device: hint: torch's own kernels are used."},
       {"enableSyntheticData", "Options", "syntheticDataMode", OptionKind::kPopart, {{"enabled", "truth", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {{OptionValue(true), OptionValue(int64_t{2})}, {OptionValue(false), OptionValue(int64_t{0})}}, "", ""}}, {},
-       {}, true,
-       "Run without input from and output to the host; the device generates the data.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       {}, true, "options.md 2",
+       "Run without input from and output to the host; the device generates the data.\n"},
       {"logCycleCount", "Options", "instrumentWithHardwareCycleCounter", OptionKind::kPopart, {{"log_cycle_count", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
-       "Count device cycles of each run.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       {}, true, "options.md 2",
+       "Count device cycles of each run.\n"},
       {"enableProfiling", "Options", "engineOptions", OptionKind::kWritten, {{"profile_dir", "str?", true, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "options.md 2",
        "Write a profile of each run into a folder.\n"
        "\n"
-       "Device: docs/tracing.md.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       "Device: docs/tracing.md."},
       {"disableModuleNamescope", "Options", "module_namescope_enabled", OptionKind::kValue, {}, {{"module_namescope_enabled", OptionValue(false)}},
-       {}, true,
-       "Leave the module path out of operation names.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       {}, true, "options.md 2",
+       "Leave the module path out of operation names.\n"},
       {"updatableNamedBuffers", "Options", "updatableNamedBuffers", OptionKind::kPopart, {{"buffers", "strings", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
-       "Buffers that copyNamedBuffersToDevice uploads.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       {}, true, "options.md 2",
+       "Buffers that copyNamedBuffersToDevice uploads.\n"},
       {"relaxOptimizerAttributesChecks", "Options", "relax_optimizer_checks", OptionKind::kValue, {{"relax", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
-       "Log messages about unexpected optimizer attributes at level DEBUG.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       {}, true, "options.md 2",
+       "Log messages about unexpected optimizer attributes at level DEBUG.\n"},
       {"showCompilationProgressBar", "Options", "show_compilation_progress_bar", OptionKind::kValue, {{"show", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
-       "Show a bar while compiling.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       {}, true, "options.md 2",
+       "Show a bar while compiling.\n"},
       {"sourceLocationExcludes", "Options", "source_location_excludes", OptionKind::kValue, {{"excludes", "strings", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
-       "Stack frames are not user code if their file name contains one of these texts. Replaces the list.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       {}, true, "options.md 2",
+       "Stack frames are not user code if their file name contains one of these texts. Replaces the list.\n"},
       {"appendToLocationExcludes", "Options", "source_location_excludes", OptionKind::kWritten, {{"excludes", "strings", false, OptionValue(), true, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
-       "Adds texts to the list of sourceLocationExcludes.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 2."
-      },
+       {}, true, "options.md 2",
+       "Adds texts to the list of sourceLocationExcludes.\n"},
       {"devices", "Options", "num_devices", OptionKind::kOnDemand, {{"count", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "ours",
        "Number of devices; 0, the default: the number that the model asks for. A model that needs more is refused\n"
        "(E0402).\n"
        "\n"
        "Allowed: >= 0.\n"
-       "Unit: devices.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: ours."
-      },
+       "Unit: devices."},
       {"tensorParallel", "Options", "tensor_parallel", OptionKind::kOnDemand, {{"devices", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "ours",
        "Divides the work of each device of the model among this many devices, with the bits of one device; 1, the\n"
        "default: not at all. Device v becomes devices v * n to v * n + n - 1 (docs/tensor_parallel.md).\n"
        "\n"
        "Allowed: >= 1.\n"
-       "Unit: devices.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: ours."
-      },
+       "Unit: devices."},
       {"enforcePipelineMinimum", "Options", "enforce_pipeline_minimum", OptionKind::kOnDemand, {{"enforce", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "ours",
        "Refuse pipelines with fewer micro-batches than PopTorch requires: gradientAccumulation >= 2 * stages - 1 in\n"
        "training, deviceIterations >= stages in inference (E0401). Off: they run, and devices wait longer. Default:\n"
-       "on in poptorch; off in abele and in C++.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: ours."
-      },
+       "on in poptorch; off in abele and in C++.\n"},
       {"shareWeights", "Options", "share_weights", OptionKind::kOnDemand, {{"share", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "ours",
        "The devices use the memory of the model's own parameters where they can, instead of copies. No weight is\n"
        "held twice, and each side sees at once what the other writes. Off: weights move between model and devices by\n"
-       "copies only (spec executor.md section 6). Default: on in abele and in C++; off in poptorch.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: ours."
-      },
+       "copies only (spec executor.md section 6). Default: on in abele and in C++; off in poptorch.\n"},
       {"checkCapture", "Options", "check_capture", OptionKind::kOnDemand, {{"check", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "ours",
        "Forward is captured a second time on the same inputs and random numbers, and the two programs must be equal,\n"
        "constants included: forward keeps no state except in buffers, and draws random numbers from torch alone. The\n"
        "second capture takes as long as the first. Default: on in abele and in C++, where a difference is E0101; off\n"
-       "in poptorch, where a difference is a warning if this is on.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: ours."
-      },
+       "in poptorch, where a difference is a warning if this is on.\n"},
       {"recompileLimit", "Options", "recompile_limit", OptionKind::kValue, {{"programs", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "ours",
        "A model compiles a program for each kind of arguments, and each keeps memory. A warning names the argument\n"
        "that changes when the model has more programs than this.\n"
        "\n"
        "Allowed: >= 1.\n"
-       "Unit: programs.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: ours."
-      },
+       "Unit: programs."},
       {"threadsPerDevice", "Options", "threads_per_device", OptionKind::kOnDemand, {{"threads", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "ours",
        "Intra-op threads of each device; 0, the default: the devices share torch's number of threads equally.\n"
        "\n"
        "Allowed: >= 0.\n"
-       "Unit: threads.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: ours."
-      },
+       "Unit: threads."},
       {"deviceType", "Options", "device_type", OptionKind::kOnDemand, {{"device", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "ours",
        "Hardware of the model's devices: a worker on the CPU, or a stream of an accelerator. Devices take the\n"
        "entries of a list in turn; if there are more devices than entries, the list repeats (docs/devices.md).\n"
        "Default: ABELE_DEVICE, or cpu if that is not set. Hardware that the machine lacks is refused (E0702).\n"
        "\n"
-       "Allowed: cpu; accelerators of torch: cuda (all of them), cuda:1, xpu; a list of these: cuda:0,cuda:1,cpu.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: ours."
-      },
+       "Allowed: cpu; accelerators of torch: cuda (all of them), cuda:1, xpu; a list of these: cuda:0,cuda:1,cpu."},
       {"deviceGraphs", "Options", "device_graphs", OptionKind::kOnDemand, {{"replay", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "ours",
        "Accelerators capture the kernels that their workers enqueue as a device graph, and replay the graph from the\n"
        "third time on. This saves host time and gives the same numbers. It needs a torch with device graphs (2.13 or\n"
-       "newer). Off, the default: the workers enqueue each kernel each time (docs/devices.md).\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: ours."
-      },
+       "newer). Off, the default: the workers enqueue each kernel each time (docs/devices.md).\n"},
       {"separateMemory", "Options", "separate_memory", OptionKind::kOnDemand, {{"separate", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "ours",
        "Every device works in memory of its own, and transfers bring it what other devices make, as between\n"
        "accelerators (docs/transfers.md). Results are the same; for tests and for what a placement would need on\n"
-       "such devices. Default: off.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: ours."
-      },
+       "such devices. Default: off.\n"},
       {"captureAsCompiling", "Options", "capture_as_compiling", OptionKind::kOnDemand, {{"enable", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "ours",
        "torch.compiler.is_compiling() returns True to the model while forward is captured. Some models, such as\n"
        "those of transformers, read a mask to skip it where it masks nothing. While compiling they do not read it,\n"
-       "so one program serves batches with and without padding. torch's own code does not see the value.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: ours."
-      },
+       "so one program serves batches with and without padding. torch's own code does not see the value.\n"},
       {"Training.gradientAccumulation", "Training", "gradient_accumulation", OptionKind::kValue, {{"gradient_accumulation", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "options.md 3",
        "Micro-batches per weight update. Must be 1 for inference.\n"
        "\n"
        "Allowed: >= 1.\n"
-       "Unit: micro-batches.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 3."
-      },
+       "Unit: micro-batches."},
       {"Training.accumulationAndReplicationReductionType", "Training", "accumulation_and_replication_reduction_type", OptionKind::kValue, {{"reduction_type", "ReductionType", false, OptionValue(), false, kNoLeast, kNoMost, 1, {0, 1}, {}, "", ""}}, {},
-       Refused::kValue, true,
+       Refused::kValue, true, "options.md 3",
        "Gradients are the mean or the sum over accumulation steps and replicas.\n"
        "\n"
-       "Allowed: Mean, Sum.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 3."
-      },
+       "Allowed: Mean, Sum."},
       {"Training.setMeanAccumulationAndReplicationReductionStrategy", "Training", "meanAccumulationAndReplicationReductionStrategy", OptionKind::kValue, {{"mean_reduction_strategy", "MeanReductionStrategy", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "options.md 3",
        "When a mean reduction divides.\n"
        "\n"
        "Allowed: MeanReductionStrategy.\n"
-       "Device: hint.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 3."
-      },
+       "Device: hint."},
       {"Training.setAutomaticLossScaling", "Training", "automaticLossScalingSettings.enabled", OptionKind::kPopart, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "options.md 3",
        "Adapt the loss scale so that gradients stay in the range of float16.\n"
        "\n"
-       "Device: yes; between calls.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 3."
-      },
+       "Device: yes; between calls."},
       {"Training.setConvolutionDithering", "Training", "convolutionOptions", OptionKind::kPopart, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "enableConvDithering", ""}}, {},
-       {}, true,
+       {}, true, "options.md 3",
        "Vary the layout of convolutions.\n"
        "\n"
-       "Device: hint.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 3."
-      },
+       "Device: hint."},
       {"Precision.enableFloatingPointExceptions", "Precision", "enableFloatingPointChecks", OptionKind::kPopart, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
-       "Raise an error at a division by zero, an overflow or a NaN.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 4."
-      },
+       {}, true, "options.md 4",
+       "Raise an error at a division by zero, an overflow or a NaN.\n"},
       {"Precision.enableStochasticRounding", "Precision", "enableStochasticRounding", OptionKind::kPopart, {{"enabled", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
-       "Round float16 results randomly, without bias.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 4."
-      },
+       {}, true, "options.md 4",
+       "Round float16 results randomly, without bias.\n"},
       {"Precision.setPartialsType", "Precision", "partialsTypeMatMuls", OptionKind::kWritten, {{"dtype", "FloatType", false, OptionValue(), false, kNoLeast, kNoMost, 1, {0, 1}, {}, "", ""}}, {},
-       Refused::kValue, true,
+       Refused::kValue, true, "options.md 4",
        "Accumulation type inside matrix products and convolutions.\n"
        "\n"
        "Allowed: torch.float, torch.half.\n"
-       "Device: hint.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 4."
-      },
+       "Device: hint."},
       {"Precision.halfFloatCasting", "Precision", "-", OptionKind::kIgnored, {{"half_float_casting", "HalfFloatCastingBehavior", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "options.md 4",
        "Deprecated; ignored with a warning.\n"
        "\n"
-       "Device: hint.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 4."
-      },
+       "Device: hint."},
       {"Precision.runningStatisticsAlwaysFloat", "Precision", "-", OptionKind::kIgnored, {{"value", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       Refused::kValue, true,
+       Refused::kValue, true, "options.md 4",
        "Deprecated; ignored with a warning.\n"
        "\n"
-       "Device: hint.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 4."
-      },
+       "Device: hint."},
       {"Jit.traceModel", "Jit", "-", OptionKind::kWritten, {{"trace_model", "bool", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       Refused::kValue, true,
+       Refused::kValue, true, "options.md 4",
        "Deprecated; only False is accepted.\n"
        "\n"
-       "Device: hint.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 4."
-      },
+       "Device: hint."},
       {"_Popart.set", "_Popart", "-", OptionKind::kWritten, {{"key", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"value", "setting", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
-       "Stores an expert setting. Compiling checks its name and type.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 5."
-      },
+       {}, true, "options.md 5",
+       "Stores an expert setting. Compiling checks its name and type.\n"},
       {"_Popart.setEngineOptions", "_Popart", "engineOptions", OptionKind::kPopart, {{"engine_options", "settings", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "options.md 5",
        "Options of the original engine.\n"
        "\n"
-       "Device: hint.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 5."
-      },
+       "Device: hint."},
       {"_Popart.setPatterns", "_Popart", "patterns", OptionKind::kPopart, {{"patterns", "switches", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"level", "int", true, OptionValue(int64_t{2}), false, 0, kNoMost, 1, {}, {}, "", "patterns_level"}}, {},
-       {}, true,
+       {}, true, "options.md 5",
        "Switches optimisations of the original compiler.\n"
        "\n"
-       "Device: hint.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 5."
-      },
+       "Device: hint."},
       {"Distributed.configureProcessId", "Distributed", "distributed_process_id", OptionKind::kValue, {{"process_id", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}, {"num_processes", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", "num_distributed_processes"}}, {},
-       {}, true,
+       {}, true, "options.md 6",
        "Index and number of processes.\n"
        "\n"
-       "Allowed: 0 <= process_id < num_processes.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 6."
-      },
+       "Allowed: 0 <= process_id < num_processes."},
       {"Distributed.devicesPerProcess", "Distributed", "devices_per_process", OptionKind::kValue, {{"devices", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "ours",
        "Number of devices that each process owns. A replica with more devices spans consecutive processes, and all\n"
        "of them are called with the same batch (docs/transfers.md). replicationFactor then counts the replicas of\n"
        "all processes. 0: every process has whole replicas.\n"
        "\n"
        "Allowed: >= 0.\n"
-       "Unit: devices.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: ours."
-      },
+       "Unit: devices."},
       {"Distributed.processesPerReplica", "Distributed", "processes_per_replica", OptionKind::kValue, {{"processes", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "ours",
        "Number of consecutive processes that hold the stages of a replica together. Replicas that share these\n"
        "processes have the same stages in each of them. Needs devicesPerProcess. 0: the smallest number that the\n"
        "numbers of processes and replicas allow (docs/transfers.md).\n"
        "\n"
        "Allowed: >= 0.\n"
-       "Unit: processes.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: ours."
-      },
+       "Unit: processes."},
       {"Distributed.outputRank", "Distributed", "output_rank", OptionKind::kWritten, {{"rank", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "ours",
        "Which processes of a replica get the results of a call, including losses and anchored tensors. all: every\n"
        "process. first, last: that one only. owner: each result is in the process whose stage makes it. In other\n"
        "processes a result is None, as on other ranks of torch.distributed.pipelining (C++: an undefined tensor),\n"
        "and no data is sent for it. All processes must choose the same (E0713). Arguments that forward writes are\n"
        "equal in all processes (docs/transfers.md).\n"
        "\n"
-       "Allowed: all, first, last, owner.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: ours."
-      },
+       "Allowed: all, first, last, owner."},
       {"Distributed.setEnvVarNames", "Distributed", "num_distributed_processes", OptionKind::kWritten, {{"var_num_processes", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}, {"var_process_id", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "options.md 6",
        "Environment variables that hold the number of processes and the index.\n"
        "\n"
-       "Unit: processes.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 6."
-      },
+       "Unit: processes."},
       {"Distributed.disable", "Distributed", "num_distributed_processes", OptionKind::kValue, {}, {{"distributed_process_id", OptionValue(int64_t{0})}, {"num_distributed_processes", OptionValue(int64_t{1})}},
-       {}, false,
-       "Return to a single process. Returns None.\n"
-       "\n"
-       "Returns None.\n"
-       "Source: options.md 6."
-      },
+       {}, false, "options.md 6",
+       "Return to a single process. Returns None.\n"},
       {"TensorLocations.numIOTiles", "TensorLocations", "num_io_tiles", OptionKind::kOnDemand, {{"num_tiles", "int", false, OptionValue(), false, 32, 192, 2, {}, {}, "", ""}}, {},
-       Refused::kCondition, true,
+       Refused::kCondition, true, "options.md 6",
        "Tiles reserved for input and output.\n"
        "\n"
        "Allowed: even, 32..192.\n"
        "Unit: tiles.\n"
-       "Device: hint.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 6."
-      },
+       "Device: hint."},
       {"TensorLocations.setActivationLocation", "TensorLocations", "location_activation", OptionKind::kOnDemand, {{"location", "location", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
-       "Placement of activations.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 6."
-      },
+       {}, true, "options.md 6",
+       "Placement of activations.\n"},
       {"TensorLocations.setWeightLocation", "TensorLocations", "location_weight", OptionKind::kOnDemand, {{"location", "location", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
-       "Placement of weights.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 6."
-      },
+       {}, true, "options.md 6",
+       "Placement of weights.\n"},
       {"TensorLocations.setOptimizerLocation", "TensorLocations", "location_optimizer", OptionKind::kOnDemand, {{"location", "location", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
-       "Placement of optimizer state.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 6."
-      },
+       {}, true, "options.md 6",
+       "Placement of optimizer state.\n"},
       {"TensorLocations.setAccumulatorLocation", "TensorLocations", "location_accumulator", OptionKind::kOnDemand, {{"location", "location", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
-       "Placement of gradient accumulators.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 6."
-      },
+       {}, true, "options.md 6",
+       "Placement of gradient accumulators.\n"},
       {"TensorLocationSettings.minElementsForOffChip", "TensorLocationSettings", "minElementsForOffChip", OptionKind::kOnDemand, {{"min_elements", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "options.md 6",
        "Smallest tensor that leaves the device.\n"
        "\n"
        "Allowed: >= 0.\n"
-       "Unit: elements.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 6."
-      },
+       "Unit: elements."},
       {"TensorLocationSettings.minElementsForReplicatedTensorSharding", "TensorLocationSettings", "minElementsForReplicatedTensorSharding", OptionKind::kOnDemand, {{"min_elements", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
-       {}, true,
+       {}, true, "options.md 6",
        "Smallest tensor that is sharded; default 8192.\n"
        "\n"
        "Allowed: >= 0.\n"
        "Unit: elements.\n"
-       "Device: weights and optimizer state; else a hint.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 6."
-      },
+       "Device: weights and optimizer state; else a hint."},
       {"TensorLocationSettings.useOnChipStorage", "TensorLocationSettings", "onChip", OptionKind::kOnDemand, {{"use", "bool?", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {{OptionValue(true), OptionValue(int64_t{1})}, {OptionValue(false), OptionValue(int64_t{0})}}, "", ""}}, {},
-       {}, true,
-       "Keep the tensors on the device; None removes the setting.\n"
-       "\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 6."
-      },
+       {}, true, "options.md 6",
+       "Keep the tensors on the device; None removes the setting.\n"},
       {"TensorLocationSettings.useReplicatedTensorSharding", "TensorLocationSettings", "useReplicatedTensorSharding", OptionKind::kOnDemand, {{"use", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {{OptionValue(true), OptionValue(int64_t{1})}, {OptionValue(false), OptionValue(int64_t{0})}}, "", ""}}, {},
-       {}, true,
+       {}, true, "options.md 6",
        "Distribute the tensors over the replicas: each tensor is in the memory of one replica, which runs its\n"
        "updates (docs/replicas.md). Every replica keeps its own activations and gradient sums.\n"
        "\n"
-       "Device: weights and optimizer state; else a hint.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 6."
-      },
+       "Device: weights and optimizer state; else a hint."},
       {"TensorLocationSettings.useIOTilesToLoad", "TensorLocationSettings", "useIOTilesToLoad", OptionKind::kOnDemand, {{"use", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {{OptionValue(true), OptionValue(int64_t{1})}, {OptionValue(false), OptionValue(int64_t{0})}}, "", ""}}, {},
-       {}, true,
+       {}, true, "options.md 6",
        "Load tensors through the input and output tiles.\n"
        "\n"
-       "Device: hint.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 6."
-      },
+       "Device: hint."},
       {"TensorLocationSettings.useIOTilesToStore", "TensorLocationSettings", "useIOTilesToStore", OptionKind::kOnDemand, {{"use", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {{OptionValue(true), OptionValue(int64_t{1})}, {OptionValue(false), OptionValue(int64_t{0})}}, "", ""}}, {},
-       {}, true,
+       {}, true, "options.md 6",
        "Store tensors through the input and output tiles.\n"
        "\n"
-       "Device: hint.\n"
-       "Returns: self, so that calls chain.\n"
-       "Source: options.md 6."
-      },
+       "Device: hint."},
   };
   return all;
 }

@@ -9,347 +9,264 @@ using options::member;
 using options::OptionValue;
 using options::toValue;
 
+template <class T>
+static std::optional<T> locationValue(const std::map<std::string, int64_t>& values, const char* key) {
+  const auto it = values.find(key);
+  return it == values.end() ? std::optional<T>() : static_cast<T>(it->second);
+}
+
 Options& Options::deviceIterations(int64_t device_iterations) {
   values_->call("deviceIterations", {toValue(device_iterations)});
   return *this;
 }
-
 Options& Options::replicationFactor(int64_t replication_factor) {
   values_->call("replicationFactor", {toValue(replication_factor)});
   return *this;
 }
-
 Options& Options::inputReplicaGrouping(int64_t input_group_size, CommGroupType input_group_type) {
   values_->call("inputReplicaGrouping", {toValue(input_group_size), member("CommGroupType", static_cast<int64_t>(input_group_type))});
   return *this;
 }
-
 Options& Options::broadcastBuffers(bool broadcast_buffers) {
   values_->call("broadcastBuffers", {toValue(broadcast_buffers)});
   return *this;
 }
-
 Options& Options::trustReads(bool trust_reads) {
   values_->call("trustReads", {toValue(trust_reads)});
   return *this;
 }
-
 Options& Options::setExecutionStrategy(const ExecutionStrategy& strategy) {
   values_->call("setExecutionStrategy", {toValue(strategy)});
   return *this;
 }
-
 Options& Options::setAvailableMemoryProportion(const std::map<std::string, double>& available_memory_proportion) {
   values_->call("setAvailableMemoryProportion", {toValue(available_memory_proportion)});
   return *this;
 }
-
 Options& Options::outputMode(OutputMode output_mode, std::optional<int64_t> output_return_period) {
   values_->call("outputMode", {member("OutputMode", static_cast<int64_t>(output_mode)), toValue(output_return_period)});
   return *this;
 }
-
 Options& Options::anchorTensor(const std::string& short_name, const std::string& long_name, std::optional<OutputMode> output_mode, int64_t output_return_period) {
   values_->call("anchorTensor", {toValue(short_name), toValue(long_name), output_mode ? member("OutputMode", static_cast<int64_t>(*output_mode)) : OptionValue(), toValue(output_return_period)});
   return *this;
 }
-
 Options& Options::fusion(const std::string& level) {
   values_->call("fusion", {toValue(level)});
   return *this;
 }
-
 Options& Options::autoRoundNumIPUs(bool auto_round_num_ipus) {
   values_->call("autoRoundNumIPUs", {toValue(auto_round_num_ipus)});
   return *this;
 }
-
 Options& Options::useIpuModel(bool use_model) {
   values_->call("useIpuModel", {toValue(use_model)});
   return *this;
 }
-
 Options& Options::useIpuId(int64_t ipu_id) {
   values_->call("useIpuId", {toValue(ipu_id)});
   return *this;
 }
-
 Options& Options::useOfflineIpuTarget(int64_t ipu_version) {
   values_->call("useOfflineIpuTarget", {toValue(ipu_version)});
   return *this;
 }
-
 Options& Options::connectionType(ConnectionType connection_type) {
   values_->call("connectionType", {member("ConnectionType", static_cast<int64_t>(connection_type))});
   return *this;
 }
-
 Options& Options::syncPattern(SyncPattern sync_pattern) {
   values_->call("syncPattern", {member("SyncPattern", static_cast<int64_t>(sync_pattern))});
   return *this;
 }
-
 Options& Options::deviceMemoryLimit(int64_t limit_bytes) {
   values_->call("deviceMemoryLimit", {toValue(limit_bytes)});
   return *this;
 }
-
 Options& Options::offChipMemoryLimit(int64_t limit_bytes) {
   values_->call("offChipMemoryLimit", {toValue(limit_bytes)});
   return *this;
 }
-
 Options& Options::offChipFolder(const std::string& path) {
   values_->call("offChipFolder", {toValue(path)});
   return *this;
 }
-
 Options& Options::randomSeed(uint64_t random_seed) {
   values_->call("randomSeed", {toValue(random_seed)});
   return *this;
 }
-
 Options& Options::logDir(const std::string& log_dir) {
   values_->call("logDir", {toValue(log_dir)});
   return *this;
 }
-
 Options& Options::maxRepeatLogs(std::optional<int64_t> max_lines) {
   values_->call("maxRepeatLogs", {toValue(max_lines)});
   return *this;
 }
-
 Options& Options::modelName(const std::string& name) {
   values_->call("modelName", {toValue(name)});
   return *this;
 }
-
 Options& Options::enableExecutableCaching(std::optional<std::string> path) {
   values_->call("enableExecutableCaching", {toValue(path)});
   return *this;
 }
-
 Options& Options::enableStableNorm(bool enabled) {
   values_->call("enableStableNorm", {toValue(enabled)});
   return *this;
 }
-
 Options& Options::enableSyntheticData(bool enabled) {
   values_->call("enableSyntheticData", {toValue(enabled)});
   return *this;
 }
-
 Options& Options::logCycleCount(bool log_cycle_count) {
   values_->call("logCycleCount", {toValue(log_cycle_count)});
   return *this;
 }
-
 Options& Options::enableProfiling(std::optional<std::string> profile_dir) {
   values_->call("enableProfiling", {toValue(profile_dir)});
   return *this;
 }
-
 Options& Options::disableModuleNamescope() {
   values_->call("disableModuleNamescope", {});
   return *this;
 }
-
 Options& Options::updatableNamedBuffers(const std::vector<std::string>& buffers) {
   values_->call("updatableNamedBuffers", {toValue(buffers)});
   return *this;
 }
-
 Options& Options::relaxOptimizerAttributesChecks(bool relax) {
   values_->call("relaxOptimizerAttributesChecks", {toValue(relax)});
   return *this;
 }
-
 Options& Options::showCompilationProgressBar(bool show) {
   values_->call("showCompilationProgressBar", {toValue(show)});
   return *this;
 }
-
 Options& Options::sourceLocationExcludes(const std::vector<std::string>& excludes) {
   values_->call("sourceLocationExcludes", {toValue(excludes)});
   return *this;
 }
-
 Options& Options::appendToLocationExcludes(const std::vector<std::string>& excludes) {
   values_->call("appendToLocationExcludes", {toValue(excludes)});
   return *this;
 }
-
 Options& Options::devices(int64_t count) {
   values_->call("devices", {toValue(count)});
   return *this;
 }
-
 Options& Options::tensorParallel(int64_t devices) {
   values_->call("tensorParallel", {toValue(devices)});
   return *this;
 }
-
 Options& Options::enforcePipelineMinimum(bool enforce) {
   values_->call("enforcePipelineMinimum", {toValue(enforce)});
   return *this;
 }
-
 Options& Options::shareWeights(bool share) {
   values_->call("shareWeights", {toValue(share)});
   return *this;
 }
-
 Options& Options::checkCapture(bool check) {
   values_->call("checkCapture", {toValue(check)});
   return *this;
 }
-
 Options& Options::recompileLimit(int64_t programs) {
   values_->call("recompileLimit", {toValue(programs)});
   return *this;
 }
-
 Options& Options::threadsPerDevice(int64_t threads) {
   values_->call("threadsPerDevice", {toValue(threads)});
   return *this;
 }
-
 Options& Options::deviceType(const std::string& device) {
   values_->call("deviceType", {toValue(device)});
   return *this;
 }
-
 Options& Options::deviceGraphs(bool replay) {
   values_->call("deviceGraphs", {toValue(replay)});
   return *this;
 }
-
 Options& Options::separateMemory(bool separate) {
   values_->call("separateMemory", {toValue(separate)});
   return *this;
 }
-
 int64_t Options::device_iterations() const { return values_->get<int64_t>("device_iterations"); }
-
 int64_t Options::replication_factor() const { return values_->get<int64_t>("replication_factor"); }
-
 int64_t Options::input_group_size() const { return values_->get<int64_t>("input_group_size"); }
-
 bool Options::broadcast_buffers() const { return values_->get<bool>("broadcast_buffers"); }
-
 bool Options::trust_reads() const { return values_->get<bool>("trust_reads"); }
-
 OutputMode Options::output_mode() const { return values_->get<OutputMode>("output_mode"); }
-
 std::string Options::fusion_level() const { return values_->get<std::string>("fusion_level"); }
-
 bool Options::auto_round_num_ipus() const { return values_->get<bool>("auto_round_num_ipus"); }
-
 std::optional<bool> Options::use_model() const { return values_->get<std::optional<bool>>("use_model"); }
-
 std::optional<int64_t> Options::ipu_id() const { return values_->get<std::optional<int64_t>>("ipu_id"); }
-
 std::optional<int64_t> Options::ipu_version() const { return values_->get<std::optional<int64_t>>("ipu_version"); }
-
 ConnectionType Options::connection_type() const { return values_->get<ConnectionType>("connection_type"); }
-
 SyncPattern Options::sync_pattern() const { return values_->get<SyncPattern>("sync_pattern"); }
-
 std::optional<int64_t> Options::device_memory_limit() const { return values_->get<std::optional<int64_t>>("device_memory_limit"); }
-
 std::optional<int64_t> Options::off_chip_memory_limit() const { return values_->get<std::optional<int64_t>>("off_chip_memory_limit"); }
-
 std::optional<std::string> Options::off_chip_folder() const { return values_->get<std::optional<std::string>>("off_chip_folder"); }
-
 std::optional<uint64_t> Options::random_seed() const { return values_->get<std::optional<uint64_t>>("random_seed"); }
-
 std::string Options::log_dir() const { return values_->get<std::string>("log_dir"); }
-
 int64_t Options::max_repeat_logs() const { return values_->get<int64_t>("max_repeat_logs"); }
-
 std::optional<std::string> Options::model_name() const { return values_->get<std::optional<std::string>>("model_name"); }
-
 bool Options::module_namescope_enabled() const { return values_->get<bool>("module_namescope_enabled"); }
-
 bool Options::relax_optimizer_checks() const { return values_->get<bool>("relax_optimizer_checks"); }
-
 bool Options::show_compilation_progress_bar() const { return values_->get<bool>("show_compilation_progress_bar"); }
-
 std::optional<int64_t> Options::num_devices() const { return values_->get<std::optional<int64_t>>("num_devices"); }
-
 std::optional<int64_t> Options::tensor_parallel() const { return values_->get<std::optional<int64_t>>("tensor_parallel"); }
-
 std::optional<bool> Options::enforce_pipeline_minimum() const { return values_->get<std::optional<bool>>("enforce_pipeline_minimum"); }
-
 std::optional<bool> Options::share_weights() const { return values_->get<std::optional<bool>>("share_weights"); }
-
 std::optional<bool> Options::check_capture() const { return values_->get<std::optional<bool>>("check_capture"); }
-
 int64_t Options::recompile_limit() const { return values_->get<int64_t>("recompile_limit"); }
-
 std::optional<int64_t> Options::threads_per_device() const { return values_->get<std::optional<int64_t>>("threads_per_device"); }
-
 std::optional<std::string> Options::device_type() const { return values_->get<std::optional<std::string>>("device_type"); }
-
 std::optional<bool> Options::device_graphs() const { return values_->get<std::optional<bool>>("device_graphs"); }
-
 std::optional<bool> Options::separate_memory() const { return values_->get<std::optional<bool>>("separate_memory"); }
-
 CommGroupType Options::input_cgt() const { return values_->get<CommGroupType>("input_cgt"); }
-
 int64_t Options::output_return_period() const { return values_->get<int64_t>("output_return_period"); }
 
 TrainingOptions& TrainingOptions::gradientAccumulation(int64_t gradient_accumulation) {
   values_->call("Training.gradientAccumulation", {toValue(gradient_accumulation)});
   return *this;
 }
-
 TrainingOptions& TrainingOptions::accumulationAndReplicationReductionType(ReductionType reduction_type) {
   values_->call("Training.accumulationAndReplicationReductionType", {member("ReductionType", static_cast<int64_t>(reduction_type))});
   return *this;
 }
-
 TrainingOptions& TrainingOptions::setMeanAccumulationAndReplicationReductionStrategy(MeanReductionStrategy mean_reduction_strategy) {
   values_->call("Training.setMeanAccumulationAndReplicationReductionStrategy", {member("MeanReductionStrategy", static_cast<int64_t>(mean_reduction_strategy))});
   return *this;
 }
-
 TrainingOptions& TrainingOptions::setAutomaticLossScaling(bool enabled) {
   values_->call("Training.setAutomaticLossScaling", {toValue(enabled)});
   return *this;
 }
-
 TrainingOptions& TrainingOptions::setConvolutionDithering(bool enabled) {
   values_->call("Training.setConvolutionDithering", {toValue(enabled)});
   return *this;
 }
-
 int64_t TrainingOptions::gradient_accumulation() const { return values_->get<int64_t>("gradient_accumulation"); }
-
 ReductionType TrainingOptions::accumulation_and_replication_reduction_type() const { return values_->get<ReductionType>("accumulation_and_replication_reduction_type"); }
-
 MeanReductionStrategy TrainingOptions::meanAccumulationAndReplicationReductionStrategy() const { return values_->get<MeanReductionStrategy>("meanAccumulationAndReplicationReductionStrategy"); }
 
 PrecisionOptions& PrecisionOptions::enableFloatingPointExceptions(bool enabled) {
   values_->call("Precision.enableFloatingPointExceptions", {toValue(enabled)});
   return *this;
 }
-
 PrecisionOptions& PrecisionOptions::enableStochasticRounding(bool enabled) {
   values_->call("Precision.enableStochasticRounding", {toValue(enabled)});
   return *this;
 }
-
 PrecisionOptions& PrecisionOptions::setPartialsType(FloatType dtype) {
   values_->call("Precision.setPartialsType", {member("FloatType", static_cast<int64_t>(dtype))});
   return *this;
 }
-
 PrecisionOptions& PrecisionOptions::halfFloatCasting(HalfFloatCastingBehavior half_float_casting) {
   values_->call("Precision.halfFloatCasting", {member("HalfFloatCastingBehavior", static_cast<int64_t>(half_float_casting))});
   return *this;
 }
-
 PrecisionOptions& PrecisionOptions::runningStatisticsAlwaysFloat(bool value) {
   values_->call("Precision.runningStatisticsAlwaysFloat", {toValue(value)});
   return *this;
@@ -364,12 +281,10 @@ PopartOptions& PopartOptions::set(const std::string& key, const Setting& value) 
   values_->call("_Popart.set", {toValue(key), toValue(value)});
   return *this;
 }
-
 PopartOptions& PopartOptions::setEngineOptions(const std::map<std::string, std::string>& engine_options) {
   values_->call("_Popart.setEngineOptions", {toValue(engine_options)});
   return *this;
 }
-
 PopartOptions& PopartOptions::setPatterns(const std::map<std::string, bool>& patterns, int64_t level) {
   values_->call("_Popart.setPatterns", {toValue(patterns), toValue(level)});
   return *this;
@@ -379,127 +294,83 @@ DistributedOptions& DistributedOptions::configureProcessId(int64_t process_id, i
   values_->call("Distributed.configureProcessId", {toValue(process_id), toValue(num_processes)});
   return *this;
 }
-
 DistributedOptions& DistributedOptions::devicesPerProcess(int64_t devices) {
   values_->call("Distributed.devicesPerProcess", {toValue(devices)});
   return *this;
 }
-
 DistributedOptions& DistributedOptions::processesPerReplica(int64_t processes) {
   values_->call("Distributed.processesPerReplica", {toValue(processes)});
   return *this;
 }
-
 DistributedOptions& DistributedOptions::outputRank(const std::string& rank) {
   values_->call("Distributed.outputRank", {toValue(rank)});
   return *this;
 }
-
 DistributedOptions& DistributedOptions::setEnvVarNames(const std::string& var_num_processes, const std::string& var_process_id) {
   values_->call("Distributed.setEnvVarNames", {toValue(var_num_processes), toValue(var_process_id)});
   return *this;
 }
-
 DistributedOptions& DistributedOptions::disable() {
   values_->call("Distributed.disable", {});
   return *this;
 }
-
 int64_t DistributedOptions::distributed_process_id() const { return values_->get<int64_t>("distributed_process_id"); }
-
 int64_t DistributedOptions::devices_per_process() const { return values_->get<int64_t>("devices_per_process"); }
-
 int64_t DistributedOptions::processes_per_replica() const { return values_->get<int64_t>("processes_per_replica"); }
-
 std::string DistributedOptions::output_rank() const { return values_->get<std::string>("output_rank"); }
-
 int64_t DistributedOptions::num_distributed_processes() const { return values_->get<int64_t>("num_distributed_processes"); }
 
 TensorLocationOptions& TensorLocationOptions::numIOTiles(int64_t num_tiles) {
   values_->call("TensorLocations.numIOTiles", {toValue(num_tiles)});
   return *this;
 }
-
 TensorLocationOptions& TensorLocationOptions::setActivationLocation(const TensorLocationSettings& location) {
   values_->call("TensorLocations.setActivationLocation", {toValue(location)});
   return *this;
 }
-
 TensorLocationOptions& TensorLocationOptions::setWeightLocation(const TensorLocationSettings& location) {
   values_->call("TensorLocations.setWeightLocation", {toValue(location)});
   return *this;
 }
-
 TensorLocationOptions& TensorLocationOptions::setOptimizerLocation(const TensorLocationSettings& location) {
   values_->call("TensorLocations.setOptimizerLocation", {toValue(location)});
   return *this;
 }
-
 TensorLocationOptions& TensorLocationOptions::setAccumulatorLocation(const TensorLocationSettings& location) {
   values_->call("TensorLocations.setAccumulatorLocation", {toValue(location)});
   return *this;
 }
-
 std::optional<int64_t> TensorLocationOptions::num_io_tiles() const { return values_->get<std::optional<int64_t>>("num_io_tiles"); }
 
 TensorLocationSettings& TensorLocationSettings::minElementsForOffChip(int64_t min_elements) {
   options::setLocation(values_, "TensorLocationSettings.minElementsForOffChip", {toValue(min_elements)});
   return *this;
 }
-
 TensorLocationSettings& TensorLocationSettings::minElementsForReplicatedTensorSharding(int64_t min_elements) {
   options::setLocation(values_, "TensorLocationSettings.minElementsForReplicatedTensorSharding", {toValue(min_elements)});
   return *this;
 }
-
 TensorLocationSettings& TensorLocationSettings::useOnChipStorage(std::optional<bool> use) {
   options::setLocation(values_, "TensorLocationSettings.useOnChipStorage", {toValue(use)});
   return *this;
 }
-
 TensorLocationSettings& TensorLocationSettings::useReplicatedTensorSharding(bool use) {
   options::setLocation(values_, "TensorLocationSettings.useReplicatedTensorSharding", {toValue(use)});
   return *this;
 }
-
 TensorLocationSettings& TensorLocationSettings::useIOTilesToLoad(bool use) {
   options::setLocation(values_, "TensorLocationSettings.useIOTilesToLoad", {toValue(use)});
   return *this;
 }
-
 TensorLocationSettings& TensorLocationSettings::useIOTilesToStore(bool use) {
   options::setLocation(values_, "TensorLocationSettings.useIOTilesToStore", {toValue(use)});
   return *this;
 }
-
-std::optional<int64_t> TensorLocationSettings::minElementsForOffChip() const {
-  const auto it = values_.find("minElementsForOffChip");
-  return it == values_.end() ? std::optional<int64_t>() : std::optional<int64_t>(static_cast<int64_t>(it->second));
-}
-
-std::optional<int64_t> TensorLocationSettings::minElementsForReplicatedTensorSharding() const {
-  const auto it = values_.find("minElementsForReplicatedTensorSharding");
-  return it == values_.end() ? std::optional<int64_t>() : std::optional<int64_t>(static_cast<int64_t>(it->second));
-}
-
-std::optional<bool> TensorLocationSettings::onChip() const {
-  const auto it = values_.find("onChip");
-  return it == values_.end() ? std::optional<bool>() : std::optional<bool>(static_cast<bool>(it->second));
-}
-
-std::optional<bool> TensorLocationSettings::useReplicatedTensorSharding() const {
-  const auto it = values_.find("useReplicatedTensorSharding");
-  return it == values_.end() ? std::optional<bool>() : std::optional<bool>(static_cast<bool>(it->second));
-}
-
-std::optional<bool> TensorLocationSettings::useIOTilesToLoad() const {
-  const auto it = values_.find("useIOTilesToLoad");
-  return it == values_.end() ? std::optional<bool>() : std::optional<bool>(static_cast<bool>(it->second));
-}
-
-std::optional<bool> TensorLocationSettings::useIOTilesToStore() const {
-  const auto it = values_.find("useIOTilesToStore");
-  return it == values_.end() ? std::optional<bool>() : std::optional<bool>(static_cast<bool>(it->second));
-}
+std::optional<int64_t> TensorLocationSettings::minElementsForOffChip() const { return locationValue<int64_t>(values_, "minElementsForOffChip"); }
+std::optional<int64_t> TensorLocationSettings::minElementsForReplicatedTensorSharding() const { return locationValue<int64_t>(values_, "minElementsForReplicatedTensorSharding"); }
+std::optional<bool> TensorLocationSettings::onChip() const { return locationValue<bool>(values_, "onChip"); }
+std::optional<bool> TensorLocationSettings::useReplicatedTensorSharding() const { return locationValue<bool>(values_, "useReplicatedTensorSharding"); }
+std::optional<bool> TensorLocationSettings::useIOTilesToLoad() const { return locationValue<bool>(values_, "useIOTilesToLoad"); }
+std::optional<bool> TensorLocationSettings::useIOTilesToStore() const { return locationValue<bool>(values_, "useIOTilesToStore"); }
 
 }  // namespace abele
