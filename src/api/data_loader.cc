@@ -1,7 +1,7 @@
 // abele::DataLoader: samples in, batches of one call out.
 #include "abele/data_loader.h"
 
-#include <string_view>
+#include <algorithm>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
@@ -9,6 +9,7 @@
 #include "api/moved_from.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "calls/form_values.h"
 #include "calls/forms.h"
 #include "data/data_batches.h"
 #include "data/stored_rows.h"
@@ -33,21 +34,16 @@ void checkLoading(const DataLoaderOptions& loading) {
 
 constexpr const char* kLoaderName = "data loader";
 
-/// Returns true if the form of a structure (abele/structure.h) has anything but tensors.
-bool holdsOthers(std::string_view form) {
-  for (size_t i = 0; i < form.size(); ++i) {
-    if (form[i] == '=' || form[i] == '-') return true;
-    if (form[i] < '0' || form[i] > '9') continue;
-    const size_t colon = form.find(':', i);  // ends the length of a key
-    i = colon + std::stoul(std::string(form.substr(i, colon - i)));
-  }
-  return false;
+/// Returns true if a sample has anything but tensors.
+bool holdsOthers(const calls::FormValue& value) {
+  return value.kind == '=' || value.kind == '-' ||
+         std::ranges::any_of(value.items, holdsOthers, &calls::FormItem::value);
 }
 
 }  // namespace
 
 std::vector<at::Tensor> detail::tensorsOfSample(Flat sample, std::string& form) {
-  ABELE_REQUIRE(!holdsOthers(sample.form), E0801,
+  ABELE_REQUIRE(std::ranges::none_of(calls::formValues(sample.form), holdsOthers), E0801,
                 {.what = "a sample has values that are no tensors, or undefined tensors",
                  .found = calls::formInWords(sample.form),
                  .expected = "tensors alone",

@@ -1,6 +1,7 @@
 // A form (calls/forms.h) as a tree.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@ struct FormItem;
 struct FormValue {
   char kind = '-';              // 't', '-', '=', '[' or '{'
   std::string text;             // the text of a value other than a tensor
+  size_t tensor = 0;            // the number of tensors before this one
   std::vector<FormItem> items;  // the items of a list (without keys) or of a map
 };
 

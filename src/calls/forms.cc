@@ -1,5 +1,6 @@
 #include "calls/forms.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -30,86 +31,48 @@ struct Cursor {
   size_t tensors = 0;  // number of tensors that it has passed
 
   bool atEnd() const { return at == form.size(); }
-  char here() const { return atEnd() ? '\0' : form[at]; }
   std::string_view text() { return *stepOverText(form, at); }
-  void skip() {
-    const char kind = form[at++];
-    if (kind == 't') ++tensors;
-    if (kind == '=') text();
-    if (kind == '[') {
-      while (here() != ']') skip();
-      ++at;
+  FormValue value() {
+    FormValue value{.kind = form[at++]};
+    if (value.kind == 't') value.tensor = tensors++;
+    if (value.kind == '=') value.text = text();
+    if (value.kind != '[' && value.kind != '{') return value;
+    const bool has_keys = value.kind == '{';
+    while (form[at] != (has_keys ? '}' : ']')) {
+      std::string key(has_keys ? text() : "");
+      value.items.push_back({std::move(key), this->value()});
     }
-    if (kind == '{') {
-      while (here() != '}') {
-        text();
-        skip();
-      }
-      ++at;
-    }
+    ++at;
+    return value;
   }
 };
 
-/// Adds the names of the tensors in the value at the cursor.
-void nameTensors(Cursor& form, const std::string& name, std::vector<std::string>& names) {
-  const auto inside = [&](std::string_view key) { return name.empty() ? std::string(key) : cat(name, ".", key); };
-  const char kind = form.here();
-  if (kind == 't') names.push_back(name);
-  if (kind != '[' && kind != '{') return form.skip();
-  ++form.at;
-  for (size_t i = 0; form.here() != ']' && form.here() != '}'; ++i) {
-    const std::string key = kind == '{' ? std::string(form.text()) : std::to_string(i);
-    nameTensors(form, inside(key), names);
+/// Adds the names of the tensors in a value.
+void nameTensors(const FormValue& value, const std::string& name, std::vector<std::string>& names) {
+  if (value.kind == 't') names.push_back(name);
+  for (size_t i = 0; i < value.items.size(); ++i) {
+    const std::string key = value.kind == '{' ? value.items[i].key : std::to_string(i);
+    nameTensors(value.items[i].value, name.empty() ? key : cat(name, ".", key), names);
   }
-  ++form.at;
 }
 
-FormValue valueOf(Cursor& form) {
-  FormValue value{.kind = form.form[form.at++]};
-  if (value.kind == '=') value.text = form.text();
-  if (value.kind != '[' && value.kind != '{') return value;
-  const bool has_keys = value.kind == '{';
-  while (form.here() != (has_keys ? '}' : ']')) {
-    std::string key(has_keys ? form.text() : "");
-    value.items.push_back({std::move(key), valueOf(form)});
+/// Adds the index of each of the given tensors. Returns false if the values differ in more than the order of keys.
+bool match(const FormValue& compiled, const FormValue& given, std::vector<size_t>& order) {
+  if (compiled.kind != given.kind || compiled.text != given.text || compiled.items.size() != given.items.size())
+    return false;
+  if (given.kind == 't') order.push_back(given.tensor);
+  std::map<std::string_view, const FormValue*> by_key;
+  if (given.kind == '{')
+    for (const FormItem& item : given.items) by_key.emplace(item.key, &item.value);
+  for (size_t i = 0; i < compiled.items.size(); ++i) {
+    const FormValue* other = &given.items[i].value;
+    if (given.kind == '{') {
+      const auto found = by_key.find(compiled.items[i].key);
+      if (found == by_key.end()) return false;
+      other = found->second;
+    }
+    if (!match(compiled.items[i].value, *other, order)) return false;
   }
-  ++form.at;
-  return value;
-}
-
-bool match(Cursor& compiled, Cursor& given, std::vector<size_t>& order);
-
-bool matchMap(Cursor& compiled, Cursor& given, std::vector<size_t>& order) {
-  std::map<std::string_view, Cursor> values;
-  while (given.here() != '}') {
-    const std::string_view key = given.text();
-    values.emplace(key, given);
-    given.skip();
-  }
-  while (compiled.here() != '}') {
-    const auto found = values.find(compiled.text());
-    if (found == values.end() || !match(compiled, found->second, order)) return false;
-    values.erase(found);
-  }
-  ++compiled.at;
-  ++given.at;
-  return values.empty();
-}
-
-bool match(Cursor& compiled, Cursor& given, std::vector<size_t>& order) {
-  if (given.here() != compiled.here()) return false;
-  const char kind = compiled.here();
-  ++compiled.at;
-  ++given.at;
-  if (kind == 't') order.push_back(given.tensors++);
-  if (kind == '=') return compiled.text() == given.text();
-  if (kind == '{') return matchMap(compiled, given, order);
-  if (kind != '[') return true;
-  while (compiled.here() != ']')
-    if (given.here() == ']' || !match(compiled, given, order)) return false;
-  if (given.here() != ']') return false;
-  ++compiled.at;
-  ++given.at;
   return true;
 }
 
@@ -143,20 +106,15 @@ bool isForm(std::string_view text) {
 
 std::vector<FormValue> formValues(std::string_view form) {
   std::vector<FormValue> values;
-  for (Cursor all{form}; !all.atEnd();) values.push_back(valueOf(all));
+  for (Cursor all{form}; !all.atEnd();) values.push_back(all.value());
   return values;
 }
 
 std::vector<std::string> tensorNames(std::string_view form) {
   std::vector<std::string> names;
-  Cursor first{form};
-  if (!first.atEnd()) first.skip();
-  Cursor all{form};
-  if (first.atEnd() && (all.here() == '[' || all.here() == '{')) {
-    nameTensors(all, "", names);
-    return names;
-  }
-  for (size_t i = 0; !all.atEnd(); ++i) nameTensors(all, std::to_string(i), names);
+  const std::vector<FormValue> values = formValues(form);
+  const bool is_structure = values.size() == 1 && (values[0].kind == '[' || values[0].kind == '{');
+  for (size_t i = 0; i < values.size(); ++i) nameTensors(values[i], is_structure ? "" : std::to_string(i), names);
   return names;
 }
 
@@ -167,10 +125,9 @@ std::string withoutTrailingNothing(std::string form) {
 
 std::optional<std::vector<size_t>> tensorOrder(std::string_view compiled, std::string_view given) {
   std::vector<size_t> order;
-  Cursor ours{compiled}, theirs{given};
-  while (!ours.atEnd())
-    if (!match(ours, theirs, order)) return std::nullopt;
-  return theirs.atEnd() ? std::optional(order) : std::nullopt;
+  const std::vector<FormValue> ours = formValues(compiled), theirs = formValues(given);
+  const auto fit = [&](const FormValue& own, const FormValue& their) { return match(own, their, order); };
+  return std::ranges::equal(ours, theirs, fit) ? std::optional(order) : std::nullopt;
 }
 
 std::string formInWords(std::string_view form) {

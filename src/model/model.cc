@@ -100,8 +100,9 @@ constexpr const char* kNeedsModule =
 /// The tensors of a call in a program's order; nothing where it has another structure.
 std::optional<std::vector<at::Tensor>> inOrder(const std::vector<at::Tensor>& inputs, const std::string& form,
                                                const std::string& program_form, bool takes_tensors_alone) {
-  const std::optional<std::vector<size_t>> order =
-      calls::tensorOrder(program_form, calls::withoutTrailingNothing(form));
+  const std::string given = calls::withoutTrailingNothing(form);
+  if (given == program_form) return inputs;
+  const std::optional<std::vector<size_t>> order = calls::tensorOrder(program_form, given);
   if (!order) {
     const bool only_tensors = form.find_first_not_of('t') == std::string::npos;
     return takes_tensors_alone && only_tensors ? std::optional(inputs) : std::nullopt;
@@ -136,9 +137,9 @@ void Model::takeDevices() {
   registry::Request request{
       .num_devices = in_groups ? static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(use.count))) : use.count,
       .in_groups = in_groups,
-      .group = program_->device_group,
+      .group = program_->options.device_group,
       .is_training = rules_.training,
-      .model = program_->name,
+      .model = program_->options.name,
       .targets = use.targets};
   const bool has_them = attachment_ && attachment_->request().num_devices >= request.num_devices;
   if (!has_them) {
@@ -220,13 +221,18 @@ std::vector<Turns::Turn> Model::claimModule(const std::vector<modules::NamedTens
   return turnsOfFollowed();
 }
 
+std::shared_ptr<Model::ModelProgram> Model::newProgram() {
+  auto next = std::make_shared<ModelProgram>();
+  next->options = source_->options();
+  if (!next->options.weights_owner) next->options.weights_owner = this;
+  next->session = std::make_unique<session::Session>(next->options);
+  return next;
+}
+
 std::shared_ptr<Model::ModelProgram> Model::compileProgram(const std::vector<at::Tensor>& inputs,
                                                            const std::string& form) {
-  const Turns::Turn turn = moduleTurn();  // captures lock the memory of the module
-  compile::ProgramOptions options = source_->options();
-  if (!options.weights_owner) options.weights_owner = this;
-  auto next = std::make_shared<ModelProgram>();
-  next->session = std::make_unique<session::Session>(options);  // refuses options before anything is claimed
+  const Turns::Turn turn = moduleTurn();                    // captures lock the memory of the module
+  const std::shared_ptr<ModelProgram> next = newProgram();  // refuses options before anything is claimed
   const std::vector<Turns::Turn> turns = claimModule(source_->tensors());
   next->tensors = source_->tensors();
   noteFormer(next->tensors);
@@ -235,15 +241,11 @@ std::shared_ptr<Model::ModelProgram> Model::compileProgram(const std::vector<at:
     program.meta = metaOf(next->tensors);
     program.poll = poll_;
     next->session->compile(program, inputs, optimizer_.spec(withFormer(next->tensors)));
-    if (!options.profile.path.empty()) next->profile.emplace(options.profile, *next->session);
+    if (!next->options.profile.path.empty()) next->profile.emplace(next->options.profile, *next->session);
     return *next->session;
   });
   if (!rules_.policy.wide_numbers) noteFloat64(*next->session);
   next->form = rules_.policy.many_structures ? form : calls::withoutTrailingNothing(form);
-  next->device_iterations = options.device_iterations;
-  next->auto_loss_scaling = options.auto_loss_scaling;
-  next->name = options.name;
-  next->device_group = options.device_group;
   for (const at::Tensor& input : inputs) next->inputs.push_back(compile::typeOf(input));
   if (TraceFile* file = TraceFile::current()) next->of_process.emplace(*file, trackName());
   return next;
@@ -368,7 +370,7 @@ void Model::beginStep() {
 }
 
 void Model::endStep() {
-  if (rules_.training) optimizer_.endStep(program_->device_iterations);
+  if (rules_.training) optimizer_.endStep(program_->options.device_iterations);
 }
 
 void Model::noteCall() {
@@ -428,26 +430,19 @@ std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs, const 
 
 session::Session& Model::adopt(Adopted adopted) {
   const Turns::Turn turn = moduleTurn();
-  compile::ProgramOptions options = source_->options();
-  if (!options.weights_owner) options.weights_owner = this;
-  auto next = std::make_shared<ModelProgram>();
+  const std::shared_ptr<ModelProgram> next = newProgram();
   next->form = std::move(adopted.form);
   next->captured = std::move(adopted.captured);
   next->is_final = adopted.is_final;
-  next->device_iterations = options.device_iterations;
-  next->auto_loss_scaling = options.auto_loss_scaling;
-  next->name = options.name;
-  next->device_group = options.device_group;
   next->inputs = adopted.program.input_types;
   for (const compile::WrittenArgument& each : adopted.program.written)
     next->captured.written.push_back(static_cast<size_t>(each.argument));
   next->tensors = std::move(adopted.tensors);
   noteFormer(next->tensors);
-  next->session = std::make_unique<session::Session>(options);
   const std::vector<Turns::Turn> turns = claimModule(next->tensors);
   next->session->load(std::move(adopted.program), modelOf(next->tensors), poll_, metaOf(next->tensors));
   takeAwaited(*next->session);
-  if (!options.profile.path.empty()) next->profile.emplace(options.profile, *next->session);
+  if (!next->options.profile.path.empty()) next->profile.emplace(next->options.profile, *next->session);
   if (TraceFile* file = TraceFile::current()) next->of_process.emplace(*file, trackName());
   programs_.push_back(next);
   use(next);
