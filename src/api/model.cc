@@ -1,12 +1,14 @@
 // abele::TrainingModel and InferenceModel: construction and calls.
 #include "abele/model.h"
 
+#include "abele/verify.h"
 #include "api/core.h"
 #include "base/error.h"
 #include "modules/lines.h"
 #include "modules/module.h"
 #include "optimizer/optimizer.h"
 #include "options/run_time.h"
+#include "session/latency.h"
 
 namespace abele {
 
@@ -51,6 +53,11 @@ TrainingModel training(const std::string& path, torch::nn::Module* module, const
 }
 InferenceModel inference(const std::string& path, torch::nn::Module* module, const Options* options) {
   return ModelAccess::build<InferenceModel>(path, module, options, nullptr);
+}
+
+Latency latencyOf(const session::Session& session, session::Way way) {
+  const session::Latency found = session::latencyOf(session.perfCounters(), way);
+  return {found.least, found.most, found.average};
 }
 
 }  // namespace
@@ -131,6 +138,16 @@ ModelTimes CompiledModel::getPerfCounters() const {
   return {std::move(counters.input), std::move(counters.input_complete), std::move(counters.output),
           std::move(counters.output_complete)};
 }
+Latency CompiledModel::getLatency() const { return latencyOf(enter()->compiled("getLatency()"), session::Way::kAll); }
+Latency CompiledModel::getHostIpuLatency() const {
+  return latencyOf(enter()->compiled("getHostIpuLatency()"), session::Way::kHostToDevice);
+}
+Latency CompiledModel::getComputeLatency() const {
+  return latencyOf(enter()->compiled("getComputeLatency()"), session::Way::kCompute);
+}
+Latency CompiledModel::getIpuHostLatency() const {
+  return latencyOf(enter()->compiled("getIpuHostLatency()"), session::Way::kDeviceToHost);
+}
 int64_t CompiledModel::cycleCount() const { return enter()->cycles(); }
 std::string CompiledModel::report() const { return enter()->report(); }
 std::string CompiledModel::costs() const { return enter()->compiled("costs()").costs(); }
@@ -140,6 +157,10 @@ std::string CompiledModel::planText() const { return enter()->planText(); }
 std::string CompiledModel::executableText() const { return enter()->executableText(); }
 int64_t CompiledModel::numPrograms() const { return static_cast<int64_t>(enter()->numPrograms()); }
 std::string explain(const CompiledModel& model) { return model.explain(); }
+Verification detail::verify(CompiledModel& model, const std::vector<Flat>& batches) {
+  return model.verifyFlat(batches);
+}
+Verification CompiledModel::verifyFlat(const std::vector<detail::Flat>& batches) { return enter()->verify(batches); }
 void CompiledModel::save(const std::string& path, const SaveOptions& what) { enter()->save(path, what); }
 void CompiledModel::trace(const std::string& path, int64_t steps) { enter()->trace(path, steps); }
 void CompiledModel::destroy() { enter()->destroy(); }

@@ -119,7 +119,7 @@ class C10dPeers final : public Peers {
     if (!bytes.is_cpu()) return byDevice({link, to, bytes.device()}, bytes, /*sends=*/true);
     if (const auto shared = sharedAt({link, to, /*sends=*/true}, bytes.nbytes()))
       return through(to, shared->send(bytes.const_data_ptr(), bytes.nbytes(), [this] { return isStopped(); }));
-    sendByGroup(link, bytes, to);
+    byGroup(link, bytes, to, /*sends=*/true);
   }
 
   void receiveOn(int64_t link, const at::Tensor& bytes, int64_t from) override {
@@ -127,7 +127,7 @@ class C10dPeers final : public Peers {
     if (!bytes.is_cpu()) return byDevice({link, from, bytes.device()}, bytes, /*sends=*/false);
     if (const auto shared = sharedAt({link, from, /*sends=*/false}, bytes.nbytes()))
       return through(from, shared->receive(bytes.mutable_data_ptr(), bytes.nbytes(), [this] { return isStopped(); }));
-    receiveByGroup(link, bytes, from);
+    byGroup(link, bytes, from, /*sends=*/false);
   }
 
   bool takesDevice(int64_t link, int64_t other, c10::Device device) const override {
@@ -271,25 +271,19 @@ class C10dPeers final : public Peers {
   using Connection = c10::intrusive_ptr<c10d::Backend>;
   using Acknowledgements = std::map<int, c10::intrusive_ptr<c10d::Work>>;  // process -> the last acknowledgement
 
-  void sendByGroup(int64_t link, const at::Tensor& bytes, int64_t to) {
+  void byGroup(int64_t link, const at::Tensor& bytes, int64_t other, bool sends) {
     const Connection connection = open();
     std::vector<at::Tensor> list{bytes};
-    attempt(to,
-            [&] { return wait(connection->send(list, static_cast<int>(to), kFirstLink + static_cast<int>(link))); });
-  }
-  void receiveByGroup(int64_t link, const at::Tensor& bytes, int64_t from) {
-    const Connection connection = open();
-    std::vector<at::Tensor> list{bytes};
-    attempt(from,
-            [&] { return wait(connection->recv(list, static_cast<int>(from), kFirstLink + static_cast<int>(link))); });
+    const int peer = static_cast<int>(other), tag = kFirstLink + static_cast<int>(link);
+    attempt(other, [&] { return wait(sends ? connection->send(list, peer, tag) : connection->recv(list, peer, tag)); });
   }
 
   // Null if the link's messages go through the process group.
   std::shared_ptr<SharedChannel> sharedAt(const SharedLinks::End& end, size_t message_bytes) {
-    const auto tell = [&](const std::string& text) { sendByGroup(end.link, bytesOf(text), end.process); };
+    const auto tell = [&](const std::string& text) { byGroup(end.link, bytesOf(text), end.process, /*sends=*/true); };
     const auto hear = [&] {
       const at::Tensor bytes = bytesOf(std::string(SharedChannel::kOfferBytes, ' '));
-      receiveByGroup(end.link, bytes, end.process);
+      byGroup(end.link, bytes, end.process, /*sends=*/false);
       const auto* text = bytes.const_data_ptr<uint8_t>();
       return std::string(text, text + bytes.numel());
     };
@@ -481,17 +475,14 @@ class C10dPeers final : public Peers {
 
   [[noreturn]] void throwLost(int64_t peer, const std::string& error) {
     const bool is_late = error.find("imed out") != std::string::npos;
-    const std::string seen = cat("process ", peer, is_late ? " did not answer in time" : " ended or cannot be reached",
-                                 ", seen by process ", process_);
+    const std::string what = cat("process ", peer, is_late ? " did not answer in time" : " ended or cannot be reached");
+    const std::string seen = cat(what, ", seen by process ", process_);
     const std::string first = noteFailure(seen);
     leave(first);
-    throwDevice(ErrorCode::E0606,
-                {.what = first == seen ? cat("process ", peer,
-                                             is_late ? " did not answer in time" : " ended or cannot be reached")
-                                       : "another process failed",
-                 .at = cat("process ", process_, " of ", processes_),
-                 .found = first == seen ? error : first,
-                 .remedy = kRestart});
+    throwDevice(ErrorCode::E0606, {.what = first == seen ? what : "another process failed",
+                                   .at = cat("process ", process_, " of ", processes_),
+                                   .found = first == seen ? error : first,
+                                   .remedy = kRestart});
   }
 
   // Returns the text that the store holds then: the first failure's.

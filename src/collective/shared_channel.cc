@@ -33,6 +33,7 @@ constexpr int kLateMessages = 3;
 constexpr int kLooks = 16;                                     // between two looks at the clock: about a microsecond
 constexpr auto kInterruption = std::chrono::microseconds(20);  // a longer gap: another thread had the core
 
+constexpr size_t kHeaderBytes = 4096;
 constexpr long kSleepNs = 10'000'000;    // between checks that the other process still exists
 constexpr size_t kChunkBytes = 1 << 15;  // after each chunk the other side may continue
 
@@ -118,10 +119,6 @@ struct SharedChannel::Header {
   alignas(64) std::atomic<uint32_t> closed;
   static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 };
-
-namespace {
-constexpr size_t kHeaderBytes = 4096;
-}  // namespace
 
 bool SharedChannel::map(int file, size_t bytes) {
   static_assert(sizeof(Header) <= kHeaderBytes);

@@ -16,6 +16,8 @@ constexpr size_t kLeastRing = size_t{256} << 10, kMostRing = size_t{1} << 20;
 
 size_t ringBytes(size_t message_bytes) { return std::clamp(std::bit_ceil(2 * message_bytes), kLeastRing, kMostRing); }
 
+bool mayShare() { return handover() != Handover::kSockets; }
+
 std::string none() { return std::string(SharedChannel::kOfferBytes, ' '); }
 
 }  // namespace
@@ -28,12 +30,6 @@ Handover handover() {
                 {.what = "environment variable ABELE_HANDOVER is " + chosen, .expected = "memory, sockets or device"});
   return Handover::kMemory;
 }
-
-namespace {
-
-bool mayShare() { return handover() != Handover::kSockets; }
-
-}  // namespace
 
 std::shared_ptr<SharedChannel> SharedLinks::at(const End& end, size_t message_bytes, const Tell& tell,
                                                const Hear& hear) {

@@ -13,22 +13,24 @@
 namespace abele::data {
 namespace {
 
-/// Samples of several calls, each a list of tensors, stacked on a new dim 0.
-Batch stackSamples(const std::vector<Batch>& samples) {
+/// Joins the t-th tensors of all parts, for each t. first_dim: of the sizes that must be equal.
+template <class Join>
+Batch columnsOf(const std::vector<Batch>& parts, size_t first_dim, const Message& refusal, const Join& join) {
   Batch batch;
-  for (size_t t = 0; t < samples[0].size(); ++t) {
+  for (size_t t = 0; t < parts[0].size(); ++t) {
     std::vector<at::Tensor> column;
-    for (const Batch& sample : samples) {
-      const bool alike = sample.size() == samples[0].size() && sample[t].defined() &&
-                         sample[t].sizes() == samples[0][t].sizes() &&
-                         sample[t].scalar_type() == samples[0][t].scalar_type();
-      ABELE_REQUIRE(alike, E0801,
-                    {.what = cat("tensor ", t, " of a sample differs in shape or type from the others"),
-                     .expected = "samples that are alike",
-                     .remedy = "pad or convert them in sample()"});
-      column.push_back(sample[t]);
+    for (const Batch& part : parts) {
+      const bool alike = part.size() == parts[0].size() && part[t].defined() &&
+                         part[t].sizes().slice(first_dim) == parts[0][t].sizes().slice(first_dim) &&
+                         part[t].scalar_type() == parts[0][t].scalar_type();
+      if (!alike) {
+        Message message = refusal;
+        message.what = cat("tensor ", t, refusal.what);
+        throwUser(ErrorCode::E0801, std::move(message));
+      }
+      column.push_back(part[t]);
     }
-    batch.push_back(at::stack(column));
+    batch.push_back(join(column));
   }
   return batch;
 }
@@ -114,7 +116,10 @@ class SampleBatches : public Batches {
     std::vector<Batch> samples;
     for (int64_t i = begin; i < end; ++i)
       samples.push_back(source_.sample(order_.defined() ? order_.const_data_ptr<int64_t>()[i] : i));
-    return stackSamples(samples);
+    const Message refusal{.what = " of a sample differs in shape or type from the others",
+                          .expected = "samples that are alike",
+                          .remedy = "pad or convert them in sample()"};
+    return columnsOf(samples, 0, refusal, [](const auto& column) { return at::stack(column); });
   }
 
   SampleSource source_;
@@ -189,22 +194,10 @@ class ChunkBatches : public Batches {
 
   static Batch joined(const std::vector<Batch>& parts) {
     if (parts.size() == 1) return parts[0];
-    Batch batch;
-    for (size_t t = 0; t < parts[0].size(); ++t) {
-      std::vector<at::Tensor> column;
-      for (const Batch& part : parts) {
-        const bool alike = part.size() == parts[0].size() && part[t].sizes().slice(1) == parts[0][t].sizes().slice(1) &&
-                           part[t].scalar_type() == parts[0][t].scalar_type();
-        ABELE_REQUIRE(
-            alike, E0801,
-            {.what = cat("tensor ", t, " of a chunk differs in the shape or type of its rows from the others"),
-             .expected = "rows that are alike",
-             .remedy = "pad or convert them in the stream"});
-        column.push_back(part[t]);
-      }
-      batch.push_back(at::cat(column));
-    }
-    return batch;
+    const Message refusal{.what = " of a chunk differs in the shape or type of its rows from the others",
+                          .expected = "rows that are alike",
+                          .remedy = "pad or convert them in the stream"};
+    return columnsOf(parts, 1, refusal, [](const auto& column) { return at::cat(column); });
   }
 
   std::function<NextChunk()> start_;

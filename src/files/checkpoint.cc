@@ -1,9 +1,7 @@
 #include "files/checkpoint.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string_view>
@@ -48,13 +46,6 @@ std::optional<int64_t> stepOf(std::string_view name) {
 /// those of a checkpoint stay until another one of the step is whole.
 std::string partStem(int64_t step, const std::string& mark) { return cat(stem(step), "-", mark); }
 
-std::string partName(const std::string& stem, int64_t part, int64_t parts) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "-%05lld-of-%05lld", static_cast<long long>(part + 1),
-                static_cast<long long>(parts));
-  return cat(stem, text.data(), kSuffix);
-}
-
 /// The step that a file is a part of.
 std::optional<int64_t> stepOfPart(std::string_view name) {
   const size_t end = name.find('-', kPrefix.size());
@@ -75,39 +66,6 @@ std::map<std::string, T> takeAll(const std::map<std::string, T>& from, std::stri
     if (name.starts_with(prefix)) taken.emplace(name.substr(prefix.size()), value);
   return taken;
 }
-
-}  // namespace
-
-std::optional<int64_t> countOf(std::string_view text) {
-  int64_t count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (error != std::errc() || end != text.data() + text.size() || count < 0) return {};
-  return count;
-}
-
-std::string checkpointPath(const std::string& folder, int64_t step) {
-  const fs::path index = fs::path(folder) / cat(stem(step), kIndexSuffix);
-  std::error_code error;
-  if (fs::exists(index, error)) return index.string();
-  return (fs::path(folder) / cat(stem(step), kSuffix)).string();
-}
-
-std::vector<int64_t> checkpointSteps(const std::string& folder) {
-  std::vector<int64_t> steps;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator(); entry.increment(error))
-    if (const auto step = stepOf(entry->path().filename().string())) steps.push_back(*step);
-  ABELE_REQUIRE(!error || error == std::errc::no_such_file_or_directory, E0712,
-                {.what = "the folder of the checkpoints cannot be read",
-                 .at = folder,
-                 .found = error.message(),
-                 .remedy = "name the folder that the checkpoints were written into"});
-  std::ranges::sort(steps);
-  steps.erase(std::ranges::unique(steps).begin(), steps.end());
-  return steps;
-}
-
-namespace {
 
 void requireCounts(const Checkpoint& checkpoint, int64_t keep) {
   ABELE_REQUIRE(checkpoint.step >= 0 && keep >= 0, E0702,
@@ -158,18 +116,6 @@ void removeOthers(const std::string& folder, int64_t step, const std::string& ma
   for (const fs::path& part : parts) fs::remove(part, error);
 }
 
-}  // namespace
-
-std::string writeCheckpoint(const std::string& folder, const Checkpoint& checkpoint, int64_t keep) {
-  requireCounts(checkpoint, keep);
-  const std::string path = (fs::path(folder) / cat(stem(checkpoint.step), kSuffix)).string();
-  writeTensorFile(path, tensorsOf(checkpoint), metadataOf(checkpoint));
-  removeOthers(folder, checkpoint.step, {}, keep);
-  return path;
-}
-
-namespace {
-
 /// What an index says of its files.
 struct PartList {
   std::map<std::string, std::string> file_of;
@@ -182,7 +128,7 @@ PartList writePart(const std::string& folder, const std::string& stem, const Che
   PartList list;
   session::StoredTensors own;
   for (const auto& [name, tensor] : tensorsOf(checkpoint)) {
-    list.file_of.emplace(name, partName(stem, tensor.process, parts));
+    list.file_of.emplace(name, shardName(stem, tensor.process, parts));
     list.total_bytes +=
         static_cast<uint64_t>(tensor.type.numel()) * c10::elementSize(static_cast<at::ScalarType>(tensor.type.dtype));
     if (tensor.process == process) own.emplace(name, tensor);
@@ -191,11 +137,48 @@ PartList writePart(const std::string& folder, const std::string& stem, const Che
   std::map<std::string, std::string> metadata = {{kStepEntry, std::to_string(checkpoint.step)}};
   if (process == 0) metadata = metadataOf(checkpoint);
   metadata.emplace(kSetMark, mark);
-  writeTensorFile((fs::path(folder) / partName(stem, process, parts)).string(), own, metadata);
+  writeTensorFile((fs::path(folder) / shardName(stem, process, parts)).string(), own, metadata);
   return list;
 }
 
 }  // namespace
+
+std::optional<int64_t> countOf(std::string_view text) {
+  int64_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error != std::errc() || end != text.data() + text.size() || count < 0) return {};
+  return count;
+}
+
+std::string checkpointPath(const std::string& folder, int64_t step) {
+  const fs::path index = fs::path(folder) / cat(stem(step), kIndexSuffix);
+  std::error_code error;
+  if (fs::exists(index, error)) return index.string();
+  return (fs::path(folder) / cat(stem(step), kSuffix)).string();
+}
+
+std::vector<int64_t> checkpointSteps(const std::string& folder) {
+  std::vector<int64_t> steps;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator(); entry.increment(error))
+    if (const auto step = stepOf(entry->path().filename().string())) steps.push_back(*step);
+  ABELE_REQUIRE(!error || error == std::errc::no_such_file_or_directory, E0712,
+                {.what = "the folder of the checkpoints cannot be read",
+                 .at = folder,
+                 .found = error.message(),
+                 .remedy = "name the folder that the checkpoints were written into"});
+  std::ranges::sort(steps);
+  steps.erase(std::ranges::unique(steps).begin(), steps.end());
+  return steps;
+}
+
+std::string writeCheckpoint(const std::string& folder, const Checkpoint& checkpoint, int64_t keep) {
+  requireCounts(checkpoint, keep);
+  const std::string path = (fs::path(folder) / cat(stem(checkpoint.step), kSuffix)).string();
+  writeTensorFile(path, tensorsOf(checkpoint), metadataOf(checkpoint));
+  removeOthers(folder, checkpoint.step, {}, keep);
+  return path;
+}
 
 std::string writeParts(const std::string& folder, const Checkpoint& checkpoint, int64_t keep, int64_t process,
                        int64_t parts, const Together& together) {

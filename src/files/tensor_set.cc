@@ -51,6 +51,18 @@ std::string fileOf(const std::string& path) {
 
 std::string textOf(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
+/// "model-00001-of-00004.safetensors", of whatever set.
+bool isShardName(std::string_view name) {
+  if (!name.starts_with(kStem) || !name.ends_with(kEnd)) return false;
+  name.remove_prefix(kStem.size());
+  name.remove_suffix(kEnd.size());
+  const size_t middle = name.find("-of-");
+  const auto isNumber = [](std::string_view text) {
+    return text.size() >= 5 && text.find_first_not_of("0123456789") == text.npos;
+  };
+  return middle != name.npos && isNumber(name.substr(0, middle)) && isNumber(name.substr(middle + 4));
+}
+
 }  // namespace
 
 TensorSet::TensorSet(std::string path) : path_(fileOf(path)) {
@@ -108,29 +120,16 @@ std::map<std::string, std::string> TensorSet::metadata() const {
   return metadata;
 }
 
-std::string TensorShard::fileName() const {
-  if (count == 1) return std::string(kOneFile);
+std::string shardName(std::string_view stem, int64_t index, int64_t count) {
   std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "model-%05lld-of-%05lld.safetensors", static_cast<long long>(index + 1),
+  std::snprintf(text.data(), text.size(), "-%05lld-of-%05lld", static_cast<long long>(index + 1),
                 static_cast<long long>(count));
-  return text.data();
+  return cat(stem, text.data(), kEnd);
 }
 
-namespace {
-
-/// "model-00001-of-00004.safetensors", of whatever set.
-bool isShardName(std::string_view name) {
-  if (!name.starts_with(kStem) || !name.ends_with(kEnd)) return false;
-  name.remove_prefix(kStem.size());
-  name.remove_suffix(kEnd.size());
-  const size_t middle = name.find("-of-");
-  const auto isNumber = [](std::string_view text) {
-    return text.size() >= 5 && text.find_first_not_of("0123456789") == text.npos;
-  };
-  return middle != name.npos && isNumber(name.substr(0, middle)) && isNumber(name.substr(middle + 4));
+std::string TensorShard::fileName() const {
+  return count == 1 ? std::string(kOneFile) : shardName("model", index, count);
 }
-
-}  // namespace
 
 void writeTensorIndex(const std::string& path, const std::map<std::string, std::string>& file_of, uint64_t total_bytes,
                       const std::string& mark) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "files/tensor_file.h"
@@ -38,6 +39,9 @@ class TensorSet {
   std::vector<std::shared_ptr<TensorFileReader>> files_;
   std::map<std::string, Place> places_;
 };
+
+/// "stem-00001-of-00004.safetensors" for index 0 of 4.
+std::string shardName(std::string_view stem, int64_t index, int64_t count);
 
 /// The part of a set that a process writes.
 struct TensorShard {

@@ -53,11 +53,10 @@ void removeCompileHook(int64_t handle) {
   std::lock_guard lock(hookRegistry().mu);
   removed = {hookRegistry().pre.extract(handle), hookRegistry().post.extract(handle)};
 }
-void model::callPreCompileHooks() { callAll(hookRegistry().pre); }
-void model::callPostCompileHooks() { callAll(hookRegistry().post); }
+model::CompileHooks::CompileHooks() { callAll(hookRegistry().pre); }
 model::CompileHooks::~CompileHooks() {
   try {
-    callPostCompileHooks();
+    callAll(hookRegistry().post);
   } catch (const std::exception& error) {
     log::warn("a hook after compilation failed: ", error.what());
   } catch (...) {

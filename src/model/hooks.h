@@ -3,13 +3,10 @@
 
 namespace abele::model {
 
-// hooks.cc
-void callPreCompileHooks();
-void callPostCompileHooks();
 /// Runs the hooks around a compilation. The post hooks run even if the compilation fails.
 class CompileHooks {
  public:
-  CompileHooks() { callPreCompileHooks(); }
+  CompileHooks();
   ~CompileHooks();
   CompileHooks(const CompileHooks&) = delete;
   CompileHooks& operator=(const CompileHooks&) = delete;

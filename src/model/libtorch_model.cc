@@ -10,6 +10,7 @@
 #include "abele/version.h"
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/joined.h"
 #include "base/log.h"
 #include "compile/compiled_program.h"
 #include "compile/from_options.h"
@@ -283,9 +284,7 @@ Options LibTorchModel::optionsOf(const Saved& saved, const Options* chosen) {
       values.set(key.group, key.key, *here);
   }
   const std::vector<std::string> kept = options::chosenInVain(options::keepCompiled(values, compiled), asked);
-  std::string names;
-  for (const std::string& name : kept) names += cat(names.empty() ? "" : ", ", name);
-  if (!kept.empty()) log::warn("load: ignored, since the program is compiled already: ", names);
+  if (!kept.empty()) log::warn("load: ignored, since the program is compiled already: ", joined(kept));
   return OptionsAccess::of(values);
 }
 

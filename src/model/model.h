@@ -221,10 +221,7 @@ class Model {
     ModuleSource::Captured captured;
     std::vector<Type> inputs;
     bool is_final = false;
-    int64_t device_iterations = 1;
-    bool auto_loss_scaling = false;
-    std::string name;                     // that the user gave the model
-    std::optional<int64_t> device_group;  // that the user chose
+    compile::ProgramOptions options;
     std::vector<modules::NamedTensor> tensors;
     std::unique_ptr<session::Session> session;
     std::optional<report::Profile> profile;
@@ -294,8 +291,13 @@ class Model {
   bool use(const std::shared_ptr<ModelProgram>& next);
   /// Pulls from those who train the module, and keeps them from training it meanwhile.
   std::vector<Turns::Turn> claimModule(const std::vector<modules::NamedTensor>& tensors);
+  /// Gives tensors on the meta device memory, and calls fill(tensor) for each. If one fails, all are without it again.
+  static void fillAll(const std::vector<modules::NamedTensor>& needed,
+                      const std::function<void(const modules::NamedTensor&)>& fill);
   /// For sessions of the tensors.
   compile::MetaTensors metaOf(const std::vector<modules::NamedTensor>& tensors);
+  /// A program that nothing was compiled for yet. Refuses the source's options.
+  std::shared_ptr<ModelProgram> newProgram();
   std::shared_ptr<ModelProgram> compileProgram(const std::vector<at::Tensor>& inputs, const std::string& form);
   /// Between the module's tensors and a program's. A module may have put other tensors in the place of those that it
   /// was compiled with: their values are what counts.

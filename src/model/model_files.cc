@@ -22,6 +22,8 @@ namespace {
 
 constexpr const char* kSaves = "saves a model";
 
+bool isOnMeta(const modules::NamedTensor& each) { return each.tensor.is_meta(); }
+
 /// Throws E0712 in all processes if they name different files, because one process writes for all.
 void requireSamePath(const session::Session& session, const std::string& path) {
   const uint64_t own = collective::hashOf(path.data(), path.size());
@@ -109,6 +111,19 @@ void Model::fillMetaTensors(Fill fill) {
   has_filled_ = false;
 }
 
+void Model::fillAll(const std::vector<modules::NamedTensor>& needed,
+                    const std::function<void(const modules::NamedTensor&)>& fill) {
+  std::vector<at::Tensor> tensors;
+  for (const modules::NamedTensor& each : needed) tensors.push_back(each.tensor);
+  const compile::Memories given = compile::giveMemory(tensors);
+  try {
+    std::ranges::for_each(needed, fill);
+  } catch (...) {
+    compile::takeMemory(given);
+    throw;
+  }
+}
+
 void Model::loadWeights(const std::shared_ptr<const files::WeightFiles>& files,
                         const std::vector<files::WeightTarget>& targets) {
   const Turns::Turn turn = moduleTurn();
@@ -121,20 +136,12 @@ void Model::loadWeights(const std::shared_ptr<const files::WeightFiles>& files,
   std::map<std::string, files::WeightTarget> by_name;
   for (const files::WeightTarget& target : targets) by_name.emplace(target.names.front(), target);
   fillMetaTensors([files, by_name = std::move(by_name)](const std::vector<modules::NamedTensor>& needed) {
-    std::vector<at::Tensor> tensors;
-    for (const modules::NamedTensor& each : needed) tensors.push_back(each.tensor);
-    const compile::Memories given = compile::giveMemory(tensors);
-    try {
-      for (const modules::NamedTensor& each : needed) {
-        const auto target = by_name.find(each.name);
-        ABELE_REQUIRE(target != by_name.end() && files->fill(target->second), E0708,
-                      {.what = cat(each.name, " is on the meta device, and the files that were loaded lack it"),
-                       .remedy = "make buffers that are no part of the module's state on the host"});
-      }
-    } catch (...) {
-      compile::takeMemory(given);
-      throw;
-    }
+    fillAll(needed, [&](const modules::NamedTensor& each) {
+      const auto target = by_name.find(each.name);
+      ABELE_REQUIRE(target != by_name.end() && files->fill(target->second), E0708,
+                    {.what = cat(each.name, " is on the meta device, and the files that were loaded lack it"),
+                     .remedy = "make buffers that are no part of the module's state on the host"});
+    });
   });
   ++sharing_->host_version;
   if (program_ && attached_) upload();
@@ -168,7 +175,6 @@ std::string Model::writeCheckpoint(const std::string& folder, const files::Check
 
 void Model::requireWhole(const files::Checkpoint& checkpoint) {
   const compile::ProcessOptions processes = source_->options().processes;
-  const auto isOnMeta = [](const modules::NamedTensor& each) { return each.tensor.is_meta(); };
   const bool is_shared = program_ ? program_->session->hasOwnWeightsAlone()
                                   : processes.stages > 1 && std::ranges::any_of(source_->tensors(), isOnMeta);
   const files::Together together(is_shared && program_ ? program_->session.get() : nullptr, "reads a checkpoint",
@@ -201,25 +207,16 @@ void Model::takeWeights(const session::StoredTensors& weights, const std::vector
   };
   for (const modules::NamedTensor& each : tensors)
     if (!each.tensor.is_meta()) fill(each);
-  if (std::ranges::any_of(tensors, [](const modules::NamedTensor& each) { return each.tensor.is_meta(); }))
+  if (std::ranges::any_of(tensors, isOnMeta))
     fillMetaTensors([fill](const std::vector<modules::NamedTensor>& needed) {
       const at::NoGradGuard no_grad;
-      std::vector<at::Tensor> targets;
-      for (const modules::NamedTensor& each : needed) targets.push_back(each.tensor);
-      const compile::Memories given = compile::giveMemory(targets);
-      try {
-        for (const modules::NamedTensor& each : needed) fill(each);
-      } catch (...) {
-        compile::takeMemory(given);
-        throw;
-      }
+      fillAll(needed, fill);
     });
   ++sharing_->host_version;
   if (program_ && attached_) uploadWeights();  // without the optimizer's state
 }
 
 void Model::requireComplete(const char* what, const char* instead) {
-  const auto isOnMeta = [](const modules::NamedTensor& each) { return each.tensor.is_meta(); };
   const std::vector<modules::NamedTensor> tensors = source_->tensors();
   const auto missing = std::ranges::find_if(tensors, isOnMeta);
   const bool is_here = program_ && !program_->session->isOfParent();
@@ -241,17 +238,6 @@ at::Tensor Model::weight(const std::string& name) {
   ABELE_REQUIRE(found != tensors.end(), E0708, {.what = cat("the model has no tensor ", name)});
   return program_ ? program_->session->weight(name, found->tensor) : found->tensor.detach().clone();
 }
-
-namespace {
-
-/// Writes the newest weights of one process into its file.
-void writeShard(const std::string& folder, const files::TensorShard& shard, files::TensorFile file,
-                const std::string& mark) {
-  file.metadata = {{"format", "pt"}, {files::kSetMark, mark}};
-  files::writeTensorFile((std::filesystem::path(folder) / shard.fileName()).string(), file);
-}
-
-}  // namespace
 
 void Model::saveWeights(const std::string& folder, const std::vector<std::string>& left_out) {
   const Turns::Turn turn = moduleTurn();
@@ -280,7 +266,9 @@ void Model::saveWeights(const std::string& folder, const std::vector<std::string
   const std::string mark_text = together.mark();
   // The first replica's processes write. If one fails, it tells the others, which then do not wait for its file.
   together([&] {
-    if (shard.index < shard.count) writeShard(folder, shard, std::move(own), mark_text);
+    if (shard.index >= shard.count) return;
+    own.metadata = {{"format", "pt"}, {files::kSetMark, mark_text}};
+    files::writeTensorFile((std::filesystem::path(folder) / shard.fileName()).string(), own);
   });
   together([&] {
     if (shard.index == 0) files::completeTensorSet(folder, shard.count, shard_of, total_bytes, mark_text);

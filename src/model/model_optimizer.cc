@@ -10,7 +10,7 @@ optimizer::OptimizerSync::Compiled Model::compiledProgram() const {
   return {.session = *program_->session,
           // A program of a file may have no module.
           .tensors = [this] { return withFormer(program_->is_final ? program_->tensors : source_->tensors()); },
-          .scaling_varies = program_->auto_loss_scaling,
+          .scaling_varies = program_->options.auto_loss_scaling,
           .has_devices = rules_.connection != ConnectionType::kNever && !program_->session->isOfParent()};
 }
 

@@ -12,17 +12,33 @@
 #include "collective/peers.h"
 
 namespace abele::processes {
+namespace {
+
+constexpr auto kPollPeriod = std::chrono::milliseconds(50);
+
+const char* wordOf(uint64_t output_rank) {
+  switch (static_cast<compile::OutputRank>(output_rank)) {
+    case compile::OutputRank::kAll: return "all";
+    case compile::OutputRank::kFirst: return "first";
+    case compile::OutputRank::kLast: return "last";
+    case compile::OutputRank::kOwner: return "owner";
+  }
+  return "?";
+}
+
+bool anyOf(collective::Peers& peers, bool value) {
+  const std::string yes = "y", no = "n";  // texts of an exchange need the same length
+  const auto answers = peers.exchange(value ? yes : no);
+  return std::ranges::find(answers, yes) != answers.end();
+}
+
+}  // namespace
+
 std::shared_ptr<collective::Peers> joinPeers(const compile::ProgramOptions& options) {
   const compile::ProcessOptions& processes = options.processes;
   if (processes.count == 1 || (!options.training && processes.stages == 1)) return {};
   return collective::Peers::join(processes.group, processes.index, processes.count);
 }
-
-namespace {
-
-constexpr auto kPollPeriod = std::chrono::milliseconds(50);
-
-}  // namespace
 
 // Waits on another thread, so that the caller can be interrupted.
 void waitForOthers(collective::Peers& peers, const std::function<bool()>& poll, const std::function<void()>& waits) {
@@ -63,20 +79,6 @@ int leastCores(collective::Peers& peers, int own, const std::function<bool()>& p
   return static_cast<int>(least);
 }
 
-namespace {
-
-const char* wordOf(uint64_t output_rank) {
-  switch (static_cast<compile::OutputRank>(output_rank)) {
-    case compile::OutputRank::kAll: return "all";
-    case compile::OutputRank::kFirst: return "first";
-    case compile::OutputRank::kLast: return "last";
-    case compile::OutputRank::kOwner: return "owner";
-  }
-  return "?";
-}
-
-}  // namespace
-
 void requireSameProgram(collective::Peers& peers, const std::string& key, compile::OutputRank output_rank,
                         const std::function<bool()>& poll) {
   const std::vector<collective::Announcement> all =
@@ -108,16 +110,6 @@ void joinProcesses(const compile::ProcessOptions& processes, collective::MakeDev
 void synchronize(const compile::ProcessOptions& processes) {
   collective::Peers::join(processes.group, processes.index, processes.count)->exchange(" ");
 }
-
-namespace {
-
-bool anyOf(collective::Peers& peers, bool value) {
-  const std::string yes = "y", no = "n";  // texts of an exchange need the same length
-  const auto answers = peers.exchange(value ? yes : no);
-  return std::ranges::find(answers, yes) != answers.end();
-}
-
-}  // namespace
 
 bool anyOf(const compile::ProcessOptions& processes, bool value) {
   return anyOf(*collective::Peers::join(processes.group, processes.index, processes.count), value);
