@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import torch
 
-from ._policy import Policy
 from .options import Options
 
 _Executor = TypeVar("_Executor", bound=Executor)
@@ -23,7 +22,7 @@ class Executor:
         optimizer: torch.optim.Optimizer | None = None,
         user_model: Any = None,
         *,
-        policy: Policy,
+        policy: Any,
     ) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def compile(self, *args: Any, **kwargs: Any) -> None: ...
