@@ -46,7 +46,7 @@ struct OptionRow {
   std::optional<Refused>
       refused;  // kind of the error for a bad argument; empty: kCondition for a wrong type, kOtherwise for a number
   bool returns_self = true;  // Python's setter; else None
-  const char* spec = "";     // where it is specified: "options.md 2"
+  const char* spec = "";     // page and section of the specification: "options.md 2"
   const char* description = "";
 };
 
