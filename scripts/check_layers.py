@@ -67,13 +67,13 @@ LAYERS = {
     ),
     "src/api": (
         "base schedule plan registry capture/annotate.h options compile processes session report calls files data "
-        "modules optimizer model include memory/offload.h",
+        "modules optimizer model include",
         TORCH,
     ),
     # bind/ turns Python's annotations into capture's; it has no logic of its own.
     "src/bind": (
         "base registry options compile processes session report verification calls files data modules optimizer model "
-        "include capture/annotate.h ir/text.h memory/offload.h",
+        "include capture/annotate.h ir/text.h",
         TORCH,
     ),
     "include": ("", TORCH_FREE),

@@ -7,8 +7,8 @@
 #include "api/core.h"
 #include "base/error.h"
 #include "files/checkpoint.h"
+#include "files/offload.h"
 #include "files/tensor_file.h"
-#include "memory/offload.h"
 #include "modules/first_weights.h"
 #include "modules/module.h"
 
@@ -92,7 +92,7 @@ void toMeta(torch::nn::Module& module) { modules::toMeta(module); }
 void offload(torch::nn::Module& module, const std::string& folder) {
   std::vector<at::Tensor> tensors;
   for (const modules::NamedTensor& named : modules::tensorsOf(module)) tensors.push_back(named.tensor);
-  memory::offload(tensors, folder);
+  files::offload(tensors, folder);
 }
 
 void initWeights(CompiledModel& model, uint64_t seed, InitModule own) {

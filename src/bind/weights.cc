@@ -4,7 +4,7 @@
 #include "bind/bind.h"
 #include "bind/gil.h"
 #include "compile/meta_tensors.h"
-#include "memory/offload.h"
+#include "files/offload.h"
 
 namespace py = pybind11;
 
@@ -28,7 +28,7 @@ void registerWeights(py::module_& module) {
       .def("requireWhole", &WeightFiles::requireWhole, py::arg("targets"), py::call_guard<NoGil>())
       .def("fill", &WeightFiles::fill, py::arg("target"), py::call_guard<NoGil>());
   py::class_<Memories>(module, "Memories", "What giveMemory() took, for takeMemory().");
-  module.def("offload", &memory::offload, py::arg("tensors"), py::arg("folder"),
+  module.def("offload", &files::offload, py::arg("tensors"), py::arg("folder"),
              "Moves the tensors of a module into a file.");
   module.def("giveMemory", &compile::giveMemory, py::arg("tensors"));
   module.def("takeMemory", &compile::takeMemory, py::arg("memories"));
