@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import os
 
 import abele
 import pytest
@@ -255,6 +256,13 @@ def test_splits_by_itself(network):
     opts = options_of(2, accumulation=4)
     opts.setExecutionStrategy(abele.PipelinedExecution(abele.AutoStage.AutoSplit).devices(2).schedule("1f1b"))
     assert train(network, 0, opts, accumulation=4) == {0, 1, 2, 3}
+
+
+def test_without_a_number_the_groups_have_a_core_for_each_device():
+    opts = options_of(2, accumulation=4)
+    opts.setExecutionStrategy(abele.PipelinedExecution(abele.AutoStage.AutoSplit))
+    used = train("Gpt", 0, opts, accumulation=4)
+    assert {0, 1} <= used <= set(range(max(2, len(os.sched_getaffinity(0)) // 2 * 2)))
 
 
 class Statistic(nn.Module):
