@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <source_location>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "abele/enums.h"
@@ -17,11 +19,28 @@ class Tensor;
 
 namespace abele {
 
+/// Where a block runs: a device, as an index among the model's devices, or several devices that share its work
+/// (docs/tensor_parallel.md). -1 and an empty list: not given. Source: PopTorch's ipu_id; the list is ours.
+class DeviceList {
+ public:
+  DeviceList() = default;
+  DeviceList(int device) {
+    if (device >= 0) devices_ = {device};
+  }
+  DeviceList(std::initializer_list<int> devices) : devices_(devices) {}
+  explicit DeviceList(std::vector<int> devices) : devices_(std::move(devices)) {}
+  const std::vector<int>& devices() const { return devices_; }
+  bool operator==(const DeviceList&) const = default;
+
+ private:
+  std::vector<int> devices_;
+};
+
 /// Starts a block, which stays active until the next one starts. The same user_id enters the same block again; "" takes
-/// the next automatic id ("0", "1", ...). ipu_id: index of the device among the model's devices; -1: not given.
+/// the next automatic id ("0", "1", ...). Throws E0710 for devices that are below 0 or not different, in a capture.
 /// line, here and below: the place in the program that messages, explain() and dumps name for the operations that
 /// follow.
-ABELE_API void beginBlock(const std::string& user_id = "", int ipu_id = -1,
+ABELE_API void beginBlock(const std::string& user_id = "", const DeviceList& ipu_id = {},
                           const std::source_location& line = std::source_location::current());
 
 /// Under PipelinedExecution::recompute: keep this value for backward instead of computing it again. Returns the tensor.
@@ -31,13 +50,13 @@ ABELE_API at::Tensor recomputationCheckpoint(const at::Tensor& tensor);
 /// that, outside of all blocks, throws E0302.
 class ABELE_API Block {
  public:
-  explicit Block(const std::string& user_id = "", int ipu_id = -1,
+  explicit Block(const std::string& user_id = "", const DeviceList& ipu_id = {},
                  const std::source_location& line = std::source_location::current());
   ~Block();
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
   /// As beginBlock.
-  static void start(const std::string& user_id = "", int ipu_id = -1,
+  static void start(const std::string& user_id = "", const DeviceList& ipu_id = {},
                     const std::source_location& line = std::source_location::current());
   /// Restarts automatic ids at "0". Call this first in a forward that uses them.
   static void useAutoId();

@@ -2,13 +2,16 @@
 // as it is (read annotate.h first). wholeMachine measures which split of the machine is fastest.
 //
 //   abele::placeModules(net, {{"embedding", 0}, {"encoder", 1}, {"head", 2}});
+//   abele::placeModules(net, {{"encoder", {0, 1}}, {"head", {2, 3}}});  // two devices share the work of a block
 //   abele::placeModules(net, abele::layersPerIpu(net, "encoder.layer", {2, 3, -1}));
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "abele/annotate.h"
 #include "abele/export.h"
 #include "abele/forward.h"
 #include "abele/options.h"
@@ -28,9 +31,22 @@ ABELE_API PipelinedExecution wholeMachine();
 /// The path of a submodule, as register_module builds it ("encoder.0"), and the index of its device.
 using ModulePlacement = std::vector<std::pair<std::string, int>>;
 
+/// The modules that placeModules places: a ModulePlacement, or paths with one device or several, as in
+/// {{"embedding", 0}, {"mlp", {1, 2}}}.
+class ModuleDevices {
+ public:
+  using List = std::vector<std::pair<std::string, DeviceList>>;
+  ModuleDevices(std::initializer_list<List::value_type> modules) : list_(modules) {}
+  ModuleDevices(const ModulePlacement& placement) : list_(placement.begin(), placement.end()) {}
+  const List& list() const { return list_; }
+
+ private:
+  List list_;
+};
+
 namespace detail {
-ABELE_API void placeModules(torch::nn::Module& module, const ModulePlacement& placement);
-ABELE_API void placeScript(const torch::jit::Module& script, const ModulePlacement& placement);
+ABELE_API void placeModules(torch::nn::Module& module, const ModuleDevices& placement);
+ABELE_API void placeScript(const torch::jit::Module& script, const ModuleDevices& placement);
 ABELE_API ModulePlacement layersPerIpu(const torch::nn::Module& module, const std::string& layers,
                                        const std::vector<int>& layers_per_ipu, int first_ipu);
 }  // namespace detail
@@ -44,7 +60,7 @@ ABELE_API ModulePlacement layersPerIpu(const torch::nn::Module& module, const st
 /// abele::Block in forward. Each call replaces the placements before it; an empty list removes all blocks. Throws E0708
 /// for an unknown path, and for a module without parameters and buffers.
 template <detail::ModuleLike Module>
-void placeModules(Module&& module, const ModulePlacement& placement) {
+void placeModules(Module&& module, const ModuleDevices& placement) {
   if constexpr (detail::ScriptLike<Module>)
     detail::placeScript(detail::moduleOf(module), placement);
   else

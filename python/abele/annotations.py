@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import builtins
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
 import torch
@@ -18,24 +18,30 @@ from ._native import core, isCapturing
 
 _Layer = TypeVar("_Layer", bound=Callable[..., Any])
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Devices = int | Sequence[int] | None
 
 
 def _begin(user_id, ipu_id):
     """Makes a block active and returns its id. Requires a capture."""
     user_id = user_id or core().nextAutoBlockId()
     logger.debug("block %s begins, ipu %s", user_id, "by its stage" if ipu_id is None else ipu_id)
-    core().beginBlock(str(user_id), _device_number(ipu_id))
+    core().beginBlock(str(user_id), _devices(ipu_id))
     return user_id
 
 
-def _device_number(ipu_id):
-    """The number for the core. Numbers may be texts ("1"), because programs make both ids from one pattern."""
+def _devices(ipu_id):
+    """The numbers for the core. Numbers may be texts ("1"), because programs make both ids from one pattern."""
     if ipu_id is None:
-        return -1
-    is_number = ipu_id.isdecimal() if isinstance(ipu_id, str) else hasattr(ipu_id, "__index__")
-    if not is_number or int(ipu_id) >= 1 << 31:
-        raise user_error("E0710", f"ipu_id is {ipu_id!r}", expected="a number of 31 bits, or its text")
-    return int(ipu_id)
+        return []
+    is_list = isinstance(ipu_id, (list, tuple, range))
+    devices = list(ipu_id) if is_list else [ipu_id]
+    for device in devices:
+        is_number = device.isdecimal() if isinstance(device, str) else hasattr(device, "__index__")
+        if not is_number or int(device) >= 1 << 31:
+            raise user_error("E0710", f"ipu_id is {ipu_id!r}", expected="a number of 31 bits, or its text")
+    if is_list and not devices:
+        raise user_error("E0710", "ipu_id is an empty list", expected="the numbers of devices")
+    return [int(device) for device in devices]
 
 
 class Block(torch.nn.Module):
@@ -43,10 +49,11 @@ class Block(torch.nn.Module):
 
     Args:
         user_id: name of the block; None numbers it. Re-using a name enters the same block again.
-        ipu_id: device, as an index inside the model's device set; 1 or "1".
+        ipu_id: device, as an index inside the model's device set; 1 or "1". A list: these devices share the work of
+            the block (docs/tensor_parallel.md). The list is ours, not PopTorch's.
     """
 
-    def __init__(self, user_id: str | None = None, ipu_id: int | None = None) -> None:
+    def __init__(self, user_id: str | None = None, ipu_id: _Devices = None) -> None:
         super().__init__()
         self._user_id = user_id
         self._ipu_id = ipu_id
@@ -66,7 +73,7 @@ class Block(torch.nn.Module):
             core().resetAutoBlockId()
 
     @staticmethod
-    def start(user_id: str | None = None, ipu_id: int | None = None) -> None:
+    def start(user_id: str | None = None, ipu_id: _Devices = None) -> None:
         """Starts a block, which is active until the next one starts."""
         if isCapturing():
             _begin(user_id, ipu_id)
@@ -90,9 +97,7 @@ class _BlockHook:
 class LegacyBeginBlockFn(torch.nn.Module):
     """Begins a block, then calls a function. BeginBlock makes it for callables other than modules."""
 
-    def __init__(
-        self, layer_to_call: Callable[..., Any], user_id: str | None = None, ipu_id: int | None = None
-    ) -> None:
+    def __init__(self, layer_to_call: Callable[..., Any], user_id: str | None = None, ipu_id: _Devices = None) -> None:
         super().__init__()
         self._layer_to_call = layer_to_call
         self._user_id = user_id
@@ -104,7 +109,7 @@ class LegacyBeginBlockFn(torch.nn.Module):
         return self._layer_to_call(*args, **kwargs)
 
 
-def BeginBlock(layer_to_call: _Layer, user_id: str | None = None, ipu_id: int | None = None) -> _Layer:
+def BeginBlock(layer_to_call: _Layer, user_id: str | None = None, ipu_id: _Devices = None) -> _Layer:
     """Begins a block when the module is called. Later operations belong to the block until another one begins.
 
     Returns: the same module; for another callable, a module that calls it.
@@ -139,7 +144,7 @@ def removeBlocks(module: torch.nn.Module) -> None:
             del hooks[key]
 
 
-def BlockFunction(user_id: str | None = None, ipu_id: int | None = None) -> Callable[[_Function], _Function]:
+def BlockFunction(user_id: str | None = None, ipu_id: _Devices = None) -> Callable[[_Function], _Function]:
     """Decorator: every call of the function runs inside a Block."""
 
     def decorate(function):

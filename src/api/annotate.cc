@@ -11,13 +11,13 @@
 #include "modules/placed_modules.h"
 
 namespace abele {
-void beginBlock(const std::string& user_id, int ipu_id, const std::source_location& line) {
+void beginBlock(const std::string& user_id, const DeviceList& ipu_id, const std::source_location& line) {
   if (!capture::isCapturing()) return;
   modules::currentLine() = modules::textOf(line);
-  capture::beginBlock(user_id.empty() ? capture::nextAutoBlockId() : user_id, ipu_id);
+  capture::beginBlock(user_id.empty() ? capture::nextAutoBlockId() : user_id, ipu_id.devices());
 }
 
-Block::Block(const std::string& user_id, int ipu_id, const std::source_location& line)
+Block::Block(const std::string& user_id, const DeviceList& ipu_id, const std::source_location& line)
     : line_before_(modules::currentLine()) {
   ++modules::openBlocks();
   beginBlock(user_id, ipu_id, line);
@@ -28,7 +28,7 @@ Block::~Block() {
   capture::endBlock();
   modules::currentLine() = line_before_;
 }
-void Block::start(const std::string& user_id, int ipu_id, const std::source_location& line) {
+void Block::start(const std::string& user_id, const DeviceList& ipu_id, const std::source_location& line) {
   beginBlock(user_id, ipu_id, line);
 }
 void Block::useAutoId() { capture::resetAutoBlockId(); }

@@ -4,8 +4,8 @@
 
 namespace abele::detail {
 
-void placeModules(torch::nn::Module& module, const ModulePlacement& placement) {
-  modules::placeModules(module, placement);
+void placeModules(torch::nn::Module& module, const ModuleDevices& placement) {
+  modules::placeModules(module, placement.list());
 }
 ModulePlacement layersPerIpu(const torch::nn::Module& module, const std::string& layers,
                              const std::vector<int>& layers_per_ipu, int first_ipu) {

@@ -17,8 +17,8 @@ Weights weightsOfScript(const torch::jit::Module& script) {
   return {*held, held};
 }
 StructuredForward forwardOfScript(const torch::jit::Module& script) { return modules::forwardOfScript(script); }
-void placeScript(const torch::jit::Module& script, const ModulePlacement& placement) {
-  modules::placeScript(script, placement);
+void placeScript(const torch::jit::Module& script, const ModuleDevices& placement) {
+  modules::placeScript(script, placement.list());
 }
 
 }  // namespace detail

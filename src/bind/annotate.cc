@@ -11,7 +11,7 @@ namespace abele::bind {
 
 void registerAnnotate(py::module_& module) {
   module.def("isCapturing", &capture::isCapturing);
-  module.def("beginBlock", &capture::beginBlock, py::arg("user_id"), py::arg("ipu_id"));
+  module.def("beginBlock", &capture::beginBlock, py::arg("user_id"), py::arg("devices"));
   module.def("endBlock", &capture::endBlock);
   module.def("nextAutoBlockId", &capture::nextAutoBlockId);
   module.def("resetAutoBlockId", &capture::resetAutoBlockId);

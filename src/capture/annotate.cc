@@ -31,8 +31,8 @@ auto ask(const Question& question) -> std::invoke_result_t<Question, Recorder&> 
 
 bool isCapturing() { return currentRecorder() != nullptr; }
 
-void beginBlock(const std::string& user_id, int ipu_id) {
-  ask([&](Recorder& recorder) { recorder.attribution().beginBlock(user_id, ipu_id); });
+void beginBlock(const std::string& user_id, const std::vector<int32_t>& devices) {
+  ask([&](Recorder& recorder) { recorder.attribution().beginBlock(user_id, devices); });
 }
 void endBlock() {
   ask([](Recorder& recorder) { recorder.attribution().endBlock(); });

@@ -23,8 +23,8 @@ inline constexpr char kLockedRead[] = "E0101 data-dependent: memory of a capture
 bool isCapturing();
 
 /// Makes a block active. Re-using a user_id enters the same block again. Empty user_id: the caller numbers it first
-/// (nextAutoBlockId). ipu_id -1: not given.
-void beginBlock(const std::string& user_id, int ipu_id);
+/// (nextAutoBlockId). devices: none is given, one, or several that share the work of the block. Throws E0710.
+void beginBlock(const std::string& user_id, const std::vector<int32_t>& devices);
 /// Leaves every block: there is no stack.
 void endBlock();
 /// The user_id of the active block; "" outside of all.

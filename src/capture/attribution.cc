@@ -1,10 +1,13 @@
 #include "capture/attribution.h"
 
 #include <algorithm>
+#include <set>
 
 #include <ATen/SequenceNumber.h>
 
 #include "base/cat.h"
+#include "base/error.h"
+#include "base/joined.h"
 #include "capture/autograd_bridge.h"
 
 namespace abele::capture {
@@ -15,13 +18,21 @@ Attribution::Attribution(ir::Graph* graph, std::function<std::string()> source_l
   current_.block = 0;
 }
 
-void Attribution::beginBlock(const std::string& user_id, int ipu_id) {
+void Attribution::beginBlock(const std::string& user_id, const std::vector<int32_t>& devices) {
   if (backward_) return;
   note(current_);
   auto& blocks = graph_->blocks;
   auto found = std::find_if(blocks.begin() + 1, blocks.end(), [&](const ir::Block& b) { return b.user_id == user_id; });
   current_.block = static_cast<int32_t>(found - blocks.begin());
-  if (found == blocks.end()) blocks.push_back({user_id, ipu_id, source()});
+  if (found != blocks.end()) return;
+  ir::Block& block = blocks.emplace_back(ir::Block{user_id, devices.empty() ? ir::kNone : devices[0], source()});
+  if (devices.size() < 2) return;
+  block.group = devices;
+  const bool differ = std::set<int32_t>(devices.begin(), devices.end()).size() == devices.size();
+  ABELE_REQUIRE(differ && *std::ranges::min_element(devices) >= 0, E0710,
+                {.what = cat("block \"", user_id, "\" has the devices ", joined(devices)),
+                 .at = block.source,
+                 .expected = "different numbers from 0 on"});
 }
 
 void Attribution::endBlock() {

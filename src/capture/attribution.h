@@ -26,7 +26,7 @@ class Attribution {
  public:
   Attribution(ir::Graph* graph, std::function<std::string()> source_location);
 
-  void beginBlock(const std::string& user_id, int ipu_id);
+  void beginBlock(const std::string& user_id, const std::vector<int32_t>& devices);
   void endBlock();
   std::string currentBlock() const {
     return current_.block == ir::kNone ? std::string() : graph_->blocks[current_.block].user_id;

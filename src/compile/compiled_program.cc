@@ -104,6 +104,7 @@ void visitProgram(A& a, CompiledProgram& x) {
   visit(a, x.tensor_names);
   a(x.schedule);
   a(x.schedule_reason);
+  a(x.is_divided);
   a(x.key);
 }
 

@@ -55,12 +55,13 @@ struct CompiledProgram {
   std::vector<ReplicaGrouping> groupings;
   std::vector<std::string> tensor_names;  // names of all values that can be anchored
   std::string schedule, schedule_reason;  // for SessionReport
+  bool is_divided = false;                // pass shard divided operators, by trials on this machine
   std::string key;                        // result of cacheKey: identifies the input of the compilation
 };
 
 /// The first bytes of a compiled program.
 inline constexpr std::string_view kProgramMagic = "ABELEPRG";
-inline constexpr uint32_t kProgramVersion = 5;
+inline constexpr uint32_t kProgramVersion = 6;
 
 /// Returns true if the program calls functions that exist in this process only.
 bool callsHost(const CompiledProgram& program);

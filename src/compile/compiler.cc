@@ -199,12 +199,13 @@ void checkPipelineMinimum(const ProgramOptions& options, int64_t forward_stages)
 
 /// Throws E0402 if the groups of devices need more devices than there are. The plan would name a block for it.
 void checkGroups(const ProgramOptions& options, const ir::Graph& graph) {
-  const int group = options.stages.group;
-  int64_t devices = 0;
-  for (const ir::Stage& stage : graph.stages) devices = std::max<int64_t>(devices, stage.device / group + 1);
-  const int64_t needed = devices * group;
+  const int64_t group = options.stages.group;
+  if (group == 1 || options.num_devices == 0) return;
+  int64_t needed = 0;
+  for (const ir::Stage& stage : graph.stages) needed = std::max<int64_t>(needed, stage.group.back() + 1);
+  const int64_t devices = needed / group;
   ABELE_REQUIRE(
-      group == 1 || options.num_devices == 0 || needed <= options.num_devices, E0402,
+      needed <= options.num_devices, E0402,
       {.what = cat("a model of ", devices, devices == 1 ? " device" : " devices", " with tensorParallel(", group,
                    ") needs ", needed, " devices"),
        .found = cat(options.num_devices, " devices"),
@@ -216,9 +217,11 @@ void checkGroups(const ProgramOptions& options, const ir::Graph& graph) {
 void lower(MadeProgram& compiled, const capture::Recording& recording, ProgramOptions options,
            const CompileRequest& asked) {
   const Captured captured = addOutputs(compiled, recording, options);
+  if (passes::dividesStages(captured.graph, options.stages)) checkDivision(options);
   if (splitsByItself(options)) placeBySplit(captured.graph, compiled.optimizer, options);
   if (choosesSchedule(options)) chooseSchedule(captured, options);
   runPassesAndChoose(compiled, captured, options);
+  compiled.is_divided = std::ranges::any_of(compiled.graph.stages, &ir::Stage::isDivided);
   TensorNames::addUpdated(compiled.anchors, compiled.graph);
   compiled.phases.end("passes");
   checkGroups(options, compiled.graph);
@@ -231,8 +234,7 @@ void lower(MadeProgram& compiled, const capture::Recording& recording, ProgramOp
   if (asked.program.check_devices) asked.program.check_devices(devices);
   // This follows the check of devices, because more micro-batches would not add a device. PopTorch's minimum applies to
   // stages that the user placed.
-  if (!splitsByItself(options))
-    checkPipelineMinimum(options, passes::forwardStageCount(compiled.graph, options.stages.group));
+  if (!splitsByItself(options)) checkPipelineMinimum(options, passes::forwardStageCount(compiled.graph));
   checkClipping(options, compiled.optimizer);
   compiled.executable = exe::build(compiled.graph, compiled.plan, replicationOf(options),
                                    asked.keeps_origins ? &compiled.origins : nullptr);

@@ -1,5 +1,7 @@
 #include "compile/default_schedule.h"
 
+#include <algorithm>
+
 #include "compile/placement.h"
 #include "passes/pass.h"
 
@@ -14,7 +16,7 @@ Lowered lowerByDefault(const Captured& captured, ProgramOptions options) {
   options.schedule_rule = ScheduleRule::kGiven;
   options.schedule = schedule::ScheduleKind::k1F1B;
   Lowered result{.graph = runPasses(captured, options), .choice = {}};
-  if (options.stages.group > 1) {
+  if (std::ranges::any_of(result.graph.stages, &ir::Stage::isDivided)) {
     result.choice.reason = "blocks are divided among several devices";
     return result;
   }

@@ -98,6 +98,7 @@ CompiledProgram executableOnly(const MadeProgram& compiled) {
   program.tensor_names = compiled.tensor_names;
   program.schedule = compiled.schedule;
   program.schedule_reason = compiled.schedule_reason;
+  program.is_divided = compiled.is_divided;
   return program;
 }
 
@@ -130,6 +131,7 @@ void takeExecutable(CompiledProgram found, MadeProgram& compiled, const ir::Grap
   compiled.tensor_names = std::move(found.tensor_names);
   compiled.schedule = std::move(found.schedule);
   compiled.schedule_reason = std::move(found.schedule_reason);
+  compiled.is_divided = found.is_divided;
 }
 
 }  // namespace abele::compile

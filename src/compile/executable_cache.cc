@@ -30,6 +30,7 @@
 #include "compile/placement.h"
 #include "exe/bytes.h"
 #include "ir/text.h"
+#include "passes/stage_rules.h"
 
 namespace abele::compile {
 namespace {
@@ -121,11 +122,9 @@ class KeyBytes {
   exe::Writer out_;
 };
 
-/// All that trials of pass shard depend on, apart from graphs; "" without trials.
+/// All that trials of pass shard depend on, apart from graphs.
 std::string trialsText(const ProgramOptions& options) {
-  return options.stages.group == 1
-             ? ""
-             : cat(machineText(options), at::get_cpu_capability(), environmentText("ABELE_SHARD_TRIALS"));
+  return cat(machineText(options), at::get_cpu_capability(), environmentText("ABELE_SHARD_TRIALS"));
 }
 
 /// Adds every option that a compilation depends on.
@@ -134,7 +133,7 @@ void addOptions(KeyBytes& out, const ProgramOptions& options) {
 #define ABELE_AT_RUN(type, name, ...)
 #include "compile/program_options.def"
   out.add(kindOfDevice(options.device), leavesSchedule(options) ? coresOfReplica(options) : 0,
-          static_cast<int64_t>(splitsByItself(options) ? splitDevices(options) : 0), trialsText(options));
+          static_cast<int64_t>(splitsByItself(options) ? splitDevices(options) : 0));
 }
 
 void addOptimizer(KeyBytes& out, const OptimizerSpec& optimizer) {
@@ -153,6 +152,7 @@ std::string cacheKey(const ir::Graph& captured, const ProgramOptions& options, c
   addOptions(out, options);
   addOptimizer(out, optimizer);
   out.add(kept);
+  if (passes::dividesStages(captured, options.stages)) out.add(trialsText(options));
   const std::string bytes = out.take();
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
   char text[33];

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "compile/device_list.h"
 #include "compile/shard_trials.h"
+#include "passes/stage_rules.h"
 #include "plan/predict.h"
 
 namespace abele::compile {
@@ -21,7 +22,10 @@ constexpr int64_t kAlignmentOfAccelerators = 512;
 
 int64_t devicesOfStages(const ir::Graph& graph) {
   std::set<int32_t> devices;
-  for (const ir::Stage& stage : graph.stages) devices.insert(stage.device);
+  for (const ir::Stage& stage : graph.stages) {
+    devices.insert(stage.device);
+    devices.insert(stage.group.begin(), stage.group.end());
+  }
   return static_cast<int64_t>(devices.size());
 }
 
@@ -58,7 +62,7 @@ ir::Graph runPasses(const Captured& captured, const ProgramOptions& options) {
   context.recompute = {
       .enabled = options.recompute, .last_stage = schedule::lastStageWaits(schedule), .kept = captured.kept};
   passes::PipelineFacts facts{.training = options.training,
-                              .shards = options.stages.group > 1,
+                              .shards = passes::dividesStages(captured.graph, options.stages),
                               .splits_weight_gradients = schedule::splitsBackward(schedule),
                               .fuses_loss = options.fusion != Fusion::kOff && isCpuAlone(options),
                               .approximates = options.fusion == Fusion::kFast && isCpuAlone(options),
@@ -80,7 +84,8 @@ ir::Graph runPasses(const Captured& captured, const ProgramOptions& options) {
     if (pass == "assign-stages") asked = devicesOfStages(now);
   };
   context.gives_same_bits = [&](const ir::Graph& whole, const ir::Graph& parts) {
-    return givesSameBits(whole, parts, threadsPerDevice(options, asked * options.stages.group * options.replicas));
+    const int64_t devices = asked * options.replicas / options.processes.stages;
+    return givesSameBits(whole, parts, threadsPerDevice(options, devices));
   };
   passes::runPipeline(graph, context, {.passes = passes::defaultPipeline(facts), .after_pass = countDevices});
   return graph;

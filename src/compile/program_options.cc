@@ -84,10 +84,10 @@ void checkMicroBatches(const ProgramOptions& options) {
                  .remedy = "use smaller ones, and call the model more often"});
 }
 
-// Pass shard and the schedules of its stages do not know these yet.
-void checkTensorParallel(const ProgramOptions& options) {
+}  // namespace
+
+void checkDivision(const ProgramOptions& options) {
   const passes::StageRules& rules = options.stages;
-  if (rules.group == 1) return;
   const bool is_phased =
       std::ranges::any_of(rules.stages, [](const passes::StageRules::ExplicitStage& each) { return each.phase >= 0; });
   const plan::Locations& locations = options.locations;
@@ -108,11 +108,9 @@ void checkTensorParallel(const ProgramOptions& options) {
   for (const auto& [is_asked, what] : refused)
     ABELE_REQUIRE(!is_asked, E0711,
                   {.what = cat("tensorParallel with ", what, " is not available"),
-                   .found = cat("tensorParallel(", rules.group, ")"),
+                   .found = rules.group > 1 ? cat("tensorParallel(", rules.group, ")") : "a block with several devices",
                    .remedy = "leave one of the two out"});
 }
-
-}  // namespace
 
 void checkOptions(const ProgramOptions& options) {
   const auto atLeastOne = [](const char* name, int64_t value) {
@@ -125,7 +123,7 @@ void checkOptions(const ProgramOptions& options) {
   checkReplicas(options);
   checkProcesses(options);
   checkMicroBatches(options);
-  checkTensorParallel(options);
+  if (options.stages.group > 1) checkDivision(options);
   ABELE_REQUIRE(options.training || options.gradient_accumulation == 1, E0702,
                 {.what = cat("gradientAccumulation is ", options.gradient_accumulation, " for inference"),
                  .expected = "1",

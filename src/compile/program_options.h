@@ -81,6 +81,8 @@ struct OptimizerSpec {
 c10::Device captureDevice(const ProgramOptions& options);
 /// Throws E0702 for values out of range, E0711 for options that several processes do not support.
 void checkOptions(const ProgramOptions& options);
+/// Throws E0711 for options that a program with blocks over several devices cannot have yet.
+void checkDivision(const ProgramOptions& options);
 /// Cores of this machine for the devices of one replica, at least 1.
 int coresOfReplica(const ProgramOptions& options);
 /// Number of processes that have replicas of their own; consecutive processes that hold one replica count once.

@@ -118,16 +118,19 @@ struct Block {
   std::string user_id;
   int32_t ipu_id = kNone;
   std::string source;
+  std::vector<int32_t> group = {};  // several devices that share its work, from ipu_id on; empty: one device
   bool operator==(const Block&) const = default;
 };
 
 /// Filled in by assign-stages.
 struct Stage {
-  int32_t device = 0;
+  int32_t device = 0;  // the first of `group`, until shard
   std::string name;
   int32_t space = 0;  // the memory that the device computes in; transfers move values between spaces
   /// Set by shard: the stage of the pipeline that it is a part of. Schedules run all parts of it together.
   int32_t pipeline = kNone;
+  std::vector<int32_t> group = {};  // several devices that share its work; empty: one device
+  bool isDivided() const { return !group.empty(); }
   bool operator==(const Stage&) const = default;
 };
 

@@ -126,6 +126,13 @@ class Parser {
     return is_known;
   }
   static void read(Cursor&, bool& flag) { flag = true; }
+  static void read(Cursor& c, std::vector<int32_t>& list) {
+    c.expect('=');
+    c.expect('[');
+    do list.push_back(c.index());
+    while (c.accept(','));
+    c.expect(']');
+  }
   template <class T>
   void read(Cursor& c, T& value) {
     c.expect('=');

@@ -48,6 +48,9 @@ class Attributes {
   void operator()(const char* key, Direction value, Direction left_out) {
     if (value != left_out) add(key, directionName(value));
   }
+  void operator()(const char* key, const std::vector<int32_t>& value, const std::vector<int32_t>&) {
+    if (!value.empty()) append(cat(key, "=[", joined(value, [](int32_t number) { return cat(number); }), "]"));
+  }
   void operator()(const char* key, bool value, bool) {
     if (value) append(key);
   }

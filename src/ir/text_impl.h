@@ -3,6 +3,7 @@
 
 #include <array>
 #include <string_view>
+#include <vector>
 
 #include "ir/graph.h"
 
@@ -34,6 +35,7 @@ void graphAttributes(T& graph, Fn&& field) {
 template <class T, class Fn>
 void blockAttributes(T& block, Fn&& field) {
   field("ipu", block.ipu_id, kNone);
+  field("group", block.group, std::vector<int32_t>());
   field("src", block.source, "");
 }
 template <class T, class Fn>
@@ -41,6 +43,7 @@ void stageAttributes(T& stage, Fn&& field) {
   field("device", stage.device, kNone);
   field("space", stage.space, 0);
   field("of", stage.pipeline, kNone);
+  field("group", stage.group, std::vector<int32_t>());
 }
 template <class T, class Fn>
 void externalAttributes(T& external, Fn&& field) {

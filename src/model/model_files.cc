@@ -38,12 +38,6 @@ void requireSamePath(const session::Session& session, const std::string& path) {
 }  // namespace
 
 void Model::save(const std::string& path, Saving saving) {
-  ABELE_REQUIRE(
-      source_->options().stages.group == 1, E0711,
-      {.what = "save() of a program with tensorParallel, whose operators were divided by trials on this machine",
-       .at = path,
-       .remedy = cat("save the weights (", inLanguage("abele::saveWeights"),
-                     ") or a checkpoint, and compile where they are loaded")});
   const session::Session& session = compiled("save()");
   const Turns::Turn turn = moduleTurn();
   const bool is_in_parts = saving.with_model && session.hasOwnWeightsAlone();
@@ -61,7 +55,14 @@ void Model::save(const std::string& path, Saving saving) {
   file.version = std::move(saving.version);
   file.options = std::move(saving.options);
   file.metadata = std::move(saving.metadata);
-  file.program = compile::encode(session.program());
+  const compile::CompiledProgram program = session.program();
+  ABELE_REQUIRE(
+      !program.is_divided, E0711,
+      {.what = "save() of a program with tensorParallel, whose operators were divided by trials on this machine",
+       .at = path,
+       .remedy = cat("save the weights (", inLanguage("abele::saveWeights"),
+                     ") or a checkpoint, and compile where they are loaded")});
+  file.program = compile::encode(program);
   file.form = std::move(saving.form);
   file.result_form = std::move(saving.result_form);
   file.has_model = saving.with_model;

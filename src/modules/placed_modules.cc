@@ -25,7 +25,7 @@ namespace {
 using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
 struct Placed {
-  ModulePlacement placement;
+  ModuleDevices::List placement;
   WeakTensor first;  // of the module's tensors: another module may be at the same address later
 };
 struct PlacedRegistry {
@@ -49,7 +49,7 @@ std::string scopeOf(std::string name) {
 }
 
 /// Of the placed modules that the tensor of this name is in; -1: in none.
-int32_t innermost(const ModulePlacement& placement, const std::string& name) {
+int32_t innermost(const ModuleDevices::List& placement, const std::string& name) {
   int32_t found = -1;
   size_t longest = 0;
   for (size_t i = 0; i < placement.size(); ++i) {
@@ -76,11 +76,11 @@ void requirePath(const std::vector<std::string>& paths, const std::string& path)
 
 }  // namespace
 
-void placeModules(const torch::nn::Module& module, const ModulePlacement& placement) {
+void placeModules(const torch::nn::Module& module, const ModuleDevices::List& placement) {
   const std::vector<NamedTensor> tensors = tensorsOf(module);
   const std::vector<files::WeightTarget> targets = weightTargetsOf(module);
   const std::vector<std::string> paths = modulePaths(module);
-  for (const auto& [path, ipu] : placement) {
+  for (const auto& [path, devices] : placement) {
     requirePath(paths, path);
     const bool has_any = std::ranges::any_of(targets, [&](const files::WeightTarget& target) {
       return std::ranges::any_of(target.names, [&](const std::string& name) { return isIn(name, path); });
@@ -89,7 +89,9 @@ void placeModules(const torch::nn::Module& module, const ModulePlacement& placem
         has_any, E0708,
         {.what = cat("the module ", path, " has no parameter or buffer by which forward could be seen to use it"),
          .remedy = "place the module before it, or begin a Block in forward"});
-    ABELE_REQUIRE(ipu >= 0, E0708, {.what = cat("device of module ", path), .found = cat(ipu), .expected = ">= 0"});
+    const std::vector<int>& ids = devices.devices();
+    ABELE_REQUIRE(!ids.empty() && *std::ranges::min_element(ids) >= 0, E0708,
+                  {.what = cat("device of module ", path), .found = listed(ids), .expected = ">= 0"});
   }
   const std::lock_guard lock(placedRegistry().mutex);
   std::erase_if(placedRegistry().all, [](const auto& entry) { return entry.second.first.expired(); });
@@ -177,10 +179,10 @@ int32_t PlacedModules::blockFor(const std::vector<int32_t>& blocks) const {
 
 void PlacedModules::enter(int32_t block) {
   if (!capture::isCapturing()) return;
-  const auto& [path, ipu] = placement_[static_cast<size_t>(block)];
+  const auto& [path, devices] = placement_[static_cast<size_t>(block)];
   if (block == current_ && capture::currentBlock() == path) return;
   current_ = block;
-  capture::beginBlock(path, ipu);
+  capture::beginBlock(path, devices.devices());
 }
 
 }  // namespace abele::modules

@@ -13,7 +13,7 @@
 namespace abele::modules {
 
 /// Remembers the blocks of a module while its tensors live. Throws E0708. Threads: safe.
-void placeModules(const torch::nn::Module& module, const ModulePlacement& placement);
+void placeModules(const torch::nn::Module& module, const ModuleDevices::List& placement);
 /// Throws E0708.
 ModulePlacement layersPerIpu(const torch::nn::Module& module, const std::string& layers,
                              std::vector<int> layers_per_ipu, int first_ipu);
@@ -37,7 +37,7 @@ class PlacedModules {
   void enter(int32_t block);
 
   std::vector<std::string> scope_of_;  // by tensor: "encoder/0" of "encoder.0.weight"
-  ModulePlacement placement_;
+  ModuleDevices::List placement_;
   /// By tensor: ascending indices in placement_; several if modules share the tensor. Empty without placements.
   std::vector<std::vector<int32_t>> blocks_of_;
   bool ordered_ = false;

@@ -48,7 +48,7 @@ std::shared_ptr<StandIn> standIn(const Module& script, Made& made) {
 struct Known {
   WeakObject script;
   std::weak_ptr<torch::nn::Module> module;
-  ModulePlacement placement;
+  ModuleDevices::List placement;
 };
 struct ScriptRegistry {
   ProcessMutex mutex;
@@ -212,7 +212,7 @@ std::shared_ptr<torch::nn::Module> moduleOfScript(const Module& script) {
   return moduleOf(knownOf(script), script);
 }
 
-void placeScript(const Module& script, const ModulePlacement& placement) {
+void placeScript(const Module& script, const ModuleDevices::List& placement) {
   const std::lock_guard lock(scriptRegistry().mutex);
   Known& known = knownOf(script);
   placeModules(*moduleOf(known, script), placement);

@@ -11,7 +11,7 @@ namespace abele::modules {
 /// A module with the script's tensors and submodules. Callers get the same one while it lives. Threads: safe.
 std::shared_ptr<torch::nn::Module> moduleOfScript(const torch::jit::Module& script);
 /// Remembers the placement while the script lives. Throws E0708.
-void placeScript(const torch::jit::Module& script, const ModulePlacement& placement);
+void placeScript(const torch::jit::Module& script, const ModuleDevices::List& placement);
 /// Called after a forward that may have called the script of this module; ignores other modules. If forward replaced
 /// parameters or buffers by other tensors, puts the old ones back and throws E0108.
 void requireOwnTensors(const torch::nn::Module* module);

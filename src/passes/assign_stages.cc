@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "base/cat.h"
@@ -143,7 +144,7 @@ class StageAssigner {
       if (number != kNone) joined[number] = number;
     int previous = kNone;
     for (auto& [number, first] : joined) {
-      if (previous != kNone && deviceOf(previous) == deviceOf(number)) first = joined[previous];
+      if (previous != kNone && devicesOf(previous) == devicesOf(number)) first = joined[previous];
       previous = number;
     }
     for (int& stage : stage_)
@@ -231,16 +232,21 @@ class StageAssigner {
 
   // --- From the user's numbers to positions in graph.stages ---------------------------------------------------------
 
-  int deviceOf(int number) const {
-    if (splits()) return rules_.devices > 0 ? number % rules_.devices : number;
-    for (const AskedStage& asked : asked_)
-      if (asked.number == number) return asked.device;
-    return number;
+  std::vector<int32_t> devicesOf(int number) const {
+    std::vector<int32_t> devices = {splits() && rules_.devices > 0 ? number % rules_.devices : number};
+    if (!splits())
+      for (const AskedStage& asked : asked_)
+        if (asked.number == number) devices = asked.devices;
+    if (rules_.group == 1) return devices;
+    std::vector<int32_t> group(static_cast<size_t>(rules_.group));
+    std::iota(group.begin(), group.end(), devices.front() * rules_.group);
+    return group;
   }
   void addStage(int number) {
     positions_of_number_[number].push_back(static_cast<int>(stages_.size()));
-    const int device = deviceOf(number);
-    stages_.push_back({device, cat(number), rules_.spaceOf(device)});
+    std::vector<int32_t> devices = devicesOf(number);
+    ir::Stage& stage = stages_.emplace_back(ir::Stage{devices.front(), cat(number), rules_.spaceOf(devices.front())});
+    if (devices.size() > 1) stage.group = std::move(devices);
   }
 
   // Numbers without forward nodes get no stage.

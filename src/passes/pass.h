@@ -103,7 +103,7 @@ struct PipelineOptions {
 /// The facts that decide which passes a program needs.
 struct PipelineFacts {
   bool training = false;
-  bool shards = false;                   // each stage has several devices: StageRules::group
+  bool shards = false;                   // stages have several devices: ir::Stage::group
   bool recomputes = false;               // some values are computed again: PassContext::recompute
   bool splits_weight_gradients = false;  // the schedule runs weight gradients separately from backward
   bool fuses_loss = false;               // cross entropies are fused, on devices where that needs no second copy

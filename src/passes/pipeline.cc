@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "ir/text.h"
 #include "passes/pass.h"
+#include "passes/stage_rules.h"
 
 namespace abele::passes {
 namespace {
@@ -93,7 +94,7 @@ std::vector<PipelineStep> pipelineSteps(const ir::Graph& graph, const PassContex
   std::vector<std::string> names = options.passes;
   if (names.empty())
     names = defaultPipeline({.training = graph.training,
-                             .shards = context.stages.group > 1,
+                             .shards = dividesStages(graph, context.stages),
                              .recomputes = context.recompute.enabled,
                              .has_several_spaces = !context.stages.spaces.empty()});
   checkDisabled(options.disabled);

@@ -43,7 +43,7 @@ class Sharding {
  public:
   Sharding(ir::Graph& graph, const StageRules& rules,
            const std::function<bool(const ir::Graph&, const ir::Graph&)>& trial)
-      : graph_(graph), rules_(rules), trial_(trial), num_parts_(index(rules.group)), views_(graph) {}
+      : graph_(graph), rules_(rules), trial_(trial), views_(graph) {}
 
   Changed run() {
     for (const Node& node : graph_.nodes) graph_.node_id_limit = std::max(graph_.node_id_limit, node.id + 1);
@@ -54,7 +54,7 @@ class Sharding {
     for (const Node& node : graph_.nodes)
       if (makers.contains(node.id) && workOf(graph_, node) >= kLeastWork) gradient_makers_[node.stage].insert(node.id);
     findWholeStages();
-    load_.assign(graph_.stages.size(), std::vector<int64_t>(num_parts_, 0));
+    for (size_t s = 0; s < graph_.stages.size(); ++s) load_.emplace_back(numParts(static_cast<int32_t>(s)), 0);
     std::vector<Node> nodes = std::move(graph_.nodes);
     for (Node& node : nodes) {
       if (node.is_view && isCut(viewedBase(node))) {
@@ -123,6 +123,7 @@ class Sharding {
       if (uses[external] > 1) whole_stages_.insert(stages[external].begin(), stages[external].end());
   }
 
+  size_t numParts(int32_t stage) const { return std::max<size_t>(1, graph_.stages[index(stage)].group.size()); }
   ValueId viewedBase(const Node& node) const { return graph_.baseOf(static_cast<ValueId>(node.args.at(0).i)); }
   bool isCut(ValueId base) const { return cut_.contains(base); }
   const Value& valueOf(ValueId v) const { return graph_.values[index(v)]; }
@@ -179,7 +180,7 @@ class Sharding {
     int dim = parts.dim;
     const Type type = inMemoryOrder(parts.type, dim);
     std::vector<int64_t> pieces;
-    for (size_t i = 0; i < num_parts_; ++i)
+    for (size_t i = 0; i < parts.values.size(); ++i)
       pieces.push_back(viewOf(parts.values[i], partType(type, dim, lengthOf(parts.ends, i)), 0, reader));
     Node node = ir::nodeBeside(graph_, "aten::cat", reader);
     node.args = {Arg::idList(std::move(pieces)), Arg::integer(dim)};
@@ -237,11 +238,11 @@ class Sharding {
   // The device that has the most bytes of the operands; among equal ones, the one with the least work so far.
   size_t chooseDevice(const Node& node) const {
     if (whole_stages_.contains(node.stage)) return 0;
-    std::vector<int64_t> bytes(num_parts_, 0);
+    std::vector<int64_t> bytes(numParts(node.stage), 0);
     ir::forEachOperand(node, [&](ValueId v) {
       const ValueId base = graph_.baseOf(v);
       const auto maker = made_in_.find(base);
-      for (size_t i = 0; i < num_parts_; ++i)
+      for (size_t i = 0; i < bytes.size(); ++i)
         if (maker != made_in_.end()
                 ? maker->second.isSameTaskAs({node.stage, node.direction, i}) && maker->second.part == i
                 : gathered_.contains({base, i, node.stage, node.direction}))
@@ -249,7 +250,7 @@ class Sharding {
     });
     const std::vector<int64_t>& load = load_[index(node.stage)];
     size_t best = 0;
-    for (size_t i = 1; i < num_parts_; ++i)
+    for (size_t i = 1; i < bytes.size(); ++i)
       if (std::pair(-bytes[i], load[i]) < std::pair(-bytes[best], load[best])) best = i;
     return best;
   }
@@ -271,7 +272,7 @@ class Sharding {
 
   std::optional<Choice> chooseCut(const Node& node) {
     const bool is_whole = node.isRandom() || !writesOneWhole(node) || whole_stages_.contains(node.stage);
-    if (!trial_ || is_whole) return std::nullopt;
+    if (!trial_ || is_whole || numParts(node.stage) == 1) return std::nullopt;
     std::vector<Choice> choices;
     for (Cut& cut : possibleCuts(graph_, node))
       if (std::optional<Choice> choice = consider(node, std::move(cut))) choices.push_back(std::move(*choice));
@@ -297,12 +298,13 @@ class Sharding {
     bool continues = false;
     forEachCutOperand(node, choice.cut, [&](ValueId v, int dim) {
       const std::optional<ViewCut> found = cutOf(v);
-      if (continues || !found || found->dim != dim) return;
+      if (continues || !found || found->dim != dim || found->ends.size() != numParts(node.stage)) return;
       choice.ends = found->ends;
       continues = true;
     });
-    if (!continues) choice.ends = evenEnds(choice.cut.size, choice.cut.step, rules_.group);
-    if (choice.ends.size() != num_parts_) return std::nullopt;
+    const size_t parts = numParts(node.stage);
+    if (!continues) choice.ends = evenEnds(choice.cut.size, choice.cut.step, static_cast<int64_t>(parts));
+    if (choice.ends.size() != parts) return std::nullopt;
     choice.is_uneven = std::any_of(choice.ends.begin(), choice.ends.end() - 1,
                                    [&](int64_t end) { return end % choice.cut.step != 0; });
     std::set<ValueId> gathers;
@@ -328,7 +330,7 @@ class Sharding {
   bool isDealt(const Node& node) const {
     const auto makers = gradient_makers_.find(node.stage);
     return makers != gradient_makers_.end() && makers->second.contains(node.id) &&
-           makers->second.size() >= kGradientsOfDevice * num_parts_;
+           makers->second.size() >= kGradientsOfDevice * numParts(node.stage);
   }
 
   bool resultsAllow(const Node& node, const Cut& cut) const {
@@ -409,7 +411,7 @@ class Sharding {
           const ValueId operand = trial.wholeOperand(v);
           return written(arg) ? TrialGraphs::copyOf(trial.whole, operand) : operand;
         });
-    for (size_t i = 0; i < num_parts_; ++i) {
+    for (size_t i = 0; i < choice.ends.size(); ++i) {
       Node part = node;
       setSizes(part, choice, i);
       setMask(part, choice.cut, /*in_parts=*/true);
@@ -440,12 +442,12 @@ class Sharding {
   void addParts(const Node& node, const Choice& choice) {
     std::map<ValueId, Parts> made;  // by result of the whole
     std::vector<Node> nodes;
-    for (size_t i = 0; i < num_parts_; ++i) {
+    for (size_t i = 0; i < choice.ends.size(); ++i) {
       Node part = ir::nodeBeside(graph_, node.op, node);
       part.args = node.args;
       part.results = node.results;
       part.writes = node.writes;
-      part.time_ns = node.time_ns / rules_.group;
+      part.time_ns = node.time_ns / static_cast<int64_t>(choice.ends.size());
       setSizes(part, choice, i);
       setMask(part, choice.cut, /*in_parts=*/true);
       for (size_t a = 0; a < part.args.size(); ++a)
@@ -476,8 +478,8 @@ class Sharding {
     }
     // All parts are in one step. A device that could begin earlier would let the others wait for the rest of its step.
     int32_t step = 0;
-    for (size_t i = 0; i < num_parts_; ++i) step = std::max(step, spotOf(nodes[i], i).step);
-    for (size_t i = 0; i < num_parts_; ++i) emit(std::move(nodes[i]), {node.stage, node.direction, i, step});
+    for (size_t i = 0; i < nodes.size(); ++i) step = std::max(step, spotOf(nodes[i], i).step);
+    for (size_t i = 0; i < nodes.size(); ++i) emit(std::move(nodes[i]), {node.stage, node.direction, i, step});
     cut_.merge(made);
     Node rest = node;
     if (setMask(rest, choice.cut, /*in_parts=*/false)) addWhole(std::move(rest));
@@ -507,21 +509,23 @@ class Sharding {
     std::map<Key, int32_t> stage_of;
     for (size_t i = 0; i < spots_.size(); ++i)
       if (!out_[i].is_view) stage_of[{spots_[i].stage, stepOf(spots_[i]), spots_[i].part}] = kNone;
-    for (size_t s = 0; s < steps.size(); ++s) {
-      const auto first = stage_of.lower_bound({static_cast<int32_t>(s), 0, 0});
-      if (first == stage_of.end() || std::get<0>(first->first) != static_cast<int32_t>(s))
-        stage_of[{static_cast<int32_t>(s), 0, 0}] = kNone;
-    }
+    // A device without a part has an empty stage: it takes cores, as the trials did.
+    for (int32_t s = 0; index(s) < steps.size(); ++s)
+      for (size_t part = 0; part < numParts(s); ++part)
+        if (std::ranges::none_of(
+                stage_of, [&](const auto& e) { return std::get<0>(e.first) == s && std::get<2>(e.first) == part; }))
+          stage_of[{s, 0, part}] = kNone;
     std::vector<ir::Stage> stages;
     for (auto& [key, number] : stage_of) {
       const auto& [pipeline, step, part] = key;
       const ir::Stage& whole = graph_.stages[index(pipeline)];
-      const int device = whole.device * rules_.group + static_cast<int>(part);
+      const int32_t device = whole.isDivided() ? whole.group[part] : whole.device;
       number = static_cast<int32_t>(stages.size());
       stages.push_back({.device = device,
                         .name = cat(whole.name, "/", step, ".", part),
                         .space = rules_.spaceOf(device),
-                        .pipeline = pipeline});
+                        .pipeline = pipeline,
+                        .group = whole.group});
     }
     for (size_t i = 0; i < out_.size(); ++i) {
       const Spot& spot = spots_[i];
@@ -534,7 +538,6 @@ class Sharding {
   ir::Graph& graph_;
   const StageRules& rules_;
   const std::function<bool(const ir::Graph&, const ir::Graph&)>& trial_;
-  size_t num_parts_;
   Views views_;
   std::vector<Node> out_;
   std::vector<Spot> spots_;                                                      // by position in out_
@@ -552,9 +555,9 @@ class Sharding {
 }  // namespace
 
 Changed shard(ir::Graph& graph, PassContext& context) {
-  const bool is_sharded = std::any_of(graph.stages.begin(), graph.stages.end(),
-                                      [](const ir::Stage& stage) { return stage.pipeline != kNone; });
-  if (context.stages.group < 2 || is_sharded) return Changed::kNo;
+  const auto& stages = graph.stages;
+  const bool is_sharded = std::ranges::any_of(stages, [](const ir::Stage& s) { return s.pipeline != kNone; });
+  if (is_sharded || std::ranges::none_of(stages, &ir::Stage::isDivided)) return Changed::kNo;
   return Sharding(graph, context.stages, context.gives_same_bits).run();
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/cat.h"
 #include "base/error.h"
+#include "base/joined.h"
 #include "base/log.h"
 
 namespace abele::passes {
@@ -38,8 +39,9 @@ int deviceInPhase(const StageRules& rules, int number) {
 
 void requireParity(const StageRules& rules, const ir::Block& block, const AskedStage& asked) {
   const int phase = rules.stages[asked.number].phase;
-  ABELE_REQUIRE(!rules.alternating || asked.device % 2 == phase % 2, E0402,
-                {.what = cat("phase ", phase, " of a ParallelPhasedExecution is on device ", asked.device),
+  const int device = asked.devices.front();
+  ABELE_REQUIRE(!rules.alternating || device % 2 == phase % 2, E0402,
+                {.what = cat("phase ", phase, " of a ParallelPhasedExecution is on device ", device),
                  .at = blockText(block),
                  .expected = cat("an ", phase % 2 == 0 ? "even" : "odd", " device"),
                  .remedy = cat(inLanguage("Phase "), phase, inLanguage(": Phase::ipus({...})"),
@@ -47,6 +49,10 @@ void requireParity(const StageRules& rules, const ir::Block& block, const AskedS
 }
 
 AskedStage askedStage(const StageRules& rules, const ir::Block& block, int block_index) {
+  ABELE_REQUIRE(rules.group == 1 || block.group.empty(), E0702,
+                {.what = cat(blockText(block), " names its devices under tensorParallel"),
+                 .found = cat("devices ", joined(block.group), " and tensorParallel(", rules.group, ")"),
+                 .remedy = "leave tensorParallel out, or give the block one ipu_id"});
   AskedStage asked;
   int explicit_device = ir::kNone;
   if (!rules.stages.empty()) {
@@ -66,11 +72,13 @@ AskedStage askedStage(const StageRules& rules, const ir::Block& block, int block
   }
   const bool is_phased = !rules.stages.empty() && rules.stages[asked.number].phase >= 0;
   if (explicit_device >= 0)
-    asked.device = explicit_device;
+    asked.devices = {explicit_device};
+  else if (!block.group.empty())
+    asked.devices = block.group;
   else if (block.ipu_id >= 0)
-    asked.device = block.ipu_id;
+    asked.devices = {block.ipu_id};
   else
-    asked.device = is_phased ? deviceInPhase(rules, asked.number) : asked.number;
+    asked.devices = {is_phased ? deviceInPhase(rules, asked.number) : asked.number};
   if (is_phased) requireParity(rules, block, asked);
   return asked;
 }
@@ -87,31 +95,37 @@ int StageRules::spaceOf(int device) const {
 std::vector<AskedStage> askedStages(const ir::Graph& graph, const StageRules& rules) {
   std::vector<AskedStage> asked(1);  // the code before the first block: stage 0 on device 0
   if (rules.auto_stage == AutoStage::kAutoSplit) return asked;
-  std::map<int, int> device_of;  // by stage number
+  std::map<int, std::vector<int32_t>> devices_of;  // by stage number
   for (size_t i = 1; i < graph.blocks.size(); ++i) {
     AskedStage stage = askedStage(rules, graph.blocks[i], static_cast<int>(i));
-    auto [it, is_new] = device_of.emplace(stage.number, stage.device);
-    // A stage runs on one device, which its first block decides.
-    if (!is_new && it->second != stage.device)
-      log::warn(blockText(graph.blocks[i]), " asks for device ", stage.device, " but its stage ", stage.number,
-                " is on device ", it->second);
-    stage.device = it->second;
+    auto [it, is_new] = devices_of.emplace(stage.number, stage.devices);
+    // The first block of a stage decides where it runs.
+    if (!is_new && it->second != stage.devices)
+      log::warn(blockText(graph.blocks[i]), " asks for device ", joined(stage.devices), " but its stage ", stage.number,
+                " is on device ", joined(it->second));
+    stage.devices = it->second;
     asked.push_back(stage);
   }
-  if (auto it = device_of.find(0); it != device_of.end()) asked[0].device = it->second;
+  if (auto it = devices_of.find(0); it != devices_of.end()) asked[0].devices = it->second;
   return asked;
 }
 
-int forwardStageCount(const ir::Graph& graph, int group) {
+bool dividesStages(const ir::Graph& graph, const StageRules& rules) {
+  if (rules.group > 1 || rules.auto_stage == AutoStage::kAutoSplit) return rules.group > 1;
+  return std::ranges::any_of(graph.blocks, [](const ir::Block& block) { return !block.group.empty(); });
+}
+
+int forwardStageCount(const ir::Graph& graph) {
   int count = 0;
-  int32_t active = ir::kNone;
+  std::vector<int32_t> active;
   for (const ir::Node& node : graph.nodes) {
     // A node outside every block got its stage from a neighbour, and a view does no work, so neither activates a stage.
     const bool in_block = node.block != ir::kNone || graph.blocks.size() <= 1;
     if (node.direction != ir::Direction::kForward || node.stage == ir::kNone || !in_block || node.is_view) continue;
-    const int32_t device = graph.stages[node.stage].device / group;
-    if (device != active) ++count;
-    active = device;
+    const ir::Stage& stage = graph.stages[node.stage];
+    const std::vector<int32_t> devices = stage.isDivided() ? stage.group : std::vector<int32_t>{stage.device};
+    if (devices != active) ++count;
+    active = devices;
   }
   return count == 0 ? 1 : count;
 }

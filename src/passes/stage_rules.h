@@ -8,19 +8,22 @@
 
 namespace abele::passes {
 
-/// A stage in the user's numbering, which may have gaps, and the device of the block.
+/// A stage in the user's numbering, which may have gaps, and the devices of the block.
 struct AskedStage {
   int number = 0;
-  int device = 0;
+  std::vector<int32_t> devices = {0};  // several share its work
 };
 
-/// By block index. Under AutoSplit, which ignores blocks, there is one entry. Throws E0304, E0305.   Source: spec
-/// options.md section 9.2.
+/// By block index. Under AutoSplit, which ignores blocks, there is one entry. Throws E0304, E0305, E0702.   Source:
+/// spec options.md section 9.2.
 std::vector<AskedStage> askedStages(const ir::Graph& graph, const StageRules& rules);
 
 /// F: the number of stages that run something in forward. Returning to a device counts again; consecutive blocks on one
 /// device count once, and so do those on devices of one group.
 /// Requires: form kStaged.   Source: spec options.md section 9.3.
-int forwardStageCount(const ir::Graph& graph, int group = 1);
+int forwardStageCount(const ir::Graph& graph);
+
+/// Whether the user asked for stages of several devices, which pass shard divides.
+bool dividesStages(const ir::Graph& graph, const StageRules& rules);
 
 }  // namespace abele::passes

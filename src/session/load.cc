@@ -48,13 +48,7 @@ std::vector<at::Tensor*> matchModel(const exe::Executable& executable, const std
 }  // namespace
 
 int threadsPerDevice(const compile::ProgramOptions& options, const exe::Executable& executable) {
-  const int group = options.stages.group;
-  if (group == 1) return compile::threadsPerDevice(options, executable.numComputing() / executable.stage_processes);
-  // Those that trials of the cuts had, though a device without a part has no worker.
-  std::set<int32_t> asked;
-  for (const exe::WorkerProgram& worker : executable.workers)
-    if (!worker.isLink() && worker.replica == 0) asked.insert(worker.device / group);
-  return compile::threadsPerDevice(options, static_cast<int64_t>(asked.size()) * group * executable.replicas);
+  return compile::threadsPerDevice(options, executable.numComputing() / executable.stage_processes);
 }
 
 namespace {

@@ -11,21 +11,22 @@ ROWS, CALLS, WIDTH, STAGES = 4, 3, 16, 4
 
 
 class Net(torch.nn.Module):
-    """Four blocks on 4 devices, or on fewer.
+    """Four blocks on 4 devices, or on fewer. places: the ipu_id of each.
 
     tied: the last one reads the first one's weight; skip: it reads what the first one made.
     """
 
-    def __init__(self, dropout=0.0, norm=False, tied=False, skip=False, devices=STAGES, width=WIDTH):
+    def __init__(self, dropout=0.0, norm=False, tied=False, skip=False, devices=STAGES, width=WIDTH, places=None):
         super().__init__()
-        self.tied, self.skip, self.devices = tied, skip, devices
+        self.tied, self.skip = tied, skip
+        self.places = places or [block * devices // STAGES for block in range(STAGES)]
         self.layers = torch.nn.ModuleList(torch.nn.Linear(width, width) for _ in range(STAGES))
         self.norm = torch.nn.BatchNorm1d(width) if norm else torch.nn.Identity()
         self.dropout = torch.nn.Dropout(dropout)
         self.register_buffer("scale", torch.linspace(0.5, 1.5, width))
 
     def start(self, block):
-        poptorch.Block.start(str(block), ipu_id=block * self.devices // STAGES)
+        poptorch.Block.start(str(block), ipu_id=self.places[block])
 
     def forward(self, x, target=None):
         self.start(0)
@@ -116,7 +117,9 @@ class Case:
         opts.Precision.enableStochasticRounding(self.rounded)
         opts.outputMode(poptorch.OutputMode.All)
         opts.enforcePipelineMinimum(False)
-        opts.threadsPerDevice(1).tensorParallel(self.group)
+        opts.threadsPerDevice(1)
+        if "places" not in self.model:
+            opts.tensorParallel(self.group)
         if self.edit:
             self.edit(opts)
         return opts
@@ -203,6 +206,7 @@ CASES = {
     # Processes that have whole blocks, and processes that share a block. Layers are wide enough to be divided.
     "divided": Case(group=2, width=256, tied=True, dropout=0.5),
     "divided-block": Case(group=4, width=256, norm=True, accumulation=2, optimizer=_clipped),
+    "divided-lists": Case(group=2, width=256, places=[[0, 2], [0, 2], [1, 3], [1, 3]], tied=True, dropout=0.5),
     "divided-recomputed": Case(group=4, width=256, accumulation=2, edit=_recomputed),
     "divided-inference": Case(group=4, width=256, accumulation=1, iterations=2, training=False),
     # Each process has the same stages of both replicas.

@@ -109,12 +109,14 @@ class Lstm(Tokens):
 NETWORKS = {network.__name__: network for network in (Mlp, Gpt, Bert, ConvNet, Lstm)}
 
 
-def make(network, num_stages):
+def make(network, stages):
+    """stages: their number, or the ipu_id of each."""
     torch.manual_seed(0)
     model = NETWORKS[network]()
     reference = copy.deepcopy(model)
-    for stage in range(num_stages):
-        abele.BeginBlock(model.parts[stage * len(model.parts) // num_stages], ipu_id=stage)
+    places = range(stages) if isinstance(stages, int) else stages
+    for stage, place in enumerate(places):
+        abele.BeginBlock(model.parts[stage * len(model.parts) // len(places)], ipu_id=place)
     return model, reference
 
 
@@ -331,6 +333,65 @@ def test_one_device_is_the_default():
     assert plan(one) == plan(other) != plan(options_of(2))
 
 
+# The devices of two blocks, and how many devices there are.
+LISTS = {
+    "two groups": (([0, 1], [2, 3]), 4),
+    "one device, then three": ((0, [1, 2, 3]), 4),
+    "two devices, then one": ((range(2), "2"), 3),
+    "in another order": (((1, 0), [3, 2]), 4),
+    "overlapping": (([0, 1], [1, 2]), 3),
+    "one group": (([0, 1], [0, 1]), 2),
+}
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("places", LISTS)
+def test_blocks_name_their_devices(network, places):
+    strategy = list(STRATEGIES)[(list(LISTS).index(places) + list(NETWORKS).index(network)) % 3]
+    stages, devices = LISTS[places]
+    used = train(network, stages, options_of(1, strategy, accumulation=4), accumulation=4, micro_batch=3)
+    assert used == set(range(devices))
+
+
+def test_a_list_is_the_same_as_the_option():
+    def plan(opts, stages):
+        model, _ = make("Gpt", stages)
+        executor = abele.trainingModel(model, opts, torch.optim.AdamW(model.parameters(), lr=0.01))
+        executor.compile(*model.batch(2))
+        return executor.planText()
+
+    assert plan(options_of(2), 2) == plan(options_of(1), ([0, 1], [2, 3])) != plan(options_of(1), 2)
+
+
+def test_the_first_block_of_a_stage_places_it():
+    model, _ = make("Mlp", ([0, 1], 0))
+    executor = abele.inferenceModel(model.eval(), options_of(1))
+    executor(*model.batch(4))
+    assert devices_of(executor) == {0, 1}
+
+
+@pytest.mark.parametrize("places", [[], [1, 1], [0, -1], [0, "x"], [0.5, 1], [[0], 1]])
+def test_wrong_lists_are_refused(places):
+    model, _ = make("Mlp", [places])
+    executor = abele.inferenceModel(model, options_of(1))
+    with pytest.raises(abele.Error, match="E0710"):
+        executor(*model.batch(1))
+
+
+def test_a_list_and_the_option_are_refused():
+    model, _ = make("Mlp", [[0, 1]])
+    executor = abele.inferenceModel(model, options_of(2))
+    with pytest.raises(abele.Error, match=r"E0702(.|\n)*tensorParallel"):
+        executor(*model.batch(1))
+
+
+def test_a_list_beyond_the_devices_is_refused():
+    model, _ = make("Gpt", ([0, 1], [2, 3]))
+    executor = abele.inferenceModel(model.eval(), options_of(1).devices(3))
+    with pytest.raises(abele.Error, match="E0402"):
+        executor(*model.batch(1))
+
+
 def test_more_devices_than_there_are_are_refused():
     model, _ = make("Gpt", 2)
     executor = abele.inferenceModel(model.eval(), options_of(2).devices(3))
@@ -367,11 +428,14 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_what_is_not_available_is_refused(what):
-    opts = options_of(2)
+# AutoSplit ignores blocks, and so does a measured number of devices.
+@pytest.mark.parametrize(
+    ("stages", "what"), [(1, what) for what in REFUSED] + [([[0, 1]], what) for what in REFUSED if what != "measured"]
+)
+def test_what_is_not_available_is_refused(stages, what):
+    opts = options_of(2 if stages == 1 else 1)
     REFUSED[what](opts)
-    model, _ = make("Mlp", 1)
+    model, _ = make("Mlp", stages)
     with pytest.raises(abele.Error, match=r"E0711(.|\n)*tensorParallel(.|\n)*leave one of the two out"):
         executor = abele.trainingModel(model, opts, torch.optim.SGD(model.parameters(), lr=0.1))
         executor(*model.batch(1))

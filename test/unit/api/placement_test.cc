@@ -76,6 +76,18 @@ TEST(PlaceModules, NumbersStay) {
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(torch::equal(found[i], expected[i])) << i;
 }
 
+TEST(PlaceModules, SeveralDevicesShareAModule) {
+  at::set_num_threads(1);
+  const std::vector<at::Tensor> expected = trained(Tower(3));
+  Tower net(3);
+  abele::placeModules(net, {{"embedding", 0}, {"layer", {1, 2}}, {"head", {4, 3}}});
+  const std::string graph = graphOf(net);
+  for (const char* part : {"block 2 \"layer\" {ipu=1, group=[1, 2], ", "block 3 \"head\" {ipu=4, group=[4, 3], "})
+    EXPECT_NE(graph.find(part), std::string::npos) << part << "\n" << graph;
+  const std::vector<at::Tensor> found = trained(net);
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(torch::equal(found[i], expected[i])) << i;
+}
+
 /// Takes words and returns logits of words, with one matrix: of another module, of one that has it too, or in a Block.
 struct TiedImpl : nn::Module {
   enum Kind { kPlain, kRegistered, kInBlock };

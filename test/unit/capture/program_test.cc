@@ -134,7 +134,7 @@ TEST(Blocks, ForwardAndBackwardNodesKnowTheirs) {
   request.forward = [&](Tensors in) {
     at::Tensor h = in[0] * 2;
     for (int i = 0; i < 3; ++i) {
-      beginBlock(nextAutoBlockId(), i);
+      beginBlock(nextAutoBlockId(), {i});
       pushScope("layer" + std::to_string(i));
       h = torch::tanh(model[i]->as<nn::Linear>()->forward(h)) + h;
       popScope();
@@ -169,11 +169,11 @@ TEST(Blocks, ForwardAndBackwardNodesKnowTheirs) {
 TEST(Blocks, ReusedIdsAreTheSameBlock) {
   Simple simple;
   const ir::Graph graph = capture(simple.request([&](Tensors in) {
-                            beginBlock("a", -1);
+                            beginBlock("a", {});
                             at::Tensor y = simple.linear->forward(in[0]);
-                            beginBlock("b", -1);
+                            beginBlock("b", {});
                             y = y * 2;
-                            beginBlock("a", -1);
+                            beginBlock("a", {});
                             return Tensors{torch::mse_loss(y, in[0])};
                           })).graph;
   EXPECT_EQ(graph.blocks.size(), 3u);
@@ -187,7 +187,7 @@ TEST(Blocks, ReusedIdsAreTheSameBlock) {
 }
 
 TEST(Blocks, OutsideACaptureAnnotationsDoNothing) {
-  beginBlock("a", 1);
+  beginBlock("a", {1});
   pushScope("s");
   popScope();
   endBlock();
@@ -530,7 +530,7 @@ TEST(Results, OperatorsAreTimed) {
 TEST(Results, TheTextFormKeepsTheGraph) {
   Simple simple;
   const Recording recording = capture(simple.request([&](Tensors in) {
-    beginBlock("a", 0);
+    beginBlock("a", {0});
     return Tensors{torch::mse_loss(torch::dropout(simple.linear->forward(in[0]), 0.5, true), in[0])};
   }));
   const std::string text = ir::print(recording.graph);

@@ -28,9 +28,9 @@ TEST(Attach, ACppProgramIsShownWhileItHasDevices) {
     auto model = inferenceModel(
         both,
         [=](at::Tensor x) mutable {
-          beginBlock("first", 0);
+          beginBlock("first", {0});
           const at::Tensor h = first(x);
-          beginBlock("second", 1);
+          beginBlock("second", {1});
           return second(h);
         },
         options);

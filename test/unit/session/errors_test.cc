@@ -116,7 +116,7 @@ TEST(Errors, ForwardThatThrowsPassesUnchanged) {
   broken.forward = [&](Tensors inputs) -> Tensors {
     ++calls;
     t.network->run(inputs);
-    beginBlock("left open", 1);
+    beginBlock("left open", {1});
     throw std::runtime_error("out of ideas");
   };
   try {

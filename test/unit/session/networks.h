@@ -28,7 +28,7 @@ class Network : public torch::nn::Module {
  protected:
   void enter(int layer) {
     const int stage = layer * stages_ / kLayers;
-    if (layer == 0 || stage != (layer - 1) * stages_ / kLayers) beginBlock("stage" + std::to_string(stage), stage);
+    if (layer == 0 || stage != (layer - 1) * stages_ / kLayers) beginBlock("stage" + std::to_string(stage), {stage});
   }
   int stages_;
 };
