@@ -2,11 +2,12 @@
 
     ./dev bench inference                      the five workloads: a step's eight micro-batches, and one sample alone
     ./dev bench inference --workloads lstm --setups 1x2 --samples 15
+    ./dev bench inference --workloads published --single    one sample alone of each published model
 
 A setup DxT is D devices of T threads each; eager and torch.compile have D * T threads. "8" rows: one call takes eight
-micro-batches (deviceIterations), the others loop over them. "1" rows: one call takes one sample, on one device. Systems
-take turns as in smoke.py; crowded samples are dropped as there. Outputs must equal, bit for bit, eager's with T
-threads; torch.compile's need not.
+micro-batches (deviceIterations; a published model has fewer), the others loop over them. "1" rows: one call takes one
+sample, on one device. Systems take turns as in smoke.py; crowded samples are dropped as there. Outputs must equal, bit
+for bit, eager's with T threads; torch.compile's need not.
 """
 
 import argparse
@@ -18,8 +19,8 @@ from pathlib import Path
 
 from smoke import CHECKED_STEPS, split
 from support.machine import RESULTS, describe
+from support.published import named
 from support.turns import System, take_turns
-from support.workloads import MICRO_BATCHES, WORKLOADS
 
 HEAD = "workload       rows  setup        ms  eager ms  ratio   best  compile ms  ratio   best   clean  bits"
 SINGLE_STEPS = 8
@@ -67,7 +68,8 @@ def show(name, batch, setup, row):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workloads", default=",".join(WORKLOADS))
+    parser.add_argument("--workloads", default="small", help="small (default), published, or names with commas")
+    parser.add_argument("--single", action="store_true", help="only one sample alone")
     parser.add_argument("--setups", default="1x2,2x1", help="DxT: devices x threads (default 1x2,2x1)")
     parser.add_argument("--samples", type=int, default=7, help="clean samples of each system (default 7)")
     parser.add_argument("--patience", type=float, default=60, help="seconds that a workload may wait for clean samples")
@@ -79,15 +81,15 @@ def main():
     args = parse()
     result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "workloads": {}}
     print(HEAD)
-    for name in args.workloads.split(","):
-        for batch in (MICRO_BATCHES, 1):
+    for workload in named(args.workloads):
+        for batch in (1,) if args.single else (workload.micro_batches, 1):
             setups = [setup for setup in args.setups.split(",") if batch > 1 or split(setup)[0] == 1]
             if not setups:
                 continue
-            rows = measure(WORKLOADS[name], setups, batch == 1, args.samples, args.patience)
-            result["workloads"].setdefault(name, {})[batch] = rows
+            rows = measure(workload, setups, batch == 1, args.samples, args.patience)
+            result["workloads"].setdefault(workload.name, {})[batch] = rows
             for setup, row in rows.items():
-                show(name, batch, setup, row)
+                show(workload.name, batch, setup, row)
     path = args.json or RESULTS / f"inference-{result['date'][:10]}.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")

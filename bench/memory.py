@@ -18,8 +18,8 @@ import sys
 from pathlib import Path
 
 from support.machine import describe, peak_bytes
+from support.published import find, named
 from support.systems import Compiled, Eager
-from support.workloads import WORKLOADS
 
 MIB = 1 << 20
 CLASSES = ("weights", "optimizer_state", "accumulators", "constants", "stash", "transient")
@@ -43,7 +43,7 @@ def planned(model):
 
 
 def train(pipe, setup, workload_name, steps):
-    workload = WORKLOADS[workload_name]
+    workload = find(workload_name)
     batches = [workload.batch(step) for step in range(4)]
     kind, _, shared = setup.partition("/")
     if kind.startswith("eager"):
@@ -116,7 +116,7 @@ def show(workload, rows, setups):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workloads", default=",".join(WORKLOADS))
+    parser.add_argument("--workloads", default="small", help="small (default), published, or names with commas")
     parser.add_argument("--setups", default="1x2,1x2/shared,2x1,2x1/shared")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--runs", type=int, default=1)
@@ -128,7 +128,7 @@ def main():
         "    stash   transi   worksp  schedule, plan of each device (MiB)"
     )
     results = {}
-    for workload in args.workloads.split(","):
+    for workload in [workload.name for workload in named(args.workloads)]:
         systems = [*sorted({eager_of(setup) for setup in setups}), *setups]
         results[workload] = {s: [measure(s, workload, args.steps) for _ in range(args.runs)] for s in systems}
         show(workload, results[workload], setups)

@@ -5,6 +5,8 @@
     ./dev bench smoke --setups 1x2,1x2/off     with instructions joined and apart (Options.fusion), in turns
     ./dev bench smoke --setups auto,1x2,2x1    and the number of devices that Abele chooses for the whole machine
     ./dev bench smoke --peers all              beside torch.compile, DDP and torch.distributed.pipelining
+    ./dev bench smoke --workloads published    GPT-2, BERT-base, ResNet-50, a ViT, a Llama (support/published.py)
+    ./dev bench smoke --workloads gpt2@16      one of them, with 16 micro-batches a step
 
 A setup DxT is D devices of T threads each. Its ratio is to eager with D * T threads; its losses must equal, bit for
 bit, those of eager with T threads. "auto" is AutoSplit.devices("measured") with all cores; a line below it says what
@@ -14,11 +16,13 @@ turns, one timed sample each, and the others sleep. A sample is crowded when oth
 of the machine; crowded samples are dropped as soon as enough clean ones exist.
 
 A peer (a file of support/peers) uses the whole machine, too: its ratio is to eager with all cores, and its losses may
-differ. Below the peers: our best setup to the best peer, and the geometric means of all workloads at the end.
+differ. Below the peers: our best setup to the best peer. At the end: geometric means of all workloads but deep-narrow.
+Its time is dispatch, so its ratios are a line of their own: the overhead.
 """
 
 import argparse
 import json
+import math
 import os
 import statistics
 import sys
@@ -27,8 +31,9 @@ from pathlib import Path
 
 from support.machine import RESULTS, describe
 from support.peers import PEERS
+from support.published import SETS, named
 from support.turns import Failed, System, take_turns
-from support.workloads import WORKLOADS
+from support.workloads import OVERHEAD, headline
 
 CHECKED_STEPS = 6
 HEAD = "workload              setup        ms  eager ms  ratio   best   clean first s    MiB  eager  heap  losses"
@@ -45,10 +50,9 @@ def split(setup):
     return devices, threads
 
 
-def threads_of(setup):
-    """What threads a device of the setup may have."""
-    cores = os.cpu_count()
-    return [n for n in range(1, cores + 1) if cores % n == 0] if setup.startswith("auto") else [split(setup)[1]]
+def threads_of(setup, placement):
+    """Threads of a device of the setup, or of the placement that was taken."""
+    return split(placement["taken"] if placement else setup)[1]
 
 
 def start(names, workload, steps):
@@ -87,25 +91,24 @@ def row_of(system, base, losses, twin, samples):
 
 def measure(workload, setups, peers, checked_steps, samples, patience_s):
     """Results of one workload by setup and by peer, after all systems took turns."""
-    names = sorted(
-        {eager_of(d * t) for d, t in map(split, setups)} | {eager_of(t) for s in setups for t in threads_of(s)}
-    )
+    names = sorted({eager_of(d * t) for d, t in map(split, setups)})
     whole = eager_of(os.cpu_count())
     if peers and whole not in names:
         names.append(whole)
     systems, checked, failures = start([*names, *setups, *peers], workload, checked_steps)
-    losses = {name: [reply["losses"][0] for reply in replies] for name, replies in checked.items()}
     take_turns(list(systems.values()), checked_steps, workload.steps, samples, patience_s)
     failures |= {name: system.failure for name, system in systems.items() if system.failure}
+    threads = {name: threads_of(name, systems[name].placement) for name in setups}
+    for name in sorted({eager_of(number) for number in threads.values()} - set(names)):  # not timed, so not before
+        twins, losses, _ = start([name], workload, checked_steps)
+        twins[name].stop()
+        checked |= losses
+    losses = {name: [reply["losses"][0] for reply in replies] for name, replies in checked.items()}
     rows = {}
     for name in [name for name in (*setups, *peers) if name not in failures]:
         system, base, twin = systems[name], whole, whole
         if name not in PEERS:
-            devices, threads = split(name)
-            base = eager_of(devices * threads)
-            if system.placement:
-                threads = split(system.placement["taken"])[1]
-            twin = eager_of(threads)
+            base, twin = eager_of(math.prod(split(name))), eager_of(threads[name])
         rows[name] = row_of(system, systems[base], losses[name], losses[twin], samples)
         rows[name]["first_step_s"] = system.build_s + checked[name][0]["s"]
         if system.placement:
@@ -123,7 +126,8 @@ def to_best_peer(rows, kind=None):
 
 
 def means(workloads, setups, peers):
-    """Geometric means over the workloads: ratios to eager, and of each setup to the workload's best peer."""
+    """Geometric means over the workloads but OVERHEAD: ratios to eager, and of each setup to the best peer's time."""
+    workloads = headline(workloads)
     mean = statistics.geometric_mean
     result = {
         name: mean([rows[name]["ratio"] for rows in workloads.values()])
@@ -176,18 +180,24 @@ def show_all(name, rows, failures):
         print(f"{'':14} to the best peer, {best}: {found}", flush=True)
 
 
-def show_means(result):
+def listed(ratios):
+    return ", ".join(f"{name} {ratio:.3f}" for name, ratio in ratios.items())
+
+
+def show_means(workloads, result):
+    if OVERHEAD in workloads:
+        print(f"overhead ({OVERHEAD}) to eager: " + listed({n: r["ratio"] for n, r in workloads[OVERHEAD].items()}))
     found = {"eager": result["to_eager"]}
     found |= {f"the best peer ({kind})": ratios for kind, ratios in result.get("to_best_peer", {}).items()}
     for title, ratios in found.items():
-        print(f"geometric mean to {title}: " + ", ".join(f"{name} {mean:.3f}" for name, mean in ratios.items()))
+        print(f"geometric mean to {title}: " + listed(ratios))
     if "best_peer_to_eager" in result:
         print(f"geometric mean of the best peers to eager: {result['best_peer_to_eager']:.3f}")
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workloads", default=",".join(WORKLOADS))
+    parser.add_argument("--workloads", default="small", help="small (default), published, or names with commas")
     parser.add_argument("--setups", default="1x2,1x1,2x1", help="DxT: devices x threads (default 1x2,1x1,2x1)")
     parser.add_argument("--peers", default="none", help=f"none, all, or some of {','.join(PEERS)} (default none)")
     parser.add_argument(
@@ -200,7 +210,7 @@ def parse():
         default=60,
         help="seconds that a workload may take until its samples are clean (default 60)",
     )
-    parser.add_argument("--json", type=Path, help="default: bench/results/smoke-<date>.json")
+    parser.add_argument("--json", type=Path, help="default: bench/results/smoke[-published]-<date>.json")
     return parser.parse_args()
 
 
@@ -212,17 +222,17 @@ def main():
         raise SystemExit(f"no peers: {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
     workloads, failed = {}, {}
     result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "workloads": workloads}
-    path = args.json or RESULTS / f"smoke-{result['date'][:10]}.json"
+    part = f"-{args.workloads}" if args.workloads in SETS and args.workloads != "small" else ""
+    path = args.json or RESULTS / f"smoke{part}-{result['date'][:10]}.json"
     path.parent.mkdir(exist_ok=True)
     print(HEAD)
-    for name in args.workloads.split(","):
-        workloads[name], failed[name] = measure(
-            WORKLOADS[name], setups, peers, args.checked, args.samples, args.patience
-        )
+    for workload in named(args.workloads):
+        name = workload.name
+        workloads[name], failed[name] = measure(workload, setups, peers, args.checked, args.samples, args.patience)
         show_all(name, workloads[name], failed[name])
         result |= {"peers_that_failed": failed, "geometric_means": means(workloads, setups, peers)}
         path.write_text(json.dumps(result, indent=1) + "\n")
-    show_means(result["geometric_means"])
+    show_means(workloads, result["geometric_means"])
     print(f"written to {path}")
     return 0 if all(rows[setup]["same_losses"] for rows in workloads.values() for setup in setups) else 1
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from .workloads import MICRO_BATCHES
+from .workloads import SEED
 
 
 class Eager:
@@ -10,16 +10,17 @@ class Eager:
 
     def __init__(self, workload, threads):
         torch.set_num_threads(threads)
-        self.size = workload.micro_batch
+        self.size, self.micro_batches = workload.micro_batch, workload.micro_batches
         self.model = workload.model()
         self.optimizer = workload.optimizer(self.model.parameters())
+        torch.manual_seed(SEED)
 
     def step(self, x, target):
         self.optimizer.zero_grad()
         losses = []
         for rows in zip(x.split(self.size), target.split(self.size), strict=True):
             loss = self.model(*rows)
-            (loss / MICRO_BATCHES).backward()
+            (loss / self.micro_batches).backward()
             losses.append(loss.detach())
         self.optimizer.step()
         return torch.stack(losses)

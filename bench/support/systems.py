@@ -11,7 +11,8 @@ import torch
 from .eager import Eager
 from .machine import peak_bytes
 from .peers import PEERS
-from .workloads import MICRO_BATCHES, WORKLOADS
+from .published import find
+from .workloads import SEED
 
 
 class Compiled:
@@ -31,12 +32,12 @@ class Compiled:
             poptorch.BeginBlock(model.parts[0], ipu_id=0)
             poptorch.BeginBlock(model.parts[workload.cut], ipu_id=1)
         front = poptorch if shared is None else abele
-        options = front.Options().fusion(fusion)
+        options = front.Options().fusion(fusion).randomSeed(SEED)
         if devices is None:
             options.setExecutionStrategy(front.PipelinedExecution(front.AutoStage.AutoSplit).devices("measured"))
         if shared is not None:
             options.shareWeights(shared)
-        options.Training.gradientAccumulation(MICRO_BATCHES)
+        options.Training.gradientAccumulation(workload.micro_batches)
         options.outputMode(front.OutputMode.All)
         options.showCompilationProgressBar(False)
         if own is not None:
@@ -81,7 +82,7 @@ class Predictions:
             if kind.startswith("2"):
                 poptorch.BeginBlock(model[0], ipu_id=0)
                 poptorch.BeginBlock(model[workload.cut], ipu_id=1)
-            options = poptorch.Options().deviceIterations(1 if single else MICRO_BATCHES)
+            options = poptorch.Options().deviceIterations(1 if single else workload.micro_batches)
             options.showCompilationProgressBar(False)
             model = poptorch.inferenceModel(model, options)
         elif kind == "compile":
@@ -122,7 +123,7 @@ def serve(pipe, name, workload_name, environment=None):
     """Trains as many steps as the pipe asks for, as (first step, steps), until None comes."""
     try:
         os.environ.update(environment or {})
-        workload = WORKLOADS[workload_name]
+        workload = find(workload_name)
         batches = [workload.batch(step) for step in range(4)]
         begin = time.perf_counter()
         system = build(name, workload)

@@ -15,6 +15,8 @@ from torch import nn
 
 MICRO_BATCHES = 8
 DISTINCT_BATCHES = 4
+OVERHEAD = "deep-narrow"  # its time is dispatch
+SEED = 7  # eager PyTorch and our systems draw the same random numbers in training
 
 
 @dataclass(frozen=True)
@@ -25,10 +27,11 @@ class Workload:
         parts: builds the modules, to be called one after the other.
         sample: makes n inputs and targets from a generator.
         optimizer: makes the optimizer from parameters.
-        micro_batch: samples in a micro-batch; a step takes MICRO_BATCHES of them.
+        micro_batch: samples in a micro-batch.
         cut: index of the part where the second of two stages begins.
         quarters: the parts where the second, third and fourth of four begin.
         steps: steps in one timed sample, so that short ones can be timed too.
+        micro_batches: of a step.
     """
 
     name: str
@@ -39,15 +42,21 @@ class Workload:
     cut: int
     quarters: tuple
     steps: int = 1
+    micro_batches: int = MICRO_BATCHES
 
     def model(self):
         torch.manual_seed(1234)
         return Chain(self.parts())
 
     def batch(self, step):
-        """Inputs and targets of a whole step. Shapes: [MICRO_BATCHES * B, ...]."""
+        """Inputs and targets of a whole step. Shapes: [micro_batches * B, ...]."""
         generator = torch.Generator().manual_seed(99 + step % DISTINCT_BATCHES)
-        return self.sample(generator, MICRO_BATCHES * self.micro_batch)
+        return self.sample(generator, self.micro_batches * self.micro_batch)
+
+
+def headline(by_workload):
+    """Values of the workloads that a mean contains: all but OVERHEAD, unless it is alone."""
+    return {name: value for name, value in by_workload.items() if name != OVERHEAD} or by_workload
 
 
 class Chain(nn.Module):

@@ -7,7 +7,6 @@ import contextlib
 
 import torch
 
-from ..workloads import MICRO_BATCHES
 from . import peer
 
 PROCESSES = 2
@@ -24,18 +23,19 @@ class DataParallel:
         torch.set_num_threads(1)
         dist.init_process_group("gloo")
         self.rank, self.size = dist.get_rank(), workload.micro_batch
+        self.number = workload.micro_batches // PROCESSES
         self.model = DistributedDataParallel(workload.model())
         self.optimizer = workload.optimizer(self.model.parameters())
 
     def step(self, x, target):
         self.optimizer.zero_grad()
         mine = zip(*(t.chunk(PROCESSES)[self.rank].split(self.size) for t in (x, target)), strict=True)
-        number, losses = MICRO_BATCHES // PROCESSES, []
+        losses = []
         for index, rows in enumerate(mine):
-            apart = self.model.no_sync() if index + 1 < number else contextlib.nullcontext()
+            apart = self.model.no_sync() if index + 1 < self.number else contextlib.nullcontext()
             with apart:
                 loss = self.model(*rows)
-                (loss / number).backward()
+                (loss / self.number).backward()
             losses.append(loss.detach())
         self.optimizer.step()
         return torch.stack(losses)

@@ -6,11 +6,12 @@ has two. Loss, optimizer, micro-batches and data are the workload's own. "-compi
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import torch
 from torch import nn
 
-from ..workloads import MICRO_BATCHES, token_loss
+from ..workloads import token_loss
 from . import peer
 
 
@@ -62,13 +63,16 @@ class Pipelining:
         number = sum(len(stages) for stages in pipeline.stages_of)
         parts = list(workload.model().parts)
         cuts = [0, *((workload.cut,) if number == 2 else workload.quarters), len(parts)]
+        held = [p for begin, end in pairwise(cuts) for p in nn.ModuleList(parts[begin:end]).parameters()]
+        if len(held) > len(set(held)):
+            raise ValueError("stages share weights, whose gradients torch.distributed.pipelining does not add up")
         modules = [Stage(parts[cuts[stage] : cuts[stage + 1]], pipeline.compiled) for stage in mine]
         stages = [
             PipelineStage(module, stage, number, torch.device("cpu"))
             for module, stage in zip(modules, mine, strict=True)
         ]
         kind = get_schedule_class(pipeline.schedule)
-        self.schedule = kind(stages if number > 2 else stages[0], MICRO_BATCHES, loss_fn=token_loss)
+        self.schedule = kind(stages if number > 2 else stages[0], workload.micro_batches, loss_fn=token_loss)
         self.optimizer = workload.optimizer([p for module in modules for p in module.parameters()])
         self.has_first, self.has_last = 0 in mine, number - 1 in mine
 

@@ -22,10 +22,10 @@ def results(tmp_path, monkeypatch):
     return tmp_path
 
 
-def write(folder, name, date, ratios, processor="P", **more):
+def write(folder, name, date, ratios, processor="P", names=gen_figures.WORKLOADS, **more):
     workloads = {
         workload: {setup: {"ratio": ratio, "ms": 10 * ratio, **more} for setup, ratio in ratios.items()}
-        for workload in gen_figures.WORKLOADS
+        for workload in names
     }
     data = {"machine": {"processor": processor}, "date": date, "workloads": workloads}
     (folder / f"{name}.json").write_text(json.dumps(data))
@@ -41,7 +41,7 @@ def test_the_newest_file_of_each_row_and_processor(results):
     write(results, "smoke-2026-01-02-again", "2026-01-02T09:00", {"1x2": 0.7})
     write(results, "smoke-2025-01-01-other", "2025-01-01T09:00", {"1x2": 0.6}, processor="Q")
     found = rows(gen_figures.page())
-    assert found["one device of 2 threads", "P"] == ["0.70"] * 5 + ["0.700", "smoke-2026-01-02-again"]
+    assert found["one device of 2 threads", "P"] == ["0.700", *["0.70"] * 5, "smoke-2026-01-02-again"]
     assert found["two devices of 1 thread", "P"][-1] == "smoke-2026-01-01"
     assert found["one device of 2 threads", "Q"][-1] == "smoke-2025-01-01-other"
 
@@ -49,9 +49,27 @@ def test_the_newest_file_of_each_row_and_processor(results):
 def test_the_best_peer_and_losses_that_differ(results):
     write(results, "smoke-2026-01-01", "2026", {"auto": 0.6, "compile": 0.8, "ddp": 1.0}, same_losses=False)
     found = rows(gen_figures.page())
-    assert found['`devices("measured")`, to the best peer', "P"][:1] == ["0.75"]
-    assert found[f'`devices("measured")` (losses of {", ".join(gen_figures.WORKLOADS)} differ)', "P"][:1] == ["0.60"]
-    assert found["torch.compile", "P"][:1] == ["0.80"]
+    assert found['`devices("measured")`, to the best peer', "P"][:1] == ["0.750"]
+    assert found[f'`devices("measured")` (losses of {", ".join(gen_figures.WORKLOADS)} differ)', "P"][:1] == ["0.600"]
+    assert found["torch.compile", "P"][:1] == ["0.800"]
+
+
+def test_the_overhead_is_last_and_in_no_mean(results):
+    write(results, "smoke-2026-01-01", "2026", {"1x2": 0.8})
+    file = results / "smoke-2026-01-01.json"
+    data = json.loads(file.read_text())
+    data["workloads"]["deep-narrow"]["1x2"]["ratio"] = 0.1
+    file.write_text(json.dumps(data))
+    assert rows(gen_figures.page())["one device of 2 threads", "P"] == ["0.800", *["0.80"] * 4, "0.10", file.stem]
+
+
+def test_published_models_have_a_table_of_their_own(results):
+    write(results, "smoke-2026-01-01", "2026", {"1x2": 0.6})
+    write(results, "smoke-published-2026-01-01", "2026", {"1x2": 0.9}, names=gen_figures.PUBLISHED)
+    first, second = gen_figures.page().split("## A training step of published models\n")
+    assert rows(first)["one device of 2 threads", "P"][0] == "0.600"
+    assert second.startswith("`./dev bench smoke --workloads published`")
+    assert rows(second)["one device of 2 threads", "P"][0] == "0.900"
 
 
 def test_a_file_without_all_workloads_gives_no_row(results):
@@ -68,7 +86,7 @@ def test_check_notices_a_stale_page(results, monkeypatch):
     gen_figures.main()
     performance = (results / "performance.md").read_text()
     assert performance.startswith("before\n") and performance.endswith("\nafter\n") and "old" not in performance
-    assert "| one device of 2 threads | 0.60 |" in performance
+    assert "| one device of 2 threads | 0.600 | 0.60 |" in performance
     monkeypatch.setattr(sys, "argv", ["gen_figures.py", "--check"])
     gen_figures.main()
     write(results, "smoke-2026-01-02", "2027", {"1x2": 0.5})
