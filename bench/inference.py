@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from smoke import CHECKED_STEPS, split
-from support.machine import RESULTS, describe
-from support.published import named
+from support.machine import describe
+from support.published import named, results
 from support.turns import System, take_turns
 
 HEAD = "workload       rows  setup        ms  eager ms  ratio   best  compile ms  ratio   best   clean  bits"
@@ -73,7 +73,7 @@ def parse():
     parser.add_argument("--setups", default="1x2,2x1", help="DxT: devices x threads (default 1x2,2x1)")
     parser.add_argument("--samples", type=int, default=7, help="clean samples of each system (default 7)")
     parser.add_argument("--patience", type=float, default=60, help="seconds that a workload may wait for clean samples")
-    parser.add_argument("--json", type=Path, help="default: bench/results/inference-<date>.json")
+    parser.add_argument("--json", type=Path, help="default: bench/results/inference[-published]-<date>.json")
     return parser.parse_args()
 
 
@@ -90,7 +90,7 @@ def main():
             result["workloads"].setdefault(workload.name, {})[batch] = rows
             for setup, row in rows.items():
                 show(workload.name, batch, setup, row)
-    path = args.json or RESULTS / f"inference-{result['date'][:10]}.json"
+    path = args.json or results("inference", args.workloads, result["date"])
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")
     print(f"written to {path}")

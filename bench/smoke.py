@@ -29,9 +29,9 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from support.machine import RESULTS, describe
+from support.machine import describe
 from support.peers import PEERS
-from support.published import SETS, named
+from support.published import named, results
 from support.turns import Failed, System, take_turns
 from support.workloads import OVERHEAD, headline
 
@@ -222,8 +222,7 @@ def main():
         raise SystemExit(f"no peers: {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
     workloads, failed = {}, {}
     result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "workloads": workloads}
-    part = f"-{args.workloads}" if args.workloads in SETS and args.workloads != "small" else ""
-    path = args.json or RESULTS / f"smoke{part}-{result['date'][:10]}.json"
+    path = args.json or results("smoke", args.workloads, result["date"])
     path.parent.mkdir(exist_ok=True)
     print(HEAD)
     for workload in named(args.workloads):

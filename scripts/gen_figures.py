@@ -106,12 +106,12 @@ def training(data: dict, names: tuple[str, ...] = WORKLOADS) -> Rows:
             yield from of_workloads(data, label, lambda m, name=name: to_best_peer(m, name), names)
 
 
-def predictions(data: dict) -> Rows:
+def predictions(data: dict, names: tuple[str, ...] = WORKLOADS) -> Rows:
     for count, what in (("8", "eight micro-batches"), ("1", "one sample")):
-        for name in next(iter(data["workloads"].values()))[count]:
+        for name in next(iter(data["workloads"].values())).get(count, {}):
             for key, other in (("eager_ratio", "eager"), ("compile_ratio", "torch.compile")):
                 label = f"{what}, {setup(name)}, to {other}"
-                yield from of_workloads(data, label, lambda m, c=count, n=name, k=key: m[c].get(n, {}).get(k))
+                yield from of_workloads(data, label, lambda m, c=count, n=name, k=key: m[c].get(n, {}).get(k), names)
 
 
 def limits(data: dict) -> Rows:
@@ -229,6 +229,13 @@ FIGURES = (
     ),
     Figure("cpp", "A training step of a C++ program", "Ratio to LibTorch of 2 threads. Goal: 0.60.", STEPS, training),
     Figure("inference", "Predictions", "Goals: 0.75 to torch.compile; one sample 0.5 to eager.", STEPS, predictions),
+    Figure(
+        "inference-published",
+        "Predictions of published models",
+        "Goals: one sample 0.60 to eager, 0.90 to torch.compile.",
+        ("geometric mean", *PUBLISHED),
+        partial(predictions, names=PUBLISHED),
+    ),
     Figure(
         "limit",
         "What a step reaches of its own instructions",

@@ -2,9 +2,9 @@
 
     .venv/bin/pip install --no-deps --target build/models -r requirements-models.txt
 
-A real step has 16 (GPT-2) or 64 (BERT) micro-batches and takes minutes on two cores. A step here has few, so that all
-five fit into 20 minutes: pipelines fill and empty more often, and an update is a larger part of a step than in reality.
-"gpt2@16" is GPT-2 with 16 micro-batches a step.
+A real step has 16 (GPT-2) or 64 (BERT) micro-batches and takes minutes on two cores. A step here has 4 or 8, so that
+all five models take 20 minutes. That favours eager PyTorch: pipelines wait for a larger part of a short step. "gpt2@16"
+is GPT-2 with 16 micro-batches a step. The Llama has 12 of 30 layers, and BERT does not predict next sentences.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from .machine import RESULTS
 from .workloads import WORKLOADS, Workload, adamw, labelled_noise, sequences, sgd
 
 LIBRARIES = Path(__file__).resolve().parents[2] / "build" / "models"
@@ -147,28 +148,32 @@ def masked_sequences(vocabulary, length):
     return sample
 
 
+IMAGES = labelled_noise((3, 224, 224), 1000)
 PUBLISHED = {
     work.name: work
     for work in (
-        Workload("gpt2", gpt2, sequences(50257, 1024), adamw, 1, cut=9, quarters=(5, 9, 13), micro_batches=4),
-        Workload(
-            "bert-base", bert_base, masked_sequences(30522, 128), adamw, 2, cut=7, quarters=(4, 7, 10), micro_batches=8
-        ),
-        Workload("resnet-50", resnet_50, labelled_noise((3, 224, 224), 1000), sgd, 4, cut=8, quarters=(4, 8, 12)),
-        Workload("vit-small", vit_small, labelled_noise((3, 224, 224), 1000), adamw, 4, cut=7, quarters=(4, 7, 10)),
-        Workload("llama", llama, sequences(49152, 512), adamw, 1, cut=10, quarters=(6, 10, 13), micro_batches=4),
+        Workload("gpt2", gpt2, sequences(50257, 1024), adamw, 1, 9, (5, 9, 13), micro_batches=4),
+        Workload("bert-base", bert_base, masked_sequences(30522, 128), adamw, 2, 7, (4, 7, 10), micro_batches=8),
+        Workload("resnet-50", resnet_50, IMAGES, sgd, 4, 8, (4, 8, 12), micro_batches=4),
+        Workload("vit-small", vit_small, IMAGES, adamw, 4, 7, (4, 7, 10), micro_batches=4),
+        Workload("llama", llama, sequences(49152, 512), adamw, 1, 10, (6, 10, 13), micro_batches=4),
     )
 }
 SETS = {"small": WORKLOADS, "published": PUBLISHED}
+ALL = WORKLOADS | PUBLISHED
 
 
 def find(name):
     """The workload of a name, or of "name@n": with n micro-batches a step."""
     plain, _, number = name.partition("@")
-    if plain not in WORKLOADS | PUBLISHED:
-        raise SystemExit(f"no workload {plain}; there are {', '.join(WORKLOADS | PUBLISHED)}")
-    workload = (WORKLOADS | PUBLISHED)[plain]
-    return dataclasses.replace(workload, name=name, micro_batches=int(number)) if number else workload
+    if plain not in ALL:
+        raise SystemExit(f"no workload {plain}; there are {', '.join(ALL)}")
+    return dataclasses.replace(ALL[plain], name=name, micro_batches=int(number)) if number else ALL[plain]
+
+
+def results(benchmark, words, date):
+    """The file of a benchmark's results for these workloads."""
+    return RESULTS / f"{benchmark}{'-published' if words == 'published' else ''}-{date[:10]}.json"
 
 
 def named(words):
