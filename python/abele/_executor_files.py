@@ -5,6 +5,7 @@ Source: spec executor.md, section 7.1.
 
 import os
 import pickle
+from typing import Any
 
 from . import _files, _optimizer_spec, _saved_programs, wrapping
 from . import _plain_pickle as plain_pickle
@@ -46,14 +47,16 @@ class Files:
     """Part of Executor."""
 
     @one_at_a_time
-    def compileAndExport(self, filename, *args, export_model=True, **kwargs):
+    def compileAndExport(
+        self, filename: str | os.PathLike[str], *args: Any, export_model: bool = True, **kwargs: Any
+    ) -> None:
         """compile(*args, **kwargs), then save(filename, export_model)."""
         with self._channel.tracepoint("compileAndExport"):
             self.compile(*args, **kwargs)
             self.save(filename, export_model)
 
     @one_at_a_time
-    def save(self, filename, export_model=True, save_rng_state=True):
+    def save(self, filename: str | os.PathLike[str], export_model: bool = True, save_rng_state: bool = True) -> None:
         """Writes a file that poptorch.load or loadExecutable continue from.
 
         Args:
@@ -112,7 +115,7 @@ class Files:
             ) from error
 
     @one_at_a_time
-    def loadExecutable(self, filename):
+    def loadExecutable(self, filename: str | os.PathLike[str]) -> None:
         """Takes over the program that Python or C++ saved from an equal model; the weights are this model's own.
 
         No code of the file runs: it is data, whoever wrote it.

@@ -4,6 +4,9 @@ Source: spec executor.md, section 8.
 """
 
 import datetime
+from typing import Any
+
+import torch
 
 from ._errors import Error, createPoptorchError, refused
 from ._native import core
@@ -16,14 +19,14 @@ class Introspection:
     """Part of Executor."""
 
     @one_at_a_time
-    def getTensorNames(self):
+    def getTensorNames(self) -> list[str]:
         """Long names of the values of the compiled program, as anchorTensor takes them."""
         if not self.isCompiled():
             raise refused(AssertionError, "getTensorNames: the model is not compiled yet")
         return self._native.session().tensorNames()
 
     @one_at_a_time
-    def getAnchoredTensor(self, short_name):
+    def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
         """The value of the tensor of opts.anchorTensor(short_name, ...) in the last call."""
         if not self.isCompiled():
             raise refused(AssertionError, "getAnchoredTensor: the model has not run yet")
@@ -36,7 +39,7 @@ class Introspection:
 
     # Times of the last call ------------------------------------------------------------------------------------------
     @one_at_a_time
-    def getPerfCounters(self):
+    def getPerfCounters(self) -> dict[str, list[list[float]]]:
         """When the tensors of the last call moved, in seconds since its begin.
 
         Returns: {"input", "input_complete", "output", "output_complete"}, each a list per tensor of a list per
@@ -53,24 +56,24 @@ class Introspection:
         session = self._native.session()
         return (0.0, 0.0, 0.0) if session is None else session.latency(getattr(core().Way, way))
 
-    def getHostIpuLatency(self):
+    def getHostIpuLatency(self) -> tuple[float, float, float]:
         """(min, max, average) seconds from the first request of an input until all inputs are complete."""
         return self._latency("HostToDevice")
 
-    def getComputeLatency(self):
+    def getComputeLatency(self) -> tuple[float, float, float]:
         """(min, max, average) seconds from complete inputs until the last output is ready."""
         return self._latency("Compute")
 
-    def getIpuHostLatency(self):
+    def getIpuHostLatency(self) -> tuple[float, float, float]:
         """(min, max, average) seconds from the first output that is ready until all are complete."""
         return self._latency("DeviceToHost")
 
-    def getLatency(self):
+    def getLatency(self) -> tuple[float, float, float]:
         """(min, max, average) seconds from the first request of an input until all outputs are complete."""
         return self._latency("All")
 
     @one_at_a_time
-    def cycleCount(self):
+    def cycleCount(self) -> int:
         """Time of the last call in cycles of the original devices' clock (1.33 GHz)."""
         if not self._options._Popart.options.get("instrumentWithHardwareCycleCounter"):
             raise createPoptorchError("cycles are not counted\n  try       opts.logCycleCount(True) before compiling")
@@ -80,7 +83,7 @@ class Introspection:
         return cycles
 
     @one_at_a_time
-    def report(self):
+    def report(self) -> dict[str, Any]:
         """Figures of the compiled program and of its last step.
 
         Returns: {"capture_s", "compile_s", "phases" (of compilation: pairs of name and seconds), "from_cache",
@@ -99,7 +102,7 @@ class Introspection:
         return self._native.compiled("report").report()
 
     @one_at_a_time
-    def compilationTime(self):
+    def compilationTime(self) -> datetime.timedelta:
         """The time of capture and compilation."""
         session = self._native.compiled("compilationTime")
         if not self._options.show_compilation_progress_bar:

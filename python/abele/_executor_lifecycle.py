@@ -17,21 +17,21 @@ from ._one_at_a_time import one_at_a_time
 class LifeCycle:
     """Part of Executor."""
 
-    def isCompiled(self):
+    def isCompiled(self) -> bool:
         """True between compilation and destroy()."""
         return self._native.isCompiled()
 
-    def isAttachedToDevice(self):
+    def isAttachedToDevice(self) -> bool:
         """True while the program is on its devices."""
         return self._native.isAttached()
 
     @one_at_a_time
-    def attachToDevice(self):
+    def attachToDevice(self) -> None:
         """Attaches to the devices and uploads weights and optimizer state. A call does this itself if needed."""
         self._native.attach()
 
     @one_at_a_time
-    def detachFromDevice(self):
+    def detachFromDevice(self) -> None:
         """Reads random state, weights and optimizer state back and releases the devices."""
         if self._native.isAttached():
             self.rng_state  # noqa: B018  (reads the state, which is kept while the executor is detached)
@@ -43,7 +43,7 @@ class LifeCycle:
         return self.isCompiled() and self._native.session().isOfParent()
 
     @one_at_a_time
-    def destroy(self):
+    def destroy(self) -> None:
         """Reads weights and optimizer state back and releases the program. A training model gets its class back.
 
         In a forked child it reads nothing back, because the devices are its parent's.
@@ -68,7 +68,7 @@ class LifeCycle:
 
     @property
     @one_at_a_time
-    def rng_state(self):
+    def rng_state(self) -> list[int]:
         """Seed and state of the device's random numbers, a list of ints. Assigning a saved list repeats the numbers."""
         session = self._native.compiled("rng_state")
         if self._rng_cache is None:
@@ -78,7 +78,7 @@ class LifeCycle:
 
     @rng_state.setter
     @one_at_a_time
-    def rng_state(self, state):
+    def rng_state(self, state: torch.Tensor | list[int]) -> None:
         session = self._native.compiled("rng_state")
         try:
             seed, *numbers = (operator.index(number) for number in state)

@@ -3,6 +3,8 @@
 Source: spec optim.md, sections 5 and 6.
 """
 
+import torch
+
 from . import _host_updates, _optimizer_spec, optim, wrapping
 from ._errors import refused, user_error
 from ._logging import logger
@@ -14,7 +16,7 @@ class OptimizerSync:
     """Part of Executor."""
 
     @one_at_a_time
-    def setOptimizer(self, optimizer):
+    def setOptimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Applies new values of the optimizer (learning rate, ...) from the next step on."""
         if not self._training:
             raise refused(AssertionError, "E0706 optimizer: setOptimizer needs a model wrapped for training")

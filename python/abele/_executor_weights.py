@@ -3,6 +3,9 @@
 Source: spec executor.md, section 6.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from . import wrapping
 from ._errors import user_error
 from ._item_access import replaced
@@ -13,14 +16,14 @@ class WeightSync:
     """Part of Executor."""
 
     @one_at_a_time
-    def copyWeightsToHost(self):
+    def copyWeightsToHost(self) -> None:
         """Copies parameters and buffers from the device into the model's tensors, and the state of a plain torch
         optimizer into the optimizer, so that its state_dict() is complete."""
         self._follow_buffers()
         self._native.download(with_state=not self._reads_weights_only)
         self._wrap_replaced()
 
-    def copyWeightsToHostIfNeeded(self):
+    def copyWeightsToHostIfNeeded(self) -> bool:
         """Copies the weights to the host if the device has newer ones. Returns: True if it copied."""
         if not self._native.isStale():
             return False
@@ -31,7 +34,7 @@ class WeightSync:
                 self.copyWeightsToHost()
         return True
 
-    def state_dict(self, *args, **kwargs):
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The user model's, with the newest weights. Where several processes hold the stages all call it."""
         if not self._training:  # else the wrapped module asks
             self._require_complete("state_dict()")
@@ -49,7 +52,7 @@ class WeightSync:
             )
 
     @one_at_a_time
-    def copyWeightsToDevice(self):
+    def copyWeightsToDevice(self) -> None:
         """Copies the model's parameters and buffers to the device. Device progress that was not read is lost."""
         self._follow_buffers()
         self._native.upload()
@@ -62,7 +65,7 @@ class WeightSync:
                 wrapping.wrap_tensors(self._model, self)
 
     @one_at_a_time
-    def copyNamedBuffersToDevice(self):
+    def copyNamedBuffersToDevice(self) -> None:
         """Uploads the buffers that opts.updatableNamedBuffers lists."""
         session = self._native.compiled("copyNamedBuffersToDevice")
         names = self._options._Popart.options.get("updatableNamedBuffers")
@@ -71,7 +74,7 @@ class WeightSync:
         session.copyBuffersToDevice(list(names))
 
     @one_at_a_time
-    def load_state_dict(self, state_dict, strict=True):
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
         """Loads into the model and, if attached, uploads. Returns torch's named tuple."""
         result = self._user_model.load_state_dict(state_dict, strict)
         if self._native.isAttached() and self.isCompiled():

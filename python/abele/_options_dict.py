@@ -6,6 +6,7 @@ Source: spec options.md, section 1.
 import copy
 import copyreg
 import types
+from typing import TYPE_CHECKING, Any, Self
 
 from . import enums
 from ._errors import refused
@@ -21,6 +22,15 @@ def restored(state):
 
 
 copyreg.pickle(core().OptionValues, lambda values: (restored, (values.state(),)))
+
+
+def add_values(all_values, values):
+    """Adds the values to all and returns all. A key that is there already is an error."""
+    common = values.keys() & all_values.keys()
+    if common:
+        raise refused(AssertionError, f"options set in two groups: {', '.join(sorted(common))}")
+    all_values.update(values)
+    return all_values
 
 
 class _Built(type):
@@ -49,7 +59,7 @@ class OptionsDict(metaclass=_Built):
 
     _group = "Options"
 
-    def __init__(self, values=None):
+    def __init__(self, values: Any = None) -> None:
         self.__dict__["_native"] = core().OptionValues() if values is None else values
 
     # Reading ---------------------------------------------------------------------------------------------------------
@@ -66,11 +76,23 @@ class OptionsDict(metaclass=_Built):
             for name, value in self._native.items(self._group)
         }
 
-    def __getattr__(self, name):
-        value = self._find(name)
-        if value is None:
-            raise AttributeError(f"{type(self).__name__} has no option {name!r}; {self._meant(name)}")
-        return value
+    if not TYPE_CHECKING:  # checkers find unknown names by the absence of these
+
+        def __getattr__(self, name):
+            value = self._find(name)
+            if value is None:
+                raise AttributeError(f"{type(self).__name__} has no option {name!r}; {self._meant(name)}")
+            return value
+
+        def __setattr__(self, name, value):
+            if name.startswith("_"):
+                if self.__dict__.get("_built", False):
+                    self.checkIsFrozen(name)
+                    if name not in self.__dict__:
+                        raise refused(AttributeError, f"{type(self).__name__} has no attribute {name!r}")
+                self.__dict__[name] = value
+                return
+            self.set(**{name: value})
 
     def _meant(self, name, setters=True):
         """A text that names the option that was probably meant, or all options that have a value."""
@@ -85,25 +107,15 @@ class OptionsDict(metaclass=_Built):
         """Names of methods and properties, apart from values."""
         return [name for name in dir(cls) if not name.startswith("_")]
 
-    def __call__(self, option):
+    def __call__(self, option: str) -> Any:
         return getattr(self, option)
 
-    def exists(self, name):
+    def exists(self, name: str) -> bool:
         """True if the option has a value."""
         return self._find(name) is not None
 
     # Writing ---------------------------------------------------------------------------------------------------------
-    def __setattr__(self, name, value):
-        if name.startswith("_"):
-            if self.__dict__.get("_built", False):
-                self.checkIsFrozen(name)
-                if name not in self.__dict__:
-                    raise refused(AttributeError, f"{type(self).__name__} has no attribute {name!r}")
-            self.__dict__[name] = value
-            return
-        self.set(**{name: value})
-
-    def set(self, **options):
+    def set(self, **options: Any) -> Self:
         """Gives existing options new values of the same type. Returns self."""
         for name, value in options.items():
             self.checkIsFrozen(name)
@@ -122,7 +134,7 @@ class OptionsDict(metaclass=_Built):
             self._native.assign(self._group, name, value)
         return self
 
-    def createOrSet(self, **options):
+    def createOrSet(self, **options: Any) -> Self:
         """As set(), but an option without a value is created. Returns self."""
         for name, value in options.items():
             if self.exists(name):
@@ -132,31 +144,26 @@ class OptionsDict(metaclass=_Built):
                 self._native.assign(self._group, name, value)
         return self
 
-    def deleteIfExists(self, name):
+    def deleteIfExists(self, name: str) -> None:
         """Removes an option's value, if it has one."""
         if self.exists(name):
             self._native.erase(name)
 
-    def update(self, other):
+    def update(self, other: dict[str, Any]) -> dict[str, Any]:
         """Adds the values to `other` and returns it. A key that `other` has already is an error."""
-        values = self._as_dict()
-        common = values.keys() & other.keys()
-        if common:
-            raise refused(AssertionError, f"options set in two groups: {', '.join(sorted(common))}")
-        other.update(values)
-        return other
+        return add_values(other, self._as_dict())
 
     @property
     def _values(self):
         """The options that have a value, by name. Libraries read this of PopTorch's options."""
         return types.MappingProxyType(self._as_dict())
 
-    def toDict(self):
+    def toDict(self) -> dict[str, Any]:
         """A copy of the values."""
         return self._as_dict()
 
     # Freezing --------------------------------------------------------------------------------------------------------
-    def checkIsFrozen(self, option=None):
+    def checkIsFrozen(self, option: str | None = None) -> None:
         """Raises AttributeError if the object is frozen."""
         if self._native.frozen:
             raise refused(
@@ -179,12 +186,6 @@ class OptionsDict(metaclass=_Built):
         memory[id(self)] = result
         result.__dict__.update(copy.deepcopy(self.__dict__, memory))
         return result
-
-    def __getstate__(self):
-        return dict(self.__dict__)
-
-    def __setstate__(self, state):
-        self.__dict__.update(state)
 
     # Text ------------------------------------------------------------------------------------------------------------
     def __repr__(self):

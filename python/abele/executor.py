@@ -6,7 +6,10 @@ Source: spec executor.md.
 import collections
 import contextlib
 import copy
+import os
 import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -57,6 +60,7 @@ def _traced_from(module, *, copies):
 
 
 _Executable = collections.namedtuple("_Executable", "program session")
+_Executor = TypeVar("_Executor", bound="Executor")
 
 
 class _Source(ModuleSource):
@@ -176,7 +180,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
 
     # Calls -----------------------------------------------------------------------------------------------------------
     @one_at_a_time
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs one step; the first call compiles. Takes the arguments of the model's forward."""
         if Executor._calls_watch is not None:
             Executor._calls_watch.called(self, args, kwargs)
@@ -201,7 +205,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         return result
 
     @one_at_a_time
-    def compile(self, *args, **kwargs):
+    def compile(self, *args: Any, **kwargs: Any) -> None:
         """Captures and compiles for these arguments, and uploads the weights, without running."""
         if self.isCompiled() and not self._policy.many_programs:
             logger.warning("compile() has no effect: the model is compiled already")
@@ -254,16 +258,16 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         return None if session is None else _Executable(self._program, session)
 
     @property
-    def model(self):
+    def model(self) -> Any:
         """The user's model (training) or its shallow copy (inference)."""
         return self._user_model
 
     @property
-    def options(self):
+    def options(self) -> Options:
         """The options, frozen."""
         return self._options
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         model = self.__dict__.get("_user_model")
         if model is None:
             raise AttributeError(name)
@@ -271,6 +275,13 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         if isinstance(value, torch.nn.Parameter) and not self._training and name in model._parameters:
             return ParameterProxy(self, name, value)
         return value
+
+    if TYPE_CHECKING:  # the model's, whose types checkers should know
+
+        def parameters(self, recurse: bool = True) -> Iterator[torch.nn.Parameter]: ...
+        def named_parameters(
+            self, prefix: str = "", recurse: bool = True
+        ) -> Iterator[tuple[str, torch.nn.Parameter]]: ...
 
     @one_at_a_time
     def _group_parameter(self, tensor, comm_group_type, shards, variable_retrieval_mode):
@@ -306,7 +317,13 @@ def _wrapping_options(options, training):
     return result
 
 
-def load_as(cls, filename, edit_opts_fn=None, *, trust=True):
+def load_as(
+    cls: type[_Executor],
+    filename: str | os.PathLike[str],
+    edit_opts_fn: Callable[[Options], Any] | None = None,
+    *,
+    trust: bool = True,
+) -> _Executor:
     """An executor of this class from a file that an executor saved. Nothing of it runs before all else is checked.
 
     Args:

@@ -8,15 +8,16 @@ Source: spec options.md, sections 1 to 8.
 import copy
 import operator
 import os
+from typing import Any, Self
 
 import torch
 
 from . import _option_setters as table
-from . import strategies
+from . import enums, strategies
 from ._errors import ConfigFileError, refused
 from ._logging import logger
 from ._native import core
-from ._options_dict import OptionsDict
+from ._options_dict import OptionsDict, add_values
 from ._options_text import CLASSES, apply_file, apply_json
 from ._progress import ProgressBar
 from .enums import *  # noqa: F403  (as in PopTorch)
@@ -42,12 +43,12 @@ class _DistributedOptions(table.DistributedSetters, OptionsDict):
     _group = "Distributed"
 
     @property
-    def processId(self):
+    def processId(self) -> int:
         """Index of this process."""
         return self.distributed_process_id
 
     @property
-    def numProcesses(self):
+    def numProcesses(self) -> int:
         """Number of processes."""
         return self.num_distributed_processes
 
@@ -63,9 +64,9 @@ class _PrecisionOptions(table.PrecisionSetters, OptionsDict):
 
     _group = "Precision"
 
-    def halfFloatCasting(self, half_float_casting):
+    def halfFloatCasting(self, half_float_casting: enums.HalfFloatCastingBehavior) -> Self:
         """Deprecated and ignored: mixed operands follow torch's promotion rules. Returns self."""
-        return super().halfFloatCasting(HalfFloatCastingBehavior.Default)  # noqa: F405
+        return super().halfFloatCasting(enums.HalfFloatCastingBehavior.Default)
 
 
 class _TrainingOptions(table.TrainingSetters, OptionsDict):
@@ -81,15 +82,15 @@ class _PopartOptions(table.PopartSetters):
         self._native = values
 
     @property
-    def options(self):
+    def options(self) -> dict[str, Any]:
         """The settings by name: a dict that may be changed."""
         return self._native.experts
 
-    def checkIsFrozen(self, option=None):
+    def checkIsFrozen(self, option: str | None = None) -> None:
         """Raises AttributeError if the options are frozen."""
         OptionsDict.checkIsFrozen(self, option)
 
-    def set(self, key, value):
+    def set(self, key: str, value: Any) -> Self:
         """Stores one setting. Returns self. "abele.deviceType" and its kin are deprecated: use options.deviceType()."""
         self.checkIsFrozen(key)
         if str(key).startswith("abele."):
@@ -98,11 +99,11 @@ class _PopartOptions(table.PopartSetters):
             self.options[key] = value
         return self
 
-    def setEngineOptions(self, engine_options):
+    def setEngineOptions(self, engine_options: dict[str, Any]) -> Self:
         """Stores the engine options. Returns self."""
         return self.set("engineOptions", engine_options)
 
-    def validate(self):
+    def validate(self) -> None:
         """Raises poptorch.Error for an unknown name or a value of the wrong type."""
         core().validateExpert(self.options)
 
@@ -133,7 +134,14 @@ class Options(table.OptionsSetters, OptionsDict):
     frozen by the model or the DataLoader that takes it; clone() gives an unfrozen copy.
     """
 
-    def __init__(self):
+    TensorLocations: _TensorLocationOptions
+    Distributed: _DistributedOptions
+    Jit: _JitOptions
+    Precision: _PrecisionOptions
+    Training: _TrainingOptions
+    _Popart: _PopartOptions
+
+    def __init__(self) -> None:
         super().__init__()
         self._native.strategy = strategies.PipelinedExecution()
         self._add_groups()
@@ -171,7 +179,7 @@ class Options(table.OptionsSetters, OptionsDict):
         ]
 
     # Setters with a part that is Python's ----------------------------------------------------------------------------
-    def setExecutionStrategy(self, strategy):
+    def setExecutionStrategy(self, strategy: strategies._Strategy) -> Self:
         """How blocks become stages or phases. Returns self."""
         if not isinstance(strategy, strategies._Strategy):
             raise refused(AssertionError, f"expected an execution strategy, got {strategy!r}")
@@ -183,7 +191,13 @@ class Options(table.OptionsSetters, OptionsDict):
     def _execution_strategy(self):
         return self._native.strategy
 
-    def anchorTensor(self, short_name, long_name, output_mode=None, output_return_period=1):
+    def anchorTensor(
+        self,
+        short_name: str,
+        long_name: str,
+        output_mode: OutputMode | None = None,
+        output_return_period: int = 1,
+    ) -> None:
         """Record an inner tensor: executor.getAnchoredTensor(short_name) returns its value. Works on frozen options."""
         frozen, self._native.frozen = self._native.frozen, False
         try:
@@ -191,28 +205,28 @@ class Options(table.OptionsSetters, OptionsDict):
         finally:
             self._native.frozen = frozen
 
-    def randomSeed(self, random_seed):
+    def randomSeed(self, random_seed: int) -> Self:
         """Seed of the device's random numbers; also calls torch.manual_seed. Returns self."""
         super().randomSeed(random_seed)
         torch.manual_seed(random_seed)
         return self
 
-    def defaultOutputMode(self):
+    def defaultOutputMode(self) -> bool:
         """True if no output mode was chosen."""
         return self.output_mode == OutputMode.Default
 
     # Files and copies ------------------------------------------------------------------------------------------------
-    def loadFromFile(self, filepath):
+    def loadFromFile(self, filepath: str | os.PathLike[str]) -> Self:
         """Applies a file of setter calls, one per line, without the prefix "options.". Returns self."""
         apply_file(self, filepath)
         return self
 
-    def from_json(self, string):
+    def from_json(self, string: str) -> Self:
         """Applies a JSON object {"dotted.setter": arguments}. Returns self."""
         apply_json(self, string)
         return self
 
-    def clone(self):
+    def clone(self) -> Self:
         """An unfrozen deep copy."""
         return copy.deepcopy(self)
 
@@ -222,7 +236,7 @@ class Options(table.OptionsSetters, OptionsDict):
         if ignored:
             logger.warning("load(): ignored, since the program is compiled already: %s", ", ".join(ignored))
 
-    def toDict(self):
+    def toDict(self) -> dict[str, Any]:
         """All values in one flat dict. Requires: an output mode was chosen."""
         if self.defaultOutputMode():
             raise refused(AssertionError, "choose an output mode first: opts.outputMode(...)")
@@ -230,17 +244,10 @@ class Options(table.OptionsSetters, OptionsDict):
         shares = own["available_memory_proportion"]
         own["available_memory_proportion"] = {f"IPU{device}": share for device, share in shares.items()}
         result = dict(self._execution_strategy.backendOptions())
-        for values in (
-            copy.deepcopy(self._popart.options),
-            own,
-            self._training._as_dict(),
-            self._distributed._as_dict(),
-            self._tensor_locations._as_dict(),
-        ):
-            common = values.keys() & result.keys()
-            if common:
-                raise refused(AssertionError, f"options set in two groups: {', '.join(sorted(common))}")
-            result.update(values)
+        add_values(result, copy.deepcopy(self._popart.options))
+        add_values(result, own)
+        for group in (self._training, self._distributed, self._tensor_locations):
+            group.update(result)
         if self.show_compilation_progress_bar:
             result["compilation_progress_bar_fn"] = ProgressBar()
         return result

@@ -1,1 +1,2 @@
 from abele.options import *
+from abele.strategies import *
