@@ -4,7 +4,6 @@
 Usage: gen_tables.py [--check]    --check writes nothing and fails if a page is stale.
 """
 
-import ast
 import re
 import sys
 from pathlib import Path
@@ -128,47 +127,6 @@ POPTORCH_VERSION = "3.4.0-abele{".".join(numbers[:2])}"
 '''
 
 
-STUB_HEAD = '''"""Names of the package, for type checkers. Written by scripts/gen_tables.py from __init__.py."""
-
-'''
-
-
-def lazy_stub(source: Path) -> str:
-    """Of a package whose names are loaded at their first use: _HOMES, _MODULES."""
-    tables = {
-        node.targets[0].id: node.value for node in ast.parse(source.read_text()).body if isinstance(node, ast.Assign)
-    }
-    homes = ast.literal_eval(tables["_HOMES"])
-    modules = sorted(ast.literal_eval(tables["_MODULES"].args[0]))
-    lines = [f"from . import {name} as {name}\n" for name in modules]
-    lines += ["from ._version import __version__ as __version__\n"]
-    lines += [f"from .{home} import {name} as {name}\n" for home, names in homes.items() for name in names]
-    return STUB_HEAD + "".join(lines)
-
-
-# Names of packages that are public though they do not look so.
-LIBRARIES_READ = ("__version__", "_args_parser", "_impl", "_poplar_executor", "_utils")
-
-
-def package_stub(source: Path) -> str:
-    """Of a package that imports its names: the public ones of them."""
-    lines = []
-    for node in ast.parse(source.read_text()).body:
-        if not isinstance(node, ast.ImportFrom):
-            continue
-        module = "." * node.level + (node.module or "")
-        if node.level and node.module and not list(source.parent.glob(f"{node.module}.py*")):
-            module = f"abele{module}"  # shown as this package's (_names.py)
-        for alias in node.names:
-            name = alias.asname or alias.name
-            if name == "*":
-                lines.append(f"from {module} import *\n")
-            elif not name.startswith("_") or name in LIBRARIES_READ:
-                lines.append(f"from {module} import {alias.name} as {name}\n")
-    lines += ["from . import poptorch_core as poptorch_core\n"]
-    return STUB_HEAD + "".join(lines)
-
-
 # (page, name of the block) -> function, table. In the page the block lies between two comments.
 BLOCKS = {
     ("docs/schedules.md", "schedules"): (schedules_block, "src/schedule/schedules.def"),
@@ -179,8 +137,6 @@ PAGES = {
     "docs/errors.md": (errors_page, "include/abele/errors.def"),
     "docs/passes.md": (passes_page, "src/passes/passes.def"),
     "python/abele/_version.py": (version_module, "include/abele/version.h"),
-    "python/abele/__init__.pyi": (lazy_stub, "python/abele/__init__.py"),
-    "python/poptorch/__init__.pyi": (package_stub, "python/poptorch/__init__.py"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Names of the package, for type checkers. Written by scripts/gen_tables.py from __init__.py."""
+"""Names of the package, for type checkers and for __init__.py."""
 
 from . import ipu_config as ipu_config
 from . import optim as optim

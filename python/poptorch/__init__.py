@@ -3,84 +3,108 @@
 Source of the names: spec index.md.
 """
 
-# ruff: noqa: E402, F401, F403, I001
+# ruff: noqa: E402, F403, I001
 from . import _names
 
 _names.publish()
 
 from abele._native import add_package_folder as _add_package_folder
-from abele._devices import ipuHardwareIsAvailable, ipuHardwareVersion
-from abele._files import importPoptorchMetadataFromFile
-from abele._hooks import registerPostCompileHook, registerPreCompileHook
-from abele._process import poptorchAtExit
+from abele._devices import (
+    ipuHardwareIsAvailable as ipuHardwareIsAvailable,
+    ipuHardwareVersion as ipuHardwareVersion,
+)
+from abele._files import importPoptorchMetadataFromFile as importPoptorchMetadataFromFile
+from abele._hooks import (
+    registerPostCompileHook as registerPostCompileHook,
+    registerPreCompileHook as registerPreCompileHook,
+)
+from abele._process import poptorchAtExit as poptorchAtExit
 from abele._process import start as _start
-from abele._tracing import getIpuTensorId
-from abele._version import POPTORCH_VERSION as __version__  # noqa: N811
+from abele._tracing import getIpuTensorId as getIpuTensorId
+from abele._version import POPTORCH_VERSION as _VERSION
 
-from . import _args_parser, _impl, _library_names, _poplar_executor, _utils, enums, ops, optim, options, profiling
+from . import (
+    _args_parser as _args_parser,
+    _impl as _impl,
+    _library_names,
+    _poplar_executor as _poplar_executor,
+    _utils as _utils,
+    enums as enums,
+    ops as ops,
+    optim as optim,
+    options as options,
+    poptorch_core as poptorch_core,
+    profiling as profiling,
+)
 
 _names.show(_poplar_executor, "executor")
 _library_names.publish()
 
-from ._async_accessor import AsynchronousDataAccessor
-from ._errors import Error, RecoverableError, UnrecoverableError, createPoptorchError
-from ._logging import logger, setLogLevel
-from .annotations import (
-    ATTR_PREFIX,
-    Attribute,
-    BeginBlock,
-    Block,
-    BlockFunction,
-    LegacyBeginBlockFn,
-    NameScope,
-    accessAttributes,
-    attributes_lists,
-    module_repr,
-    print,
-    removeBlocks,
+from abele._async_accessor import AsynchronousDataAccessor as AsynchronousDataAccessor
+from abele._errors import (
+    Error as Error,
+    RecoverableError as RecoverableError,
+    UnrecoverableError as UnrecoverableError,
+    createPoptorchError as createPoptorchError,
 )
-from .data import DataLoader
+from abele._logging import (
+    logger as logger,
+    setLogLevel as setLogLevel,
+)
+from .annotations import (
+    ATTR_PREFIX as ATTR_PREFIX,
+    Attribute as Attribute,
+    BeginBlock as BeginBlock,
+    Block as Block,
+    BlockFunction as BlockFunction,
+    LegacyBeginBlockFn as LegacyBeginBlockFn,
+    NameScope as NameScope,
+    accessAttributes as accessAttributes,
+    attributes_lists as attributes_lists,
+    module_repr as module_repr,
+    print as print,
+    removeBlocks as removeBlocks,
+)
+from .data import DataLoader as DataLoader
 from .enums import *
-from ._poplar_executor import PoplarExecutor, inferenceModel, load, trainingModel
-from .losses import identity_loss
+from ._poplar_executor import (
+    PoplarExecutor as PoplarExecutor,
+    inferenceModel as inferenceModel,
+    load as load,
+    trainingModel as trainingModel,
+)
+from .losses import identity_loss as identity_loss
 from .ops import (
-    CPU,
-    MultiConv,
-    cond,
-    ctc_beam_search_decoder,
-    custom_op,
-    dynamic_slice,
-    dynamic_update,
-    for_loop,
-    fps,
-    ipu_print_tensor,
-    isRunningOnIpu,
-    nearest,
-    nop,
-    recomputationCheckpoint,
-    serializedMatMul,
-    set_available_memory,
-    set_overlap_for_input,
-    set_overlap_for_output,
+    CPU as CPU,
+    MultiConv as MultiConv,
+    cond as cond,
+    ctc_beam_search_decoder as ctc_beam_search_decoder,
+    custom_op as custom_op,
+    dynamic_slice as dynamic_slice,
+    dynamic_update as dynamic_update,
+    for_loop as for_loop,
+    fps as fps,
+    ipu_print_tensor as ipu_print_tensor,
+    isRunningOnIpu as isRunningOnIpu,
+    nearest as nearest,
+    nop as nop,
+    recomputationCheckpoint as recomputationCheckpoint,
+    serializedMatMul as serializedMatMul,
+    set_available_memory as set_available_memory,
+    set_overlap_for_input as set_overlap_for_input,
+    set_overlap_for_output as set_overlap_for_output,
 )
 from .options import *
 from .structures import (
-    ICustomArgParser,
-    flattenTensorStructure,
-    reconstructTensorStructure,
-    registerCustomArgParser,
-    registerGeometricCustomArgParsers,
+    ICustomArgParser as ICustomArgParser,
+    flattenTensorStructure as flattenTensorStructure,
+    reconstructTensorStructure as reconstructTensorStructure,
+    registerCustomArgParser as registerCustomArgParser,
+    registerGeometricCustomArgParsers as registerGeometricCustomArgParsers,
 )
 
 
-def __getattr__(name):
-    if name == "poptorch_core":
-        import importlib
-
-        return importlib.import_module("poptorch.poptorch_core")
-    raise AttributeError(f"module 'poptorch' has no attribute {name!r}")
-
-
+__version__ = _VERSION
 _add_package_folder(__file__)
 _start()
 registerGeometricCustomArgParsers()
