@@ -10,13 +10,13 @@ from typing import Any
 from . import _files, _optimizer_spec, _saved_programs, wrapping
 from . import _plain_pickle as plain_pickle
 from ._errors import createPoptorchError, format_message, refused, user_error
+from ._hooks import called_hooks
 from ._logging import logger
 from ._module_source import join_processes
 from ._native import core
 from ._one_at_a_time import one_at_a_time
 from ._process_group import any_of
 from ._program import Program
-from ._tracing import with_hooks
 from ._whole_files import native_path
 
 
@@ -136,7 +136,7 @@ class Files:
         description = dict(contents["program"])
         constants = description.pop("constants")
         program = Program(**description)
-        with self._channel.tracepoint("loadExecutable"), with_hooks():
+        with self._channel.tracepoint("loadExecutable"), called_hooks():
             self._native.load(
                 program=file.program,
                 form=program.form + self._replaced.form() if self._policy.many_programs else program.order,

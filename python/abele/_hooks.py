@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -32,13 +33,13 @@ def registerPostCompileHook(hook: Callable[[], Any]) -> RemovableHandle:
     return _register(_post, hook)
 
 
-def call_pre_compile_hooks():
-    """Calls them in the order of registration."""
+@contextlib.contextmanager
+def called_hooks():
+    """Around a compilation or the loading of one: calls the hooks in the order of registration."""
     for hook in list(_pre.values()):
         hook()
-
-
-def call_post_compile_hooks():
-    """Calls them in the order of registration."""
-    for hook in list(_post.values()):
-        hook()
+    try:
+        yield
+    finally:
+        for hook in list(_post.values()):
+            hook()

@@ -3,6 +3,7 @@
 Source: ours; step() is eager PyTorch's.
 """
 
+import contextlib
 import inspect
 
 import torch
@@ -21,6 +22,19 @@ def is_on_host(optimizer):
 def _refuse(optimizer, what, remedy):
     name = f"{type(optimizer).__module__}.{type(optimizer).__name__}"
     raise user_error("E0706", f"{name} updates the weights on the host, {what}", remedy=remedy)
+
+
+@contextlib.contextmanager
+def given_gradients(tensors, gradients):
+    """A context in which the tensors have these gradients."""
+    before = [tensor.grad for tensor in tensors]
+    try:
+        for tensor, gradient in zip(tensors, gradients, strict=True):
+            tensor.grad = gradient
+        yield
+    finally:
+        for tensor, gradient in zip(tensors, before, strict=True):
+            tensor.grad = gradient
 
 
 class HostUpdates:
@@ -52,14 +66,8 @@ class HostUpdates:
             parameters: by name.
             sums: sums of the gradients, by name. As in eager, parameters that the loss does not reach have none.
         """
-        held = [(tensor, tensor.grad) for tensor in parameters.values()]
-        try:
-            for name, tensor in parameters.items():
-                tensor.grad = sums.get(name)
+        with given_gradients(parameters.values(), [sums.get(name) for name in parameters]):
             self.optimizer.step()
-        finally:
-            for tensor, before in held:
-                tensor.grad = before
 
     def require_state_of_devices(self):
         """Raises, because the devices have no state."""

@@ -1,6 +1,7 @@
 """A module as the native model asks for it (src/model/module_source.h): its tensors, options, and its capture."""
 
 import contextlib
+import itertools
 import types
 import weakref
 
@@ -8,12 +9,11 @@ import torch
 
 from . import _objects, _process_group, structures, wrapping
 from ._arguments import type_text
+from ._errors import user_error
 from ._host_random import drawn_source
 from ._native import PACKAGE_FOLDERS, core
 from ._program import Program
 from ._results import warn_of_held_tensors, warn_of_hidden_tensors, warn_of_host_tensors, warn_of_subclasses
-from ._support import to_program_options
-from ._tensor_paths import paths_in
 from ._tracing import CaptureMode, around_compile, around_program, call_forward
 
 
@@ -66,6 +66,84 @@ def join_processes(options, *, training):
         _process_group.join(distributed.processId, distributed.numProcesses)
 
 
+def require_shapes(model):
+    """Raises poptorch.Error for parameters and buffers of lazy modules that have no shape yet."""
+    lazy = [
+        name
+        for name, value in itertools.chain(model.named_parameters(), model.named_buffers())
+        if torch.nn.parameter.is_lazy(value)
+    ]
+    if lazy:
+        raise user_error(
+            "E0708",
+            f"{', '.join(lazy)} of the model {'has' if len(lazy) == 1 else 'have'} no shape yet",
+            expected="tensors of known shapes",
+            remedy="call the model once with an example of its inputs before it is wrapped",
+        )
+
+
+def require_own_gaps(model):
+    """Raises poptorch.Error for trained parameters with gaps if other tensors share the memory.
+
+    The devices have the elements of such a parameter, but not the bytes between them.
+    """
+    for name, value in model.named_parameters():
+        if not value.requires_grad or value.layout != torch.strided or value.is_nested or value.numel() == 0:
+            continue
+        # From the first element to the last, gaps included.
+        extent = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+        if extent <= value.numel():
+            continue
+        storage = value.untyped_storage()
+        if torch._C._storage_Use_Count(storage._cdata) > 2:  # the parameter and `storage`
+            raise user_error(
+                "E0105",
+                f"parameter {name} is trained, is a part of a larger tensor, and shares its memory with other tensors",
+                found=f"shape {list(value.shape)}, strides {list(value.stride())}",
+                expected="memory that the parameter has for itself",
+                remedy="make the parameter of a copy: torch.nn.Parameter(tensor.clone())",
+            )
+
+
+# Names of tensors ----------------------------------------------------------------------------------------------------
+_DEPTH = 4  # levels of containers and objects below an attribute that are searched
+
+
+def _inside(value, path, depth, seen):
+    """(path, tensor) of the tensors in an attribute."""
+    if isinstance(value, torch.Tensor):
+        yield path, value
+        return
+    if depth == 0 or id(value) in seen or isinstance(value, (str, bytes, type)):
+        return
+    seen.add(id(value))
+    if isinstance(value, torch.nn.Module):
+        yield from ((f"{path}.{name}", tensor) for name, tensor in value.named_parameters())
+        yield from ((f"{path}.{name}", tensor) for name, tensor in value.named_buffers())
+    if isinstance(value, dict):
+        items = [(f"{path}[{key!r}]", item) for key, item in value.items()]
+    elif isinstance(value, (list, tuple)):
+        items = [(f"{path}[{i}]", item) for i, item in enumerate(value)]
+    else:
+        attributes = getattr(value, "__dict__", {})
+        items = [(f"{path}.{key}", item) for key, item in attributes.items() if not key.startswith("__")]
+    for where, item in items:
+        yield from _inside(item, where, depth - 1, seen)
+
+
+def paths_in(model):
+    """{number of torch's storage: "encoder.cache"} of tensors in attributes of the model, or of modules in it."""
+    seen, found = set(), {}
+    for name, module in model.named_modules():
+        for key, value in module.__dict__.items():
+            if key in ("_parameters", "_buffers", "_modules"):
+                continue
+            for path, tensor in _inside(value, f"{name}.{key}" if name else key, _DEPTH, seen):
+                if tensor.layout == torch.strided:
+                    found.setdefault(tensor.untyped_storage()._cdata, path)
+    return found
+
+
 class ModuleSource:
     """A module without an optimizer, that no other model trains. Threads: whoever has a turn of the model.
 
@@ -93,8 +171,10 @@ class ModuleSource:
 
         Args:
             given: the call's (positional, named) arguments; None: of a program that is loaded.
+        Raises:
+            poptorch.Error: options contradict each other, or would change what the model does.
         """
-        return to_program_options(self._options, training=self._training, policy=self._policy)
+        return self._options._native.programOptions(self._training, self._policy)
 
     def claim(self):
         """The model trains the module from now on."""

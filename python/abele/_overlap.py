@@ -47,13 +47,6 @@ def _refuse(what, expected=""):
     return user_error("E0710", what, expected=expected)
 
 
-def _require_options(options):
-    if isinstance(options._execution_strategy, PipelinedExecution):
-        raise _refuse("overlap of input or output with a pipelined strategy", "ShardedExecution")
-    if not options.TensorLocations.exists("num_io_tiles"):
-        raise _refuse("overlap of input or output without IO tiles", "opts.TensorLocations.numIOTiles(n)")
-
-
 @contextlib.contextmanager
 def checked_overlaps(options):
     """Surrounds a forward that is captured. Yields a function to call with the results of forward."""
@@ -61,14 +54,16 @@ def checked_overlaps(options):
     def check(result):
         if not _marks:
             return
-        _require_options(options)
+        if isinstance(options._execution_strategy, PipelinedExecution):
+            raise _refuse("overlap of input or output with a pipelined strategy", "ShardedExecution")
+        if not options.TensorLocations.exists("num_io_tiles"):
+            raise _refuse("overlap of input or output without IO tiles", "opts.TensorLocations.numIOTiles(n)")
         returned = [id(t) for t in flattenTensorStructure(result)]
         for is_input, tensor in _marks:
-            if is_input:
-                if core().numReaders(tensor) > 1:
-                    raise _refuse("an input marked for overlap is also used directly")
-            else:
+            if not is_input:
                 _require_returned_once(options, tensor, returned)
+            elif core().numReaders(tensor) > 1:
+                raise _refuse("an input marked for overlap is also used directly")
 
     _marks.clear()
     try:
@@ -81,14 +76,6 @@ def _require_returned_once(options, tensor, returned):
     times = returned.count(id(tensor))
     if times != 1:
         raise _refuse(f"an output marked for overlap is returned {times} times", "once")
-    allowed = (
-        (OutputMode.All, OutputMode.Sum)
-        if core().isTraining()
-        else (
-            OutputMode.All,
-            OutputMode.Sum,
-            OutputMode.Default,
-        )
-    )
-    if options.output_mode not in allowed:
+    in_inference = () if core().isTraining() else (OutputMode.Default,)
+    if options.output_mode not in (OutputMode.All, OutputMode.Sum, *in_inference):
         raise _refuse("overlap of outputs that are not all returned", "OutputMode.All or OutputMode.Sum")

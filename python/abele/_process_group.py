@@ -6,6 +6,7 @@ that leaving it closes its connections.
 """
 
 import atexit
+import concurrent.futures
 import datetime
 import threading
 
@@ -101,18 +102,13 @@ def _register_over_store_of(dist, name, process, processes):
 
 def _interruptibly(wait):
     """Returns the result of wait(). Ctrl-C ends this call; wait() then runs on another thread until its timeout."""
-    done = []
+    done = concurrent.futures.Future()
 
     def work():
         try:
-            done.append((wait(), None))
+            done.set_result(wait())
         except Exception as error:
-            done.append((None, error))
+            done.set_exception(error)
 
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join()
-    result, error = done[0]
-    if error is not None:
-        raise error
-    return result
+    threading.Thread(target=work, daemon=True).start()
+    return done.result()

@@ -31,40 +31,32 @@ def _reading(name, original):
     return method
 
 
+def _copying(original):
+    """copy.deepcopy of a tensor of the program, which torch makes of the tensor's storage."""
+
+    def deepcopy(tensor, memo):
+        if id(tensor) in memo or not tensor.is_leaf or not core().isCaptured(tensor):
+            return original(tensor, memo)
+        memo[id(tensor)] = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+        return memo[id(tensor)]
+
+    return deepcopy
+
+
 def add_reads(rules):
     """Rules for forward: what reads a tensor's memory says so, so that it can be named, and weights are not read."""
     for name in _READERS:
         rules.add(getattr(torch.Tensor, name), functools.partial(_reading, name))
+    rules.add(torch.Tensor.__deepcopy__, _copying)
 
 
-def user_line(frames, excludes):
-    """ "train.py:88": the first of these (frame, line) whose code is the user's; "" if there is none.
-
-    Args:
-        excludes: parts of the names of files that are not the user's.
-    """
-    for frame, line in frames:
+def _user_line(error, excludes):
+    """ "train.py:88": the innermost line of the traceback whose code is the user's; "" if there is none."""
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         name = frame.f_code.co_filename
         if not name.startswith("<frozen") and not any(part in name for part in excludes):
             return f"{os.path.basename(name)}:{line}"
     return ""
-
-
-def _is_locked_read(error):
-    return not isinstance(error, Error) and core().LOCKED_READ in str(error)
-
-
-def _refusal(error, excludes):
-    line = user_line(reversed(list(traceback.walk_tb(error.__traceback__))), excludes)
-    return user_error(
-        "E0101",
-        "forward reads a tensor's memory past torch's operators while it is being captured",
-        at=line,
-        found="a value that depends on the inputs, the weights or random numbers",
-        expected="operators of torch, on the thread that runs forward",
-        remedy="stay in torch, call the function through poptorch.CPU, or compute this before the call and pass the "
-        "result as an input",
-    )
 
 
 @contextlib.contextmanager
@@ -77,6 +69,14 @@ def typed_reads(excludes):
     try:
         yield
     except Exception as error:
-        if _is_locked_read(error):
-            raise _refusal(error, excludes) from error
-        raise
+        if isinstance(error, Error) or core().LOCKED_READ not in str(error):
+            raise
+        raise user_error(
+            "E0101",
+            "forward reads a tensor's memory past torch's operators while it is being captured",
+            at=_user_line(error, excludes),
+            found="a value that depends on the inputs, the weights or random numbers",
+            expected="operators of torch, on the thread that runs forward",
+            remedy="stay in torch, call the function through poptorch.CPU, or compute this before the call and pass "
+            "the result as an input",
+        ) from error

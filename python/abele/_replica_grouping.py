@@ -7,7 +7,7 @@ from torch.utils._pytree import tree_map_only
 
 from . import enums, wrapping
 from ._errors import createPoptorchError, refused, user_error
-from ._support import comm_group
+from ._native import core
 
 
 class Groupings:
@@ -34,7 +34,7 @@ class Groupings:
                     expected="a parameter whose first dimension counts the groups",
                 )
         one_each = variable_retrieval_mode == enums.VariableRetrievalMode.AllReplicas
-        self._by_name[name] = (name, comm_group(comm_group_type), shards, one_each)
+        self._by_name[name] = (name, getattr(core().CommGroup, comm_group_type.name), shards, one_each)
 
     def adopt(self, native):
         """Takes over the native() groupings of a saved program."""

@@ -11,9 +11,10 @@ import torch
 from torch import overrides
 from torch.utils import _python_dispatch as python_dispatch
 
-from . import _hooks, wrapping
+from . import wrapping
 from ._errors import refused, user_error
 from ._function_rules import FunctionRules
+from ._hooks import called_hooks
 from ._host_random import noted_draws
 from ._indexing import add_indexing
 from ._item_access import exchanged, replaced
@@ -22,7 +23,6 @@ from ._native import core, isCapturing
 from ._overlap import checked_overlaps
 from ._raw_reads import add_reads, typed_reads
 from ._replaced_buffers import BufferWatch
-from ._tensor_copies import add_copies
 from ._tensors_of_numbers import add_tensors_of_numbers
 from ._widening import add_widening
 from .losses import add_losses
@@ -153,10 +153,6 @@ def _is_held(tensor, model):
 _NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
 
 
-def _watched_modules(model):
-    return {path: module for path, module in model.named_modules() if not isinstance(module, _NORMS)}
-
-
 def _owned(model):
     """(module, dictionary, name) -> tensor, for every parameter and buffer."""
     found = {}
@@ -183,16 +179,6 @@ def _require_not_reassigned(model, before):
         )
 
 
-@contextlib.contextmanager
-def with_hooks():
-    """Around a compilation or the loading of one."""
-    _hooks.call_pre_compile_hooks()
-    try:
-        yield
-    finally:
-        _hooks.call_post_compile_hooks()
-
-
 _thread = threading.local()  # captures: options of the program that this thread captures
 
 
@@ -202,7 +188,7 @@ def around_compile(model):
 
     Yields: a function that puts back what was reassigned meanwhile, and raises E0108.
     """
-    with with_hooks():
+    with called_hooks():
         before = _owned(model)
         try:
             # The checks of anomaly mode read values, which would become part of the program.
@@ -217,19 +203,6 @@ def around_compile(model):
 def captured_options():
     """Options of the program that this thread captures. None: outside of a capture."""
     return getattr(_thread, "captures", None)
-
-
-@contextlib.contextmanager
-def _only_capture(options):
-    """What surrounds forward is there once, also while a function of poptorch.CPU runs on the host."""
-    if captured_options() is not None:
-        raise user_error(
-            "E0107",
-            "a capture was started inside another one",
-            remedy="compile the inner model before the outer one, or call it as a plain module",
-        )
-    with replaced("captures", options, _thread):
-        yield
 
 
 def _is_of_torch(frame):
@@ -269,7 +242,6 @@ def _rules_for(model, options, policy, training):
     """The rules for functions of torch while the model is captured."""
     rules = FunctionRules()
     add_reads(rules)
-    add_copies(rules)
     add_widening(rules)
     add_indexing(rules, reads=policy.many_programs or options.trust_reads)
     add_tensors_of_numbers(rules)
@@ -294,8 +266,14 @@ def around_program(model, options, around, policy, *, training):
     Raises:
         poptorch.Error: E0107 where a program is being captured by this thread.
     """
+    if captured_options() is not None:
+        raise user_error(
+            "E0107",
+            "a capture was started inside another one",
+            remedy="compile the inner model before the outer one, or call it as a plain module",
+        )
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_only_capture(options))
+        stack.enter_context(replaced("captures", options, _thread))
         rules = _rules_for(model, options, policy, training)
         stack.callback(rules.clear)
         stack.enter_context(around(rules))
@@ -318,7 +296,8 @@ def call_forward(model, positional, named, *, policy, options, excludes, trainin
     Returns: what it returned, _Replaced of buffers that it replaced, and the tensors of those with another type.
     """
     before = _owned(model)
-    watch = BufferWatch(_watched_modules(model) if policy.many_programs else {})
+    modules = model.named_modules() if policy.many_programs else ()
+    watch = BufferWatch({path: module for path, module in modules if not isinstance(module, _NORMS)})
     with contextlib.ExitStack() as stack:
         stack.enter_context(watch)
         stack.enter_context(typed_reads(excludes))

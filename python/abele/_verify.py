@@ -12,10 +12,10 @@ import torch
 
 from . import _objects, optim, structures, wrapping
 from ._errors import user_error
+from ._host_updates import given_gradients
 from ._models import inferenceModel, trainingModel
 from ._module_source import model_tensors
 from ._native import PACKAGE_FOLDERS, core
-from ._support import to_program_options
 from ._tracing import CaptureMode, around_compile, around_program, call_forward
 from .executor import Executor
 from .options import Options
@@ -157,7 +157,7 @@ def _verified(executor, batches):
         executor.copyWeightsToHostIfNeeded()
     else:
         executor._native.pullFromTrainers()
-    native = to_program_options(executor._options, training=executor._training, policy=executor._policy)
+    native = executor._options._native.programOptions(executor._training, executor._policy)
     calls = [executor._prepare(*_arguments_of(batch)) for batch in batches]
     model, options, training = executor._model, executor._options, executor._training
     excludes = [*options.source_location_excludes, *PACKAGE_FOLDERS]
@@ -247,14 +247,10 @@ def _update_maker(executor):
         fresh.state = collections.defaultdict(dict)
 
         def update(gradients):
-            before = [tensor.grad for tensor in tensors]
-            try:
-                for tensor, gradient in zip(tensors, gradients, strict=True):
-                    tensor.grad = gradient if tensor.is_leaf and tensor.requires_grad else None
+            pairs = zip(tensors, gradients, strict=True)
+            taken = [gradient if tensor.is_leaf and tensor.requires_grad else None for tensor, gradient in pairs]
+            with given_gradients(tensors, taken):
                 fresh.step()
-            finally:
-                for tensor, gradient in zip(tensors, before, strict=True):
-                    tensor.grad = gradient
 
         return update
 

@@ -23,13 +23,12 @@ from ._executor_lifecycle import LifeCycle
 from ._executor_optimizer import OptimizerSync
 from ._executor_weights import WeightSync
 from ._logging import logger
-from ._module_source import ModuleSource
+from ._module_source import ModuleSource, require_own_gaps, require_shapes
 from ._native import core
 from ._one_at_a_time import one_at_a_time
 from ._progress import ProgressBar
 from ._replaced_buffers import ReplacedBuffers
 from ._replica_grouping import Groupings, ParameterProxy, group_wrapped
-from ._support import require_own_gaps, require_shapes
 from ._version import POPTORCH_VERSION
 from ._whole_files import native_path
 from .annotations import module_repr

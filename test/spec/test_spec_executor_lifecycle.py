@@ -370,12 +370,11 @@ def test_a_process_waits_for_the_one_that_compiles(tmp_path):
     import fcntl
     import os
 
-    from abele import _support
     from poptorch._poplar_executor import POLICY
 
     opts = poptorch.Options().enableExecutableCaching(str(tmp_path)).outputMode(poptorch.OutputMode.All)
     opts.Distributed.configureProcessId(0, 2)
-    native = _support.to_program_options(opts, training=False, policy=POLICY)
+    native = opts._native.programOptions(False, POLICY)
     assert native.cache_lock and native.cache_path == str(tmp_path)
     seen = []
     folder = os.open(tmp_path, os.O_RDONLY)
@@ -392,13 +391,12 @@ def test_a_process_waits_for_the_one_that_compiles(tmp_path):
 
 @pytest.mark.spec("executor/7/distributed_compile")
 def test_several_processes_without_a_cache_are_warned(caplog):
-    from abele import _support
     from poptorch._poplar_executor import POLICY
 
     opts = poptorch.Options().outputMode(poptorch.OutputMode.All)
     opts.Distributed.configureProcessId(0, 2)
     poptorch.logger.propagate = True
-    native = _support.to_program_options(opts, training=False, policy=POLICY)
+    native = opts._native.programOptions(False, POLICY)
     assert "enableExecutableCaching" in caplog.text
     assert not native.cache_lock and not native.cache_path
 
