@@ -21,7 +21,6 @@ from ._models import inferenceModel as inferenceModel
 from ._models import load as load
 from ._models import trainingModel as trainingModel
 from ._native import isCapturing as isCapturing
-from ._offload import offload as offload
 from ._simulate import Simulation as Simulation
 from ._simulate import simulate as simulate
 from ._stopping import Stop as Stop
@@ -31,6 +30,7 @@ from ._verify import Verification as Verification
 from ._verify import verify as verify
 from ._weights import init_weights as init_weights
 from ._weights import load_weights as load_weights
+from ._weights import offload as offload
 from ._weights import optimizer_state as optimizer_state
 from ._weights import save_weights as save_weights
 from ._weights import weights as weights

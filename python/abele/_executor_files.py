@@ -7,7 +7,7 @@ import os
 import pickle
 from typing import Any
 
-from . import _files, _optimizer_spec, _saved_programs, wrapping
+from . import _files, _optimizer_spec, wrapping
 from . import _plain_pickle as plain_pickle
 from ._errors import createPoptorchError, format_message, refused, user_error
 from ._hooks import called_hooks
@@ -128,7 +128,7 @@ class Files:
         file = _files.read(filename)
         if file.metadata:
             _files.require_version(file, filename, self._poptorch_version, "version")
-        self._adopt_program(file, _saved_programs.contents_of(file, filename))
+        self._adopt_program(file, _files.contents_of(file, filename))
 
     def _adopt_program(self, file, contents):
         """Makes the program of a file this executor's own."""

@@ -20,8 +20,10 @@ from ._one_at_a_time import one_at_a_time
 from ._simulate import Simulation
 from ._version import POPTORCH_VERSION
 from ._whole_files import native_path
+from .enums import AutoStage
 from .executor import Executor, load_as
 from .options import Options
+from .strategies import PipelinedExecution
 
 __all__ = ["CompiledModel", "explain", "inferenceModel", "isCapturing", "load", "trainingModel"]
 
@@ -30,8 +32,7 @@ class Report(dict[str, Any]):
     """The figures that report() returns; a notebook shows them as a table."""
 
     def _repr_html_(self) -> str:
-        html: str = core().notebookOfReport("Last step", json.dumps(self))
-        return html
+        return core().notebookOfReport("Last step", json.dumps(self))
 
 
 class CompiledModel(Executor):
@@ -171,13 +172,10 @@ class CompiledModel(Executor):
     def _repr_html_(self) -> str:
         """For notebooks: the stages of the last step, and a text that says where its time goes."""
         title = f"{wrapping.user_class(self.model).__name__}, {self._kind()}"
-        html: str
-        if self.isCompiled():
-            facts = core().factsOf(self._native.session())
-            html = core().notebookOfReport(title, json.dumps(super().report()), facts)
-        else:
-            html = core().notebookOfModel(title)
-        return html
+        if not self.isCompiled():
+            return core().notebookOfModel(title)
+        facts = core().factsOf(self._native.session())
+        return core().notebookOfReport(title, json.dumps(super().report()), facts)
 
 
 def trainingModel(
@@ -190,6 +188,21 @@ def trainingModel(
 def inferenceModel(model: torch.nn.Module | Callable[..., Any], options: Options | None = None) -> CompiledModel:
     """Wraps a module for inference; see poptorch.inferenceModel. Returns: a CompiledModel."""
     return CompiledModel(model, options, False, POPTORCH_VERSION)
+
+
+def staged_options(options, devices, micro_batches):
+    """A copy of the options with this number of stages, and of micro-batches for an update, for other libraries.
+
+    Args:
+        options: None: the defaults.
+        devices: number of stages to cut; None: use the model's blocks, or the strategy of the options.
+    """
+    result = Options() if options is None else options.clone()
+    if devices is not None:
+        result.setExecutionStrategy(PipelinedExecution(AutoStage.AutoSplit).devices(devices))
+    if micro_batches != 1:
+        result.Training.gradientAccumulation(micro_batches)
+    return result
 
 
 def load(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -22,4 +22,4 @@ def one_at_a_time(method: _Method) -> _Method:
         with self._lock:
             return method(self, *args, **kwargs)
 
-    return cast(_Method, call)
+    return call

@@ -31,13 +31,11 @@ class Simulation(dict):
 
     def traceText(self) -> str:
         """The text that writeTrace() writes."""
-        text: str = self._run(trace=True).trace
-        return text
+        return self._run(trace=True).trace
 
     def _repr_html_(self) -> str:
         """For notebooks: a drawing of the step, and a row per device."""
-        html: str = core().notebookOfSimulation(json.dumps(self), self.traceText())
-        return html
+        return core().notebookOfSimulation(json.dumps(self), self.traceText())
 
     def _run(self, chart=False, trace=False):
         self._options.with_chart, self._options.with_trace = chart, trace

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import TypeVar
 
 import torch
 
@@ -18,6 +19,7 @@ from ._native import core
 from ._whole_files import native_path
 from .executor import Executor
 
+_Module = TypeVar("_Module", bound=torch.nn.Module)
 _RESETS = ("reset_parameters", "_reset_parameters")  # the second one of torch.nn.MultiheadAttention and Transformer
 
 
@@ -154,6 +156,26 @@ def init_weights(model: torch.nn.Module | Executor, seed: int) -> None:
         _draw(module, seed, None)
         if executor.isCompiled() and executor.isAttachedToDevice():
             executor.copyWeightsToDevice()
+
+
+def offload(model: _Module, folder: str | os.PathLike[str] | None = None) -> _Module:
+    """Moves a module's parameters and buffers into a file, which is read when they are used.
+
+    The tensors stay the same objects, with their values, views and sharing. Their memory is mapped from a file without
+    a name, which ends with the process. A tensor takes no memory until it is read or written. Wrapped models free the
+    memory again after copies to or from the devices. As after `Tensor.share_memory_()`, processes that are forked later
+    share the tensors.
+
+    Args:
+        model: a torch.nn.Module on the CPU.
+        folder: the file's folder; default: the system's temporary folder. It must not be in a file system in memory.
+    Returns: model.
+    Raises:
+        poptorch.UnrecoverableError: E0605, without any change, if the file cannot be made or does not fit.
+    Source: ours.
+    """
+    core().offload([*model.parameters(), *model.buffers()], os.fspath(folder) if folder is not None else "")
+    return model
 
 
 def _parts_of(model):

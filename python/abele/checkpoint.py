@@ -19,9 +19,9 @@ import torch
 
 from . import optim
 from ._errors import user_error
-from ._files import native_path
 from ._native import core
 from ._random_states import check_random_states, random_states, set_random_states
+from ._whole_files import native_path
 
 if TYPE_CHECKING:
     from .executor import Executor

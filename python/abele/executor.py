@@ -6,22 +6,22 @@ Source: spec executor.md.
 import collections
 import contextlib
 import copy
+import operator
 import os
+import reprlib
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from . import _files, _objects, _saved_programs, _whole_state, optim, profiling, structures, wrapping
+from . import _files, _objects, optim, profiling, structures, wrapping
 from ._arguments import Binding, form_of, has_dict, order_of
-from ._errors import AT_COMPILE, createPoptorchError, refused, user_error
-from ._executor_checkpoint import Checkpoints
+from ._errors import AT_COMPILE, Error, createPoptorchError, refused, user_error
 from ._executor_files import Files
 from ._executor_introspection import Introspection
-from ._executor_lifecycle import LifeCycle
-from ._executor_optimizer import OptimizerSync
-from ._executor_weights import WeightSync
+from ._executor_state import StateSync
 from ._logging import logger
 from ._module_source import ModuleSource, require_own_gaps, require_shapes
 from ._native import core
@@ -118,7 +118,7 @@ class _Source(ModuleSource):
                 bar.close()
 
 
-class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introspection):
+class Executor(StateSync, Files, Introspection):
     """A wrapped model: calling it runs one step on the devices. A package derives its own and gives it a policy.
 
     Threads: safe; calls of several threads run one after another, each with the weights that the one before left.
@@ -172,7 +172,7 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
             if optimizer is not None:
                 self._use_optimizer(optimizer)
             wrapping.claim(user_model, self)
-        self._release_state = _whole_state.guard(model, self)
+        self._release_state = wrapping.guard_state(model, self)
         self._options._freeze()
         self._channel = profiling.Channel("poptorch.trainingModel" if training else "poptorch.inferenceModel")
         self._channel.instrument(self, *_TRACED)
@@ -243,6 +243,82 @@ class Executor(WeightSync, OptimizerSync, LifeCycle, Files, Checkpoints, Introsp
         if is_new:
             self._native.noteTensors()
         return outputs
+
+    # Life cycle, and the random stream --------------------------------------------------------------------------------
+    def isCompiled(self) -> bool:
+        """True between compilation and destroy()."""
+        return self._native.isCompiled()
+
+    def isAttachedToDevice(self) -> bool:
+        """True while the program is on its devices."""
+        return self._native.isAttached()
+
+    @one_at_a_time
+    def attachToDevice(self) -> None:
+        """Attaches to the devices and uploads weights and optimizer state. A call does this itself if needed."""
+        self._native.attach()
+
+    @one_at_a_time
+    def detachFromDevice(self) -> None:
+        """Reads random state, weights and optimizer state back and releases the devices."""
+        if self._native.isAttached():
+            self.rng_state  # noqa: B018  (reads the state, which is kept while the executor is detached)
+            self.copyWeightsToHostIfNeeded()
+        self._native.detach()
+
+    def _is_of_parent(self):
+        """True if the program was compiled before this process was forked off. Then the devices are the parent's."""
+        return self.isCompiled() and self._native.session().isOfParent()
+
+    @one_at_a_time
+    def destroy(self) -> None:
+        """Reads weights and optimizer state back and releases the program. A training model gets its class back.
+
+        In a forked child it reads nothing back, because the devices are its parent's.
+        """
+        self._has_model = False
+        if not self.isCompiled():
+            return  # as in PopTorch, the class stays wrapped until the model is wrapped again
+        if self._is_of_parent():
+            self._native.forget()
+        else:
+            self.copyWeightsToHostIfNeeded()
+        self._native.destroy()
+
+    def __del__(self):
+        # The device has the only copy of weights that were not read since the last step.
+        native = self.__dict__.get("_native")
+        if native is not None and native.isStale() and not sys.is_finalizing() and not self._is_of_parent():
+            try:
+                self.copyWeightsToHostIfNeeded()
+            except Error as error:  # for example, a process that has a part of them has ended
+                logger.warning("weights of the last step are lost with their model: %s", error)
+
+    @property
+    @one_at_a_time
+    def rng_state(self) -> list[int]:
+        """Seed and state of the device's random numbers, a list of ints. Assigning a saved list repeats the numbers."""
+        session = self._native.compiled("rng_state")
+        if self._rng_cache is None:
+            seed = self._options.random_seed if self._options.exists("random_seed") else 0
+            self._rng_cache = [seed, *session.rngState().tolist()]
+        return list(self._rng_cache)
+
+    @rng_state.setter
+    @one_at_a_time
+    def rng_state(self, state: torch.Tensor | list[int]) -> None:
+        session = self._native.compiled("rng_state")
+        try:
+            seed, *numbers = (operator.index(number) for number in state)
+            session.setRngState(torch.tensor(numbers, dtype=torch.uint8))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise user_error(
+                "E0708",
+                "rng_state is set to something that rng_state did not return",
+                found=reprlib.repr(state),
+                expected="the list of ints that rng_state of this or an equal model returned",
+            ) from error
+        self._rng_cache = [seed, *numbers]
 
     # Views -----------------------------------------------------------------------------------------------------------
     @property
@@ -332,7 +408,7 @@ def load_as(
     file = _files.read(filename)
     if file.metadata:
         _require_loadable(file, filename, trust)
-    contents = _saved_programs.contents_of(file, filename)
+    contents = _files.contents_of(file, filename)
     options = contents["options"]
     saved_place = _place_of(contents["processes"], options)
     if file.metadata:  # a program without its module cannot be compiled for other processes
@@ -349,8 +425,7 @@ def load_as(
         )
     parts = file.readParts(native_path(filename)) if file.parts else None
     tensors = file.tensors if parts is None else file.tensorsOf(parts)
-    objects = _files.objects_of(file, tensors) if file.metadata else _saved_programs.objects_of(file, tensors)
-    model, optimizer = objects
+    model, optimizer = _files.objects_of(file, tensors)
     executor = cls(model, options, contents["training"], POPTORCH_VERSION, optimizer)
     if parts is not None:
         executor._take_parts(parts)

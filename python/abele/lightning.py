@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ._errors import user_error
-from ._models import inferenceModel, trainingModel
-from ._stages import staged_options
+from ._models import inferenceModel, staged_options, trainingModel
 from .enums import OutputMode
 from .losses import identity_loss
 from .options import Options
@@ -184,8 +183,7 @@ class AbeleStrategy(SingleDeviceStrategy):
         """The optimizer's state, with the devices' moments."""
         if "training_step" in self._models and self._models["training_step"].isCompiled():
             self._models["training_step"].copyWeightsToHost()
-        state: dict[str, Any] = super().optimizer_state(optimizer)
-        return state
+        return super().optimizer_state(optimizer)
 
     def model_of(self, step: str = "training_step") -> Any:
         """The compiled model of a step, for report(), trace() and simulate(). Raises KeyError before its first

@@ -6,7 +6,7 @@ import dataclasses
 import threading
 import weakref
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
@@ -56,8 +56,7 @@ class Answer:
 
     def done(self) -> bool:
         """True if the answer is there: results or an error."""
-        done: bool = self._native.done()
-        return done
+        return self._native.done()
 
     def result(self, timeout: float | None = None) -> Any:
         """Waits. Returns forward's results for these rows, or raises the model's error.
@@ -68,7 +67,7 @@ class Answer:
         """
         if not self._native.wait(-1.0 if timeout is None else max(timeout, 0.0)):
             raise TimeoutError(f"no answer within {timeout} s")
-        return self._calls.result_of(self._form, self._native.take())
+        return structures.reconstructTensorStructure(self._calls.results[self._form], self._native.take())
 
 
 class _Calls:
@@ -78,7 +77,7 @@ class _Calls:
         self._model = model
         self._lock = threading.Lock()
         self._given = {}
-        self._results = {}
+        self.results = {}
         # Used on the server's thread: types and sizes that were answered, by form, and the errors of those that no
         # request can make succeed.
         self._answered = {}
@@ -110,7 +109,7 @@ class _Calls:
         answered = self._answered.setdefault(form, [])
         if kind not in answered:
             answered.append(kind)
-        self._results[form] = structures.skeleton(result)
+        self.results[form] = structures.skeleton(result)
         return structures.flattenTensorStructure(result)
 
     def _is_hopeless(self, form, right, wrong):
@@ -142,9 +141,6 @@ class _Calls:
             except Exception:
                 return False
             return True
-
-    def result_of(self, form, tensors):
-        return structures.reconstructTensorStructure(self._results[form], tensors)
 
 
 class Server:
@@ -189,7 +185,7 @@ class Server:
 
     def submit(self, *args: Any, **kwargs: Any) -> Answer:
         """Does the same and returns at once with an Answer. Waits only if the queue is full."""
-        return cast(Answer, self._submit(args, kwargs, wait=True))
+        return self._submit(args, kwargs, wait=True)
 
     def try_submit(self, *args: Any, **kwargs: Any) -> Answer | None:
         """Does the same without waiting. Returns None if the queue is full."""

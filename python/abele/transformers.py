@@ -16,8 +16,7 @@ from transformers import Trainer
 
 from . import optim
 from ._errors import user_error
-from ._models import inferenceModel, trainingModel
-from ._stages import staged_options
+from ._models import inferenceModel, staged_options, trainingModel
 from .enums import OutputMode
 from .losses import identity_loss
 from .options import Options

@@ -7,6 +7,7 @@ classes. All of them hold only a weak reference to the executor. Source: spec ex
 import collections
 import contextlib
 import copyreg
+import functools
 import sys
 import threading
 import weakref
@@ -363,3 +364,42 @@ def training_executors(model):
                 for executor in _link_of(tensor).executors():
                     found[id(executor)] = executor
     return list(found.values())
+
+
+class _Asks:
+    """Runs before the state_dict() or the pickling of a module that is torch's own, such as a part of a wrapped one:
+    refuses it on the meta device, where the tensors of other processes are missing."""
+
+    def __init__(self, executor):
+        self._executor = weakref.ref(executor)
+
+    def _require(self, what):
+        executor = self._executor()
+        if executor is not None:
+            executor._require_complete(what)
+
+    def __call__(self, module, prefix, keep_vars):
+        self._require("state_dict()")
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce_ex__(self, protocol):
+        self._require("a pickle")
+        # A hook of the standard library that does nothing, so that the file loads without this package.
+        return functools.partial, (slice,)
+
+
+def guard_state(module, executor):
+    """From now on the module and its submodules refuse, as the executor does, while the executor lives. Ignores modules
+    whose tensors all have memory. Returns: a function that ends it."""
+    if not has_meta_tensors(module):
+        return lambda: None
+    handles = [each.register_state_dict_pre_hook(_Asks(executor)) for each in module.modules()]
+
+    def release():
+        for handle in handles:
+            handle.remove()
+
+    weakref.finalize(executor, release)
+    return release

@@ -155,11 +155,11 @@ def test_training_of_cpp_goes_on_in_python(how, tmp_path):
 
 
 def test_files_of_other_versions_are_refused(tmp_path, monkeypatch):
-    from abele import _saved_programs
+    from abele import _files
 
     file = tmp_path / "program.poptorch"
     cpp("save", file, STEPS, ROWS, 0.02)
-    monkeypatch.setattr(_saved_programs, "version_of", lambda: "abele 99")
+    monkeypatch.setattr(_files, "version_of", lambda: "abele 99")
     with pytest.raises(poptorch.Error, match="E0712"):
         poptorch.load(file)
 
