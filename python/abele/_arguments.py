@@ -76,7 +76,13 @@ class Binding:
         return parameter.default
 
 
-def _changed(path, found, expected, remedy):
+_REMEDY = (
+    "keep shapes, types and values constant, or call destroy() (or wrap the model again) before this call; a program "
+    "that was loaded without its module takes no others"
+)
+
+
+def _changed(path, found, expected, remedy=_REMEDY):
     return user_error(
         "E0704",
         "the inputs differ from those the model was compiled for",
@@ -86,11 +92,6 @@ def _changed(path, found, expected, remedy):
         remedy=remedy,
     )
 
-
-_REMEDY = (
-    "keep shapes, types and values constant, or call destroy() (or wrap the model again) before this call; a program "
-    "that was loaded without its module takes no others"
-)
 
 _PARSER_REMEDY = (
     "register a parser for the class (poptorch.registerCustomArgParser), or use abele.inferenceModel, where the "
@@ -114,28 +115,30 @@ def require_same(path, compiled, given):
     """Raises E0704 if a later call's argument does not fit the compiled one. `compiled` holds _TensorType leaves."""
     if isinstance(compiled, TensorType):
         if not isinstance(given, torch.Tensor):
-            raise _changed(path, type(given).__name__, f"a tensor {compiled}", _REMEDY)
+            raise _changed(path, type(given).__name__, f"a tensor {compiled}")
         if given.dtype not in (compiled.dtype, NARROW.get(compiled.dtype)) or given.shape != compiled.shape:
-            raise _changed(path, type_text(given), str(compiled), _REMEDY)
+            raise _changed(path, type_text(given), str(compiled))
         return
     if isinstance(compiled, ParsedType):
         if type(given) is not compiled.kind:
-            raise _changed(path, *_names_of(type(given), compiled.kind), _REMEDY)
+            raise _changed(path, *_names_of(type(given), compiled.kind))
         require_same(path, compiled.tensors, structures.flattenTensorStructure(given))
         compiled.warn_of_others(given)
         return
     if isinstance(compiled, SequenceType):
-        given = _sequence(path, given)
+        if not isinstance(given, (list, tuple)):
+            raise _changed(path, type(given).__name__, "a tuple or list")
+        given = list(given)
         while len(given) > len(compiled) and given[-1] is None:
             given = given[:-1]  # C++ treats arguments that are left out like empty ones
     elif isinstance(compiled, ConstantForm):
         if constant_form(given) != compiled.form:
-            raise _changed(path, repr(given), str(compiled), _REMEDY)
+            raise _changed(path, repr(given), str(compiled))
         return
     elif type(given) is not (kind := compiled.kind if isinstance(compiled, SetItems) else type(compiled)):
-        raise _changed(path, *_names_of(type(given), kind), _REMEDY)
+        raise _changed(path, *_names_of(type(given), kind))
     if isinstance(compiled, (dict, list, tuple)) and _attributes_text(compiled) != _attributes_text(given):
-        raise _changed(path, *map(_attributes_text, (given, compiled)), _REMEDY)
+        raise _changed(path, *map(_attributes_text, (given, compiled)))
     if isinstance(compiled, dict):
         extra, missing = given.keys() - compiled.keys(), compiled.keys() - given.keys()
         if extra or missing:
@@ -143,18 +146,17 @@ def require_same(path, compiled, given):
                 path,
                 f"extra keys {sorted(map(str, extra))}, missing keys {sorted(map(str, missing))}",
                 f"the keys {sorted(map(str, compiled))}",
-                _REMEDY,
             )
         for key, value in compiled.items():
             require_same(f"{path}[{key!r}]", value, given[key])
     elif isinstance(compiled, (list, tuple)):
         if len(compiled) != len(given):
-            raise _changed(path, f"{len(given)} elements", f"{len(compiled)} elements", _REMEDY)
+            raise _changed(path, f"{len(given)} elements", f"{len(compiled)} elements")
         for index, (ours, theirs) in enumerate(zip(compiled, given, strict=True)):
             require_same(f"{path}[{index}]", ours, theirs)
     elif isinstance(compiled, SetItems):
         if not _equal(compiled.items, list(given)):
-            raise _changed(path, repr(given), repr(compiled), _REMEDY)
+            raise _changed(path, repr(given), repr(compiled))
     elif compiled is not given and not _equal(compiled, given):
         raise _changed(path, repr(given), repr(compiled), _PARSER_REMEDY if _objects.tensors_in(given) else _REMEDY)
 
@@ -220,12 +222,6 @@ def _equal(a, b):
         return a.shape == b.shape and bool((same | ((a != a) & (b != b))).all())
     except (AttributeError, TypeError, ValueError, RuntimeError):
         return False
-
-
-def _sequence(path, given):
-    if not isinstance(given, (list, tuple)):
-        raise _changed(path, type(given).__name__, "a tuple or list", _REMEDY)
-    return list(given)
 
 
 def constant_form(value):

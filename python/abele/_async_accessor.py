@@ -253,12 +253,11 @@ class AsynchronousDataAccessor:
 
     def _tell(self, message):
         """Writes how the process ended to stderr. Returns: the text for an exception."""
-        if message is not None:
-            self._worker.process.join(_JOIN_SECONDS)
-            print(message[1], file=sys.stderr, flush=True)
-            return message[1].strip()
         self._worker.process.join(_JOIN_SECONDS)
-        return f"its process ended with exit code {self._worker.process.exitcode}"
+        if message is None:
+            return f"its process ended with exit code {self._worker.process.exitcode}"
+        print(message[1], file=sys.stderr, flush=True)
+        return message[1].strip()
 
     def terminate(self) -> None:
         """Stops the process. The accessor cannot be iterated any more. Tensors that it returned stay valid."""
@@ -281,12 +280,10 @@ class AsynchronousDataAccessor:
     def __iter__(self) -> Self:
         """Begins an epoch, with the first element of the data set. Returns self."""
         self._require_running()
-        if self._is_sought:
-            self._let_go()
-            return self
-        if (self._taken and not self._ended) or self._worker_waits:
-            self._restart(0, None)
-        self._taken, self._ended = 0, False
+        if not self._is_sought:
+            if (self._taken and not self._ended) or self._worker_waits:
+                self._restart(0, None)
+            self._taken, self._ended = 0, False
         self._let_go()
         return self
 

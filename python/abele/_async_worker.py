@@ -174,9 +174,13 @@ class _Loader:
                 deliver(self._tensors_of(plain(element)))
                 while self._delivered and not self._may_go_on:
                     self._listen(block=True)
-            self._deliver_rest()
+            if self._partial is not None and self._settings.keep_rest:
+                self._deliver(self._partial, [self._filled] * len(self._layout.types))
+                self._partial = None
         finally:
-            self._drop_partial()
+            if self._partial is not None:
+                self._free.appendleft(self._partial)
+                self._partial = None
 
     def _tensors_of(self, element):
         is_first = self._element is None
@@ -269,21 +273,11 @@ class _Loader:
                 self._deliver(self._partial, None)
                 self._partial = None
 
-    def _deliver_rest(self):
-        if self._partial is not None and self._settings.keep_rest:
-            self._deliver(self._partial, [self._filled] * len(self._layout.types))
-            self._partial = None
-
-    def _drop_partial(self):
-        if self._partial is not None:
-            self._free.appendleft(self._partial)
-            self._partial = None
-
 
 def _parsers_that_travel():
     """The registered parsers that can be pickled, because a new process has none."""
     found = {}
-    for cls, parser in structures.registered_parsers().items():
+    for cls, parser in structures.PARSERS.items():
         try:
             pickle.dumps((cls, parser))
         except Exception:  # any error of user code: the worker names the type without a parser later

@@ -11,7 +11,8 @@ from ._arguments import ConstantForm, SequenceType, TensorType, constant_form
 from ._native import core
 
 
-def _form_of(structure):
+def form_of(structure):
+    """The form of a structure, such as forward's results."""
     if isinstance(structure, torch.Tensor):
         return "t"
     if structure is None:
@@ -19,9 +20,9 @@ def _form_of(structure):
     if structures.parser_for(structure) is not None:
         return f"[{'t' * len(structures.flattenTensorStructure(structure))}]"
     if isinstance(structure, dict):
-        return f"{{{''.join(_counted(str(key)) + _form_of(value) for key, value in structure.items())}}}"
+        return f"{{{''.join(_counted(str(key)) + form_of(value) for key, value in structure.items())}}}"
     if isinstance(structure, (list, tuple)):
-        return f"[{''.join(map(_form_of, structure))}]"
+        return f"[{''.join(map(form_of, structure))}]"
     return constant_form(structure)
 
 
@@ -31,12 +32,7 @@ def _counted(text):
 
 def form_of_call(positional, named):
     """The form of a call: named arguments are a dict after the others."""
-    return ("".join(map(_form_of, positional)) + (_form_of(named) if named else "")).rstrip("-")
-
-
-def form_of_result(result):
-    """The form of forward's results."""
-    return _form_of(result)
+    return ("".join(map(form_of, positional)) + (form_of(named) if named else "")).rstrip("-")
 
 
 def _constant(text):

@@ -10,6 +10,7 @@ Source: ours; eager PyTorch, where forward changes the caller's objects.
 import array
 import collections
 import contextlib
+import dataclasses
 import enum
 import hashlib
 import types
@@ -146,7 +147,7 @@ def text_of(value):
 @structures.typed_nesting
 def plain_text(value):
     """A text of the plain values that an object reaches by attributes and items, which its parser does not show."""
-    if structures.has_own_parser(value):
+    if isinstance(value, Opened):
         return ""
     seen, found = {}, []
 
@@ -187,18 +188,11 @@ class _Entry:
         self.original = None  # the value itself, if it reaches no tensor
 
 
+@dataclasses.dataclass(slots=True)
 class SlotOf:
     """Replaces the object of this number in a structure."""
 
-    __slots__ = ("number",)
-
-    def __init__(self, number):
-        self.number = number
-
-    def __eq__(self, other):
-        return type(other) is SlotOf and other.number == self.number
-
-    __hash__ = None
+    number: int
 
     def __repr__(self):
         return f"object {self.number}"
@@ -452,7 +446,7 @@ class _OpenedParser(structures.ICustomArgParser):
         return original_structure.copy_with([next(tensor_iterator) for _ in original_structure.tensors])
 
 
-structures.register_own_parser(Opened, _OpenedParser())
+structures.OWN_PARSERS[Opened] = _OpenedParser()
 
 
 def open_call(given):

@@ -76,8 +76,7 @@ def _is_plain(found, module):
         return _home_of(found.__module__) == module
     if any(_home_of(base.__module__) in _OURS for base in found.__mro__):
         return True  # a class of the program that derives from ours, such as popdist's options
-    parsers = structures.registered_parsers()
-    return issubclass(found, _CONTAINERS) or any(issubclass(found, cls) for cls in parsers)
+    return issubclass(found, (*_CONTAINERS, *structures.PARSERS))
 
 
 class _Unpickler(pickle.Unpickler):

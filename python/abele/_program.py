@@ -50,7 +50,7 @@ class Program:
 
     def forms(self):
         """Arguments and result as C++ reads them."""
-        return _forms.form_of_call(*self.arguments), _forms.form_of_result(self.result)
+        return _forms.form_of_call(*self.arguments), _forms.form_of(self.result)
 
     def order_of(self, given):
         """The order of the keys in a call's arguments, which another program may have.

@@ -59,9 +59,7 @@ class ParameterProxy:
     replicaGrouping."""
 
     def __init__(self, executor, name, parameter):
-        object.__setattr__(self, "_executor", executor)
-        object.__setattr__(self, "_name", name)
-        object.__setattr__(self, "_parameter", parameter)
+        self.__dict__.update(_executor=executor, _name=name, _parameter=parameter)
 
     def replicaGrouping(self, comm_group_type, shards, variable_retrieval_mode):
         """Gives each group of replicas its own value of this parameter.
@@ -74,13 +72,11 @@ class ParameterProxy:
         Raises:
             poptorch.Error: the parameter is a scalar, or the model is compiled.
         """
-        executor = object.__getattribute__(self, "_executor")
-        name = object.__getattribute__(self, "_name")
-        executor._groupings.add(executor, name, comm_group_type, shards, variable_retrieval_mode)
+        self._executor._groupings.add(self._executor, self._name, comm_group_type, shards, variable_retrieval_mode)
 
     @property
     def __class__(self):
-        return type(object.__getattribute__(self, "_parameter"))
+        return type(self._parameter)
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
@@ -88,23 +84,23 @@ class ParameterProxy:
         return function(*args, **kwargs)
 
     def __getattr__(self, name):
-        return getattr(object.__getattribute__(self, "_parameter"), name)
+        return getattr(object.__getattribute__(self, "_parameter"), name)  # which a copy has not yet
 
     def __setattr__(self, name, value):
-        setattr(object.__getattribute__(self, "_parameter"), name, value)
+        setattr(self._parameter, name, value)
 
     def __repr__(self):
-        return repr(object.__getattribute__(self, "_parameter"))
+        return repr(self._parameter)
 
 
 def _given(arguments):
     """The arguments with parameters in the place of their proxies."""
-    return tree_map_only(ParameterProxy, lambda proxy: object.__getattribute__(proxy, "_parameter"), arguments)
+    return tree_map_only(ParameterProxy, lambda proxy: proxy._parameter, arguments)
 
 
 def _forward(name):
     def method(self, *args):
-        return getattr(object.__getattribute__(self, "_parameter"), name)(*_given(args))
+        return getattr(self._parameter, name)(*_given(args))
 
     method.__name__ = name
     setattr(ParameterProxy, name, method)

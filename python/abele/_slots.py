@@ -6,7 +6,6 @@ The memory has no name in any file system, so it leaves nothing behind when a pr
 import math
 import mmap
 import os
-import tempfile
 
 import torch
 
@@ -15,11 +14,7 @@ _ALIGNMENT = 64  # alignment of every tensor, the same as torch's
 
 def new_memory(num_bytes):
     """A file descriptor of new memory of this size, filled with zeros. The caller closes it."""
-    if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("abele")
-    else:
-        with tempfile.TemporaryFile() as file:
-            fd = os.dup(file.fileno())
+    fd = os.memfd_create("abele")
     os.ftruncate(fd, num_bytes)
     return fd
 

@@ -6,6 +6,7 @@ Source: spec data.md, sections 1 to 3.
 from __future__ import annotations
 
 import numbers
+import types
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -94,7 +95,8 @@ class DataLoader(torch.utils.data.DataLoader):
         )
         options._freeze()
         self._options = options
-        self._progress = _Progress()
+        # How far the last pass is: batches that were taken (None: it has ended), and the random numbers at its start.
+        self._progress = types.SimpleNamespace(batches=None, random=None)
         replicas, self._shares, self._own_share = options._native.inputShares()
         self._num_to_combine = (
             options.device_iterations * options.Training.gradient_accumulation * (replicas // options.input_group_size)
@@ -186,24 +188,22 @@ class DataLoader(torch.utils.data.DataLoader):
                 remedy="iterate the DataLoader, or make it with mode=DataLoaderMode.Sync",
             )
         keeps = not self._drop_incomplete
-        if rebatched_size is None and not self._is_own_source:
-            if not (not keeps or (self.combinedBatchSize or 1) == 1):
-                raise refused(
-                    AssertionError,
-                    "a DataLoader with drop_last=False yields a last tensor of another size: set drop_last=True or "
-                    f"rebatched_size={self.combinedBatchSize}",
-                )
+        if rebatched_size is None and not self._is_own_source and keeps and (self.combinedBatchSize or 1) != 1:
+            raise refused(
+                AssertionError,
+                "a DataLoader with drop_last=False yields a last tensor of another size: set drop_last=True or "
+                f"rebatched_size={self.combinedBatchSize}",
+            )
         return keeps, self._micro_batches is not None and self._is_own_source, self._is_own_source
 
     def _partition_of(self, dataset, shuffle):
         if self._combined_batch_size is None:
             raise refused(AssertionError, "batch_size=None cannot be split over several processes")
-        if shuffle:
-            if not self._options.exists("random_seed"):
-                raise refused(
-                    AssertionError,
-                    "shuffling a data set that several processes share needs the same options.randomSeed(...) in all",
-                )
+        if shuffle and not self._options.exists("random_seed"):
+            raise refused(
+                AssertionError,
+                "shuffling a data set that several processes share needs the same options.randomSeed(...) in all",
+            )
         self._partition = Partition(
             dataset,
             self._shares,
@@ -377,13 +377,6 @@ class DataLoader(torch.utils.data.DataLoader):
             yield _combine(group)
 
 
-class _Progress:
-    """How far the last pass over a loader is."""
-
-    batches = None  # that were taken; None: it has ended
-    random = None  # the random numbers that it began with
-
-
 class _Held:
     """An iterator that keeps a loader alive: `for batch in DataLoader(...)` has no other reference to it."""
 
@@ -400,7 +393,7 @@ class _Held:
         return len(self._batches)
 
 
-class _Pass:
+class _Pass(_Held):
     """One pass over a loader, which counts its batches."""
 
     def __init__(self, loader):
@@ -408,9 +401,8 @@ class _Pass:
         now = random_states()
         if resumed is not None:
             loader._set_random_state(resumed[1])
-        self._progress = loader._progress = _Progress()
-        self._progress.random = loader._random_state()
-        self._iterator = loader._begin_pass()
+        self._progress = loader._progress = types.SimpleNamespace(batches=None, random=loader._random_state())
+        super().__init__(loader, loader._begin_pass())
         self._progress.batches = 0
         if resumed is not None:
             # They are made again, so that a data set that draws random numbers goes on as it would have.
@@ -418,20 +410,14 @@ class _Pass:
                 next(self, None)
             set_random_states(now)
 
-    def __iter__(self):
-        return self
-
     def __next__(self):
         try:
-            batch = next(self._iterator)
+            batch = super().__next__()
         except StopIteration:
             self._progress.batches = None
             raise
         self._progress.batches += 1
         return batch
-
-    def __len__(self):
-        return len(self._iterator)
 
     def __del__(self):
         self._progress.batches = None

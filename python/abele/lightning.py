@@ -204,13 +204,10 @@ class AbeleStrategy(SingleDeviceStrategy):
         if name not in self._models:
             step = _Step(self.lightning_module, name, context)
             step.train(self.lightning_module.training)
-            if optimizer is None:
-                options = staged_options(self._options, self._num_devices, 1).outputMode(OutputMode.Final)
-                self._models[name] = inferenceModel(step, options)
-            else:
-                options = staged_options(self._options, self._num_devices, self._micro_batches)
-                options.outputMode(OutputMode.All)
-                self._models[name] = trainingModel(step, options, optimizer)
+            trains = optimizer is not None
+            options = staged_options(self._options, self._num_devices, self._micro_batches if trains else 1)
+            options.outputMode(OutputMode.All if trains else OutputMode.Final)
+            self._models[name] = trainingModel(step, options, optimizer) if trains else inferenceModel(step, options)
         return self._models[name]
 
     @staticmethod

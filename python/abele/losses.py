@@ -57,7 +57,6 @@ _LOSSES = frozenset(
         "triplet_margin_loss",
         "triplet_margin_with_distance_loss",
     )
-    if hasattr(F, name)
 )
 
 

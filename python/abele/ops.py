@@ -152,11 +152,12 @@ def recomputationCheckpoint(*tensors: torch.Tensor) -> Any:
     Keeps their values for the backward pass instead of computing them again.
     """
     values = tensors[0] if len(tensors) == 1 else tensors
-    for value in values if isinstance(values, (list, tuple)) else [values]:
+    each = values if isinstance(values, (list, tuple)) else [values]
+    for value in each:
         if not isinstance(value, torch.Tensor):
             raise refused(ValueError, f"recomputationCheckpoint of a {type(value).__name__}: expected tensors")
     if isCapturing():
-        for value in values if isinstance(values, (list, tuple)) else [values]:
+        for value in each:
             core().keepValue(value)
     return values
 

@@ -276,6 +276,4 @@ def unparallelize_pipeline(model: _Module, common_device: _Device | None = None)
     """
     for module in model.modules():
         unparallelize_module(module)
-    if common_device is not None:
-        _move_module(model, get_device(common_device))
-    return model
+    return unparallelize_module(model, common_device)  # which moves it

@@ -34,15 +34,15 @@ class ICustomArgParser(abc.ABC):
         """A new object like `original_structure`. Its tensors come from the iterator, in the order of yieldTensors."""
 
 
-_parsers = {}
-_own_parsers = {}
+PARSERS = {}  # type -> parser, in the order of registration
+OWN_PARSERS = {}  # the same for types of this package; these are not the program's
 
 
 def registerCustomArgParser(arg_data_type: type, arg_parser: ICustomArgParser) -> None:
     """Uses `arg_parser` for values of this type, instead of an earlier parser. None removes the parser."""
     require_type("registerCustomArgParser", "arg_data_type", arg_data_type, type, "a class")
     if arg_parser is None:
-        _parsers.pop(arg_data_type, None)
+        PARSERS.pop(arg_data_type, None)
         return
     if not isinstance(arg_parser, ICustomArgParser):
         raise user_error(
@@ -50,22 +50,7 @@ def registerCustomArgParser(arg_data_type: type, arg_parser: ICustomArgParser) -
             f"the parser for {arg_data_type.__name__} is a {type(arg_parser).__name__}",
             expected="an instance of a subclass of poptorch.ICustomArgParser",
         )
-    _parsers[arg_data_type] = arg_parser
-
-
-def register_own_parser(arg_data_type, arg_parser):
-    """The same for types of this package. Such a parser is not one of the program's."""
-    _own_parsers[arg_data_type] = arg_parser
-
-
-def has_own_parser(value):
-    """True for a type of this package."""
-    return type(value) in _own_parsers
-
-
-def registered_parsers():
-    """Type -> parser, in the order of registration."""
-    return dict(_parsers)
+    PARSERS[arg_data_type] = arg_parser
 
 
 def registerGeometricCustomArgParsers():
@@ -81,10 +66,10 @@ def parser_for(value):
     """The parser for the value's type, or for the nearest of its bases that has one; otherwise None."""
     if isinstance(value, torch.Tensor):
         return None
-    exact = _parsers.get(type(value)) or _own_parsers.get(type(value))
-    if exact is not None or not _parsers:
+    exact = PARSERS.get(type(value)) or OWN_PARSERS.get(type(value))
+    if exact is not None or not PARSERS:
         return exact
-    return next((parser for cls, parser in _parsers.items() if isinstance(value, cls)), None)
+    return next((parser for cls, parser in PARSERS.items() if isinstance(value, cls)), None)
 
 
 def typed_nesting(function):

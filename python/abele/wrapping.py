@@ -4,7 +4,6 @@ While a model is wrapped, its class is a subclass `Poptorch<Name>`, and its para
 classes. All of them hold only a weak reference to the executor. Source: spec executor.md, section 1.2.
 """
 
-import collections
 import contextlib
 import copyreg
 import functools
@@ -73,16 +72,12 @@ class _Link:
     def warn_of_clipping(self, gradient):
         """Warns if torch's functions that clip gradients read a gradient, because gradients are on the device."""
         executor = self.executor()
-        if gradient is None and executor is not None and _is_clipping(sys._getframe(2)):
+        reader = sys._getframe(2).f_globals.get("__name__")
+        if gradient is None and executor is not None and reader == "torch.nn.utils.clip_grad":
             executor._native.warnOnce(
                 "clip_grad_norm_ and clip_grad_value_ find no gradients: they are on the device, which has used them "
                 "by then; give the optimizer max_grad_norm (poptorch.optim.SGD, Adam, AdamW) instead"
             )
-
-
-def _is_clipping(frame):
-    """True if the frame, or the one around a comprehension, belongs to torch.nn.utils.clip_grad."""
-    return frame.f_globals.get("__name__") == "torch.nn.utils.clip_grad"
 
 
 def _link_of(thing):
@@ -357,7 +352,7 @@ def unwrap_model(model):
 
 def training_executors(model):
     """The live training executors that parameters or buffers of this model belong to, in order."""
-    found = collections.OrderedDict()
+    found = {}
     with without_pull():
         for tensor in [*model.parameters(), *model.buffers()]:
             if isinstance(tensor, _WrappedTensor):

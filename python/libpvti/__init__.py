@@ -6,6 +6,7 @@ Without PVTI_OPTIONS everything here does nothing. Source: spec clients.md, item
 from __future__ import annotations
 
 import bisect
+import contextlib
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
@@ -40,21 +41,17 @@ class Tracepoint:
     def __init__(self, channel: TraceChannel, label: str) -> None:
         self._channel = channel
         self._label = label
-        self._span: Any = None
+        self._span: Any = contextlib.nullcontext()
 
     def __enter__(self) -> Self:
-        tracing = _profiling._tracing()
-        if tracing is not None:
-            self._span = tracing.Span(self._label, self._channel.name)
-            self._span.__enter__()
+        self._span = _profiling.Channel(self._channel.name)._span(self._label)
+        self._span.__enter__()
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._span is not None:
-            self._span.__exit__(exc_type, value, traceback)
-            self._span = None
+        self._span.__exit__(exc_type, value, traceback)
 
     @staticmethod
     def event(channel: TraceChannel, text: str) -> None:

@@ -120,34 +120,6 @@ def _type_at_home(original):
     return function
 
 
-def _device_of(rules, original):
-    """Tensor.device, which is "ipu" of tensors of the program; torch's own functions see where the memory is."""
-
-    def device(tensor):
-        is_hosts = _is_library(rules.caller()) or not core().isCaptured(tensor)
-        return original(tensor) if is_hosts else _DEVICE
-
-    return device
-
-
-def _is_on_host(rules, original):
-    """Tensor.is_cpu, which agrees with Tensor.device."""
-
-    def is_on_host(tensor):
-        return original(tensor) and (_is_library(rules.caller()) or not core().isCaptured(tensor))
-
-    return is_on_host
-
-
-def _is_on_device(rules, original):
-    """Tensor.is_ipu, likewise."""
-
-    def is_on_device(tensor):
-        return original(tensor) or (not _is_library(rules.caller()) and core().isCaptured(tensor))
-
-    return is_on_device
-
-
 def _moving(rules, to):
     def move_to(tensor, *args, **kwargs):
         device = kwargs.get("device", args[0] if args else None)
@@ -182,8 +154,13 @@ def redirected_calls(rules):
         rules.add(function, _at_home)
     rules.add(torch.Tensor.to, functools.partial(_moving, rules))
     rules.add(torch.Tensor.cpu, _moving_to_host)
-    for name, make in {"device": _device_of, "is_cpu": _is_on_host, "is_ipu": _is_on_device}.items():
-        rules.add(getter_of(name), functools.partial(make, rules))
+
+    def is_programs(tensor):  # torch's own functions see where the memory is
+        return core().isCaptured(tensor) and not _is_library(rules.caller())
+
+    rules.add(getter_of("device"), lambda own: lambda tensor: _DEVICE if is_programs(tensor) else own(tensor))
+    rules.add(getter_of("is_cpu"), lambda own: lambda tensor: own(tensor) and not is_programs(tensor))
+    rules.add(getter_of("is_ipu"), lambda own: lambda tensor: own(tensor) or is_programs(tensor))
     with contextlib.ExitStack() as stack:
         for name in _OF_DEVICE_TYPES:
             stack.enter_context(exchanged(torch, name, _type_at_home))

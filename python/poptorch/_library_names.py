@@ -106,7 +106,7 @@ def combine_batch_tensors_gen(tensors):
         yield torch.cat(same_place)
 
 
-custom_arg_parsers = structures._parsers  # type -> registered parser
+custom_arg_parsers = structures.PARSERS  # type -> registered parser
 getCustomParser = structures.parser_for
 
 

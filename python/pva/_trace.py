@@ -6,12 +6,14 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from abele._errors import user_error
 
 from ._files import Foreign, Part, Value, read
 
 _NS_PER_US = 1000
+_Numbered = TypeVar("_Numbered")
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,7 @@ class Process(Part):
 
     def thread(self, tid: int) -> Thread:
         """The thread of this number. Raises: E0708."""
-        for each in self.threads:
-            if each.tid == tid:
-                return each
-        raise _unknown("thread", tid, [each.tid for each in self.threads])
+        return _found("thread", tid, {each.tid: each for each in self.threads})
 
 
 @dataclass(frozen=True)
@@ -67,17 +66,16 @@ class Trace(Part):
 
     def process(self, pid: int) -> Process:
         """The process of this number. Raises: E0708."""
-        for each in self.processes:
-            if each.pid == pid:
-                return each
-        raise _unknown("process", pid, [each.pid for each in self.processes])
+        return _found("process", pid, {each.pid: each for each in self.processes})
 
 
-def _unknown(kind: str, number: int, numbers: list[int]) -> Exception:
-    return user_error(
+def _found(kind: str, number: int, known: dict[int, _Numbered]) -> _Numbered:
+    if number in known:
+        return known[number]
+    raise user_error(
         "E0708",
         f"the trace has no {kind} {number}",
-        expected=", ".join(map(str, numbers)) or "nothing: it is empty",
+        expected=", ".join(map(str, known)) or "nothing: it is empty",
         remedy="take a number that is there",
     )
 

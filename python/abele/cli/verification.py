@@ -48,9 +48,6 @@ class _Watch:
             if self.num_compared == self.most_models:
                 raise _Enough
 
-    def left(self):
-        return list(self.pending)
-
     def compare(self, executor):
         import abele
 
@@ -125,7 +122,7 @@ def main(arguments=None):
                 runpy.run_path(chosen.program, run_name="__main__")
             except SystemExit as end:
                 status = 0 if end.code in (None, 0) else 1
-        for executor in watch.left():  # models that the program called less often
+        for executor in list(watch.pending):  # models that the program called less often
             watch.compare(executor)
     except _Enough:
         pass
