@@ -97,7 +97,8 @@ def stub(row, enum_names):
         default = f" = {stub_value(one['default'], enum_names)}" if "default" in one else ""
         arguments.append(f"{one['name']}: {shown}{default}")
     returns = "None" if row.get("returns") == "None" else "Self"
-    text = gen_options_cpp.docstring(row).splitlines()
+    # The annotation says what it returns.
+    text = [line for line in gen_options_cpp.docstring(row).splitlines() if not line.startswith("Returns")]
     body = [f"        {line}".rstrip() for line in text[1:]]
     head = [f"    def {row['method']}({', '.join(arguments)}) -> {returns}:"]
     if len(head[0]) > 120:

@@ -100,7 +100,6 @@ _PARSER_REMEDY = (
 
 
 def type_text(tensor):
-    """Type and shape."""
     return _type_text(tensor.dtype, tensor.shape, None)
 
 

@@ -163,7 +163,6 @@ class _Loader:
 
     # Elements --------------------------------------------------------------------------------------------------------
     def _epoch(self):
-        """Delivers every element."""
         deliver = self._deliver_element if self._settings.rebatched_size is None else self._deliver_rows
         try:
             self._connection.send(("epoch", self._generation, self._states()))
@@ -321,13 +320,7 @@ def _interrupt(signum, frame):
 
 
 def main(shipment, connection, settings, others):
-    """The worker's process, from start to end.
-
-    Args:
-        shipment: of cargo(dataset).
-        connection: to the accessor.
-        others: connections of the parent process that a forked process must close.
-    """
+    """The worker's process, from start to end. others: connections of the parent that a forked process must close."""
     loader = None
     try:
         for other in others:

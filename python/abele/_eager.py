@@ -9,8 +9,8 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from ._errors import user_error, wrong_type
-from ._host_random import allowed_draws
 from ._native import core, isCapturing
+from ._random_states import allowed_draws
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _numbers = itertools.count()
@@ -69,7 +69,6 @@ class _Region:
         self._gradients = {}  # keyed by the tensors that need a gradient
 
     def tensors(self):
-        """The tensors of the module."""
         return list({index: held[name] for held, name, index in self._places}.values())
 
     def forward(self, tensors):
@@ -194,7 +193,6 @@ class _Forward:
                 entries[name] = tensor
 
     def bound_to(self, module):
-        """The same for another module."""
         return _Forward(module, _bound_to(module, self._original))
 
 

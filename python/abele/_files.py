@@ -12,12 +12,13 @@ import pickle
 
 import torch
 
-from . import _forms, optim
 from . import _plain_pickle as plain_pickle
+from . import optim
 from ._errors import user_error
 from ._native import core
 from ._optimizer_spec import optimizer_rows
 from ._options_text import saved_values
+from ._program import arguments_of, result_of
 from ._replica_grouping import Groupings
 from ._whole_files import native_path
 from .options import Options
@@ -54,11 +55,7 @@ class _WeightUnpickler(pickle.Unpickler):
 
 
 def pickled(value, tensors):
-    """Bytes of the value. They refer to the tensors of the file by name instead of holding their memory.
-
-    Args:
-        tensors: (name, tensor, is a parameter) of the file.
-    """
+    """Bytes of the value. They refer to the tensors of the file by name instead of holding their memory."""
     out = io.BytesIO()
     _WeightPickler(out, tensors).dump(value)
     return out.getvalue()
@@ -149,12 +146,7 @@ class SavedProgram(torch.nn.Module):
 
 
 def optimizer_of(spec, parameters):
-    """The optimizer that a program was compiled with, or None.
-
-    Args:
-        spec: native OptimizerSpec.
-        parameters: name -> parameter.
-    """
+    """The optimizer that a program was compiled with, or None. parameters: by name."""
     if spec.kind == core().OptimizerKind.None_:
         return None
     first = next((parameters[name].dtype for name in spec.group_of), None)
@@ -203,8 +195,8 @@ def contents_of(file, path):
     values = saved_values(file.options)
     if file.metadata:
         return {**contents, **metadata_of(file, values, path)}
-    arguments, signature = _forms.arguments_of(file.form, said["input_types"])
-    result = _forms.result_of(file.result_form)
+    arguments, signature = arguments_of(file.form, said["input_types"])
+    result = result_of(file.result_form)
     program = {
         "arguments": arguments,
         "signature": signature,

@@ -10,9 +10,9 @@ import torch
 from . import _objects, _process_group, structures, wrapping
 from ._arguments import type_text
 from ._errors import user_error
-from ._host_random import drawn_source
 from ._native import PACKAGE_FOLDERS, core
 from ._program import Program
+from ._random_states import drawn_source
 from ._results import warn_of_held_tensors, warn_of_hidden_tensors, warn_of_host_tensors, warn_of_subclasses
 from ._tracing import CaptureMode, around_compile, around_program, call_forward
 
@@ -148,7 +148,6 @@ class ModuleSource:
     """A module without an optimizer, that no other model trains. Threads: whoever has a turn of the model.
 
     Args:
-        policy: the native Policy.
         around: makes a context around forward and backward while they are captured, from their FunctionRules.
     """
 
@@ -204,8 +203,6 @@ class ModuleSource:
         """Compiles for a call: captures forward while all stands around it that it needs.
 
         Args:
-            given: the call's (positional, named) arguments.
-            compile: the native compiler.
             progress: called as progress(done, total) while compiling.
         Returns: a Program.
         """

@@ -172,8 +172,6 @@ def _items_of(value):
 def native_of(optimizer, policy):
     """The native Optimizer that reads this one. It keeps no reference to the Python optimizer.
 
-    Args:
-        policy: the native Policy.
     Raises:
         AssertionError: an optimizer that the device does not implement, a value that is not a number, or groups of
             RMSprop with different values of centered.

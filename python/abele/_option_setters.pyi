@@ -50,7 +50,6 @@ class OptionsSetters:
 
         Allowed: >= 1.
         Unit: iterations.
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def replicationFactor(self, replication_factor: int) -> Self:
@@ -58,7 +57,6 @@ class OptionsSetters:
 
         Allowed: >= 1.
         Unit: replicas.
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def inputReplicaGrouping(
@@ -71,14 +69,12 @@ class OptionsSetters:
 
         Allowed: divides the replication factor.
         Unit: replicas.
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def broadcastBuffers(self, broadcast_buffers: bool = True) -> Self:
         """False gives every replica its own copy of the buffers that forward writes. Running statistics of
         normalisations are always the replica's own.
 
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def trustReads(self, trust_reads: bool = True) -> Self:
@@ -88,13 +84,11 @@ class OptionsSetters:
         integer or boolean arguments or from buffers that forward does not write; other reads are refused at compile
         time.
 
-        Returns: self, so that calls chain.
         Source: executor.md 5.
         """
     def setExecutionStrategy(self, strategy: strategies._Strategy) -> Self:
         """How blocks become stages or phases.
 
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def setAvailableMemoryProportion(self, available_memory_proportion: dict[str, float]) -> None:
@@ -103,14 +97,12 @@ class OptionsSetters:
         Allowed: keys "IPU<n>", values 0..1.
         Unit: share.
         Device: hint.
-        Returns None.
         Source: options.md 2.
         """
     def outputMode(self, output_mode: enums.OutputMode, output_return_period: int | None = None) -> Self:
         """Which micro-batch results a call returns. EveryN needs a period.
 
         Allowed: OutputMode.
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def anchorTensor(
@@ -122,7 +114,6 @@ class OptionsSetters:
     ) -> None:
         """Record the value of an inner tensor in each call. Returns None.
 
-        Returns None.
         Source: options.md 2.
         """
     def fusion(self, level: str) -> Self:
@@ -131,20 +122,17 @@ class OptionsSetters:
         PyTorch, and our own functions (GELU); results differ by rounding. off: none.
 
         Allowed: exact, fast, off.
-        Returns: self, so that calls chain.
         Source: ours.
         """
     def autoRoundNumIPUs(self, auto_round_num_ipus: bool = True) -> Self:
         """Round the number of devices up to a power of two instead of refusing the model.
 
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def useIpuModel(self, use_model: bool) -> Self:
         """Use a model of the device. Overrides POPTORCH_IPU_MODEL.
 
         Device: results are the same; time and memory are not modelled yet.
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def useIpuId(self, ipu_id: int) -> Self:
@@ -152,21 +140,18 @@ class OptionsSetters:
 
         Allowed: >= 0.
         Device: hint.
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def useOfflineIpuTarget(self, ipu_version: int = 2) -> Self:
         """Compile without a device. Sets the connection type to Never. A call that runs the program is an error.
 
         Allowed: 1, 2, 21.
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def connectionType(self, connection_type: enums.ConnectionType) -> Self:
         """When the executor attaches to its devices.
 
         Allowed: ConnectionType.
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def syncPattern(self, sync_pattern: enums.SyncPattern) -> Self:
@@ -174,7 +159,6 @@ class OptionsSetters:
 
         Allowed: SyncPattern.
         Device: hint.
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def deviceMemoryLimit(self, limit_bytes: int | dict[str, int]) -> Self:
@@ -185,7 +169,6 @@ class OptionsSetters:
 
         Allowed: >= 0; {"IPU0": bytes} for some devices.
         Unit: bytes.
-        Returns: self, so that calls chain.
         Source: ours.
         """
     def offChipMemoryLimit(self, limit_bytes: int) -> Self:
@@ -194,7 +177,6 @@ class OptionsSetters:
 
         Allowed: >= 0.
         Unit: bytes.
-        Returns: self, so that calls chain.
         Source: ours.
         """
     def offChipFolder(self, path: str) -> Self:
@@ -203,20 +185,17 @@ class OptionsSetters:
         written is refused when the model is compiled (E0605).
 
         Allowed: a folder that can be written.
-        Returns: self, so that calls chain.
         Source: ours.
         """
     def randomSeed(self, random_seed: int) -> Self:
         """Seed of the device's random numbers and of torch (torch.manual_seed).
 
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def logDir(self, log_dir: str) -> Self:
         """Folder of log files.
 
         Device: hint.
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def maxRepeatLogs(self, max_lines: int | None) -> Self:
@@ -224,81 +203,68 @@ class OptionsSetters:
 
         Allowed: >= 0.
         Unit: lines.
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def modelName(self, name: str) -> Self:
         """Name used in reports.
 
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def enableExecutableCaching(self, path: str | None) -> Self:
         """Keep compiled executables in this folder; None switches this off.
 
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def enableStableNorm(self, enabled: bool) -> Self:
         """More accurate variance in normalisations.
 
         Device: hint: torch's own kernels are used.
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def enableSyntheticData(self, enabled: bool) -> Self:
         """Run without input from and output to the host; the device generates the data.
 
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def logCycleCount(self, log_cycle_count: bool) -> Self:
         """Count device cycles of each run.
 
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def enableProfiling(self, profile_dir: str | None = None) -> Self:
         """Write a profile of each run into a folder.
 
         Device: docs/tracing.md.
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def disableModuleNamescope(self) -> Self:
         """Leave the module path out of operation names.
 
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def updatableNamedBuffers(self, buffers: list[str]) -> Self:
         """Buffers that copyNamedBuffersToDevice uploads.
 
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def relaxOptimizerAttributesChecks(self, relax: bool = True) -> Self:
         """Log messages about unexpected optimizer attributes at level DEBUG.
 
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def showCompilationProgressBar(self, show: bool = True) -> Self:
         """Show a bar while compiling.
 
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def sourceLocationExcludes(self, excludes: list[str]) -> Self:
         """Stack frames are not user code if their file name contains one of these texts. Replaces the list.
 
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def appendToLocationExcludes(self, *excludes: str) -> Self:
         """Adds texts to the list of sourceLocationExcludes.
 
-        Returns: self, so that calls chain.
         Source: options.md 2.
         """
     def devices(self, count: int) -> Self:
@@ -307,7 +273,6 @@ class OptionsSetters:
 
         Allowed: >= 0.
         Unit: devices.
-        Returns: self, so that calls chain.
         Source: ours.
         """
     def tensorParallel(self, devices: int) -> Self:
@@ -316,7 +281,6 @@ class OptionsSetters:
 
         Allowed: >= 1.
         Unit: devices.
-        Returns: self, so that calls chain.
         Source: ours.
         """
     def enforcePipelineMinimum(self, enforce: bool = True) -> Self:
@@ -324,7 +288,6 @@ class OptionsSetters:
         training, deviceIterations >= stages in inference (E0401). Off: they run, and devices wait longer. Default:
         on in poptorch; off in abele and in C++.
 
-        Returns: self, so that calls chain.
         Source: ours.
         """
     def shareWeights(self, share: bool = True) -> Self:
@@ -332,7 +295,6 @@ class OptionsSetters:
         held twice, and each side sees at once what the other writes. Off: weights move between model and devices by
         copies only (spec executor.md section 6). Default: on in abele and in C++; off in poptorch.
 
-        Returns: self, so that calls chain.
         Source: ours.
         """
     def checkCapture(self, check: bool = True) -> Self:
@@ -341,7 +303,6 @@ class OptionsSetters:
         second capture takes as long as the first. Default: on in abele and in C++, where a difference is E0101; off
         in poptorch, where a difference is a warning if this is on.
 
-        Returns: self, so that calls chain.
         Source: ours.
         """
     def recompileLimit(self, programs: int) -> Self:
@@ -350,7 +311,6 @@ class OptionsSetters:
 
         Allowed: >= 1.
         Unit: programs.
-        Returns: self, so that calls chain.
         Source: ours.
         """
     def threadsPerDevice(self, threads: int) -> Self:
@@ -358,7 +318,6 @@ class OptionsSetters:
 
         Allowed: >= 0.
         Unit: threads.
-        Returns: self, so that calls chain.
         Source: ours.
         """
     def deviceType(self, device: str) -> Self:
@@ -367,7 +326,6 @@ class OptionsSetters:
         Default: ABELE_DEVICE, or cpu if that is not set. Hardware that the machine lacks is refused (E0702).
 
         Allowed: cpu; accelerators of torch: cuda (all of them), cuda:1, xpu; a list of these: cuda:0,cuda:1,cpu.
-        Returns: self, so that calls chain.
         Source: ours.
         """
     def deviceGraphs(self, replay: bool = True) -> Self:
@@ -375,7 +333,6 @@ class OptionsSetters:
         third time on. This saves host time and gives the same numbers. It needs a torch with device graphs (2.13 or
         newer). Off, the default: the workers enqueue each kernel each time (docs/devices.md).
 
-        Returns: self, so that calls chain.
         Source: ours.
         """
     def separateMemory(self, separate: bool = True) -> Self:
@@ -383,7 +340,6 @@ class OptionsSetters:
         accelerators (docs/transfers.md). Results are the same; for tests and for what a placement would need on
         such devices. Default: off.
 
-        Returns: self, so that calls chain.
         Source: ours.
         """
     def captureAsCompiling(self, enable: bool = True) -> Self:
@@ -391,7 +347,6 @@ class OptionsSetters:
         those of transformers, read a mask to skip it where it masks nothing. While compiling they do not read it,
         so one program serves batches with and without padding. torch's own code does not see the value.
 
-        Returns: self, so that calls chain.
         Source: ours.
         """
 
@@ -404,14 +359,12 @@ class TrainingSetters:
 
         Allowed: >= 1.
         Unit: micro-batches.
-        Returns: self, so that calls chain.
         Source: options.md 3.
         """
     def accumulationAndReplicationReductionType(self, reduction_type: enums.ReductionType) -> Self:
         """Gradients are the mean or the sum over accumulation steps and replicas.
 
         Allowed: Mean, Sum.
-        Returns: self, so that calls chain.
         Source: options.md 3.
         """
     def setMeanAccumulationAndReplicationReductionStrategy(
@@ -422,21 +375,18 @@ class TrainingSetters:
 
         Allowed: MeanReductionStrategy.
         Device: hint.
-        Returns: self, so that calls chain.
         Source: options.md 3.
         """
     def setAutomaticLossScaling(self, enabled: bool) -> Self:
         """Adapt the loss scale so that gradients stay in the range of float16.
 
         Device: yes; between calls.
-        Returns: self, so that calls chain.
         Source: options.md 3.
         """
     def setConvolutionDithering(self, enabled: bool) -> Self:
         """Vary the layout of convolutions.
 
         Device: hint.
-        Returns: self, so that calls chain.
         Source: options.md 3.
         """
 
@@ -444,13 +394,11 @@ class PrecisionSetters:
     def enableFloatingPointExceptions(self, enabled: bool) -> Self:
         """Raise an error at a division by zero, an overflow or a NaN.
 
-        Returns: self, so that calls chain.
         Source: options.md 4.
         """
     def enableStochasticRounding(self, enabled: bool) -> Self:
         """Round float16 results randomly, without bias.
 
-        Returns: self, so that calls chain.
         Source: options.md 4.
         """
     def setPartialsType(self, dtype: Any) -> Self:
@@ -458,21 +406,18 @@ class PrecisionSetters:
 
         Allowed: torch.float, torch.half.
         Device: hint.
-        Returns: self, so that calls chain.
         Source: options.md 4.
         """
     def halfFloatCasting(self, half_float_casting: enums.HalfFloatCastingBehavior) -> Self:
         """Deprecated; ignored with a warning.
 
         Device: hint.
-        Returns: self, so that calls chain.
         Source: options.md 4.
         """
     def runningStatisticsAlwaysFloat(self, value: bool) -> Self:
         """Deprecated; ignored with a warning.
 
         Device: hint.
-        Returns: self, so that calls chain.
         Source: options.md 4.
         """
 
@@ -481,7 +426,6 @@ class JitSetters:
         """Deprecated; only False is accepted.
 
         Device: hint.
-        Returns: self, so that calls chain.
         Source: options.md 4.
         """
 
@@ -489,21 +433,18 @@ class PopartSetters:
     def set(self, key: str, value: Any) -> Self:
         """Stores an expert setting. Compiling checks its name and type.
 
-        Returns: self, so that calls chain.
         Source: options.md 5.
         """
     def setEngineOptions(self, engine_options: dict[str, Any]) -> Self:
         """Options of the original engine.
 
         Device: hint.
-        Returns: self, so that calls chain.
         Source: options.md 5.
         """
     def setPatterns(self, patterns: dict[str, bool], level: int = 2) -> Self:
         """Switches optimisations of the original compiler.
 
         Device: hint.
-        Returns: self, so that calls chain.
         Source: options.md 5.
         """
 
@@ -517,7 +458,6 @@ class DistributedSetters:
         """Index and number of processes.
 
         Allowed: 0 <= process_id < num_processes.
-        Returns: self, so that calls chain.
         Source: options.md 6.
         """
     def devicesPerProcess(self, devices: int) -> Self:
@@ -527,7 +467,6 @@ class DistributedSetters:
 
         Allowed: >= 0.
         Unit: devices.
-        Returns: self, so that calls chain.
         Source: ours.
         """
     def processesPerReplica(self, processes: int) -> Self:
@@ -537,7 +476,6 @@ class DistributedSetters:
 
         Allowed: >= 0.
         Unit: processes.
-        Returns: self, so that calls chain.
         Source: ours.
         """
     def outputRank(self, rank: str) -> Self:
@@ -548,20 +486,17 @@ class DistributedSetters:
         equal in all processes (docs/transfers.md).
 
         Allowed: all, first, last, owner.
-        Returns: self, so that calls chain.
         Source: ours.
         """
     def setEnvVarNames(self, var_num_processes: str, var_process_id: str) -> Self:
         """Environment variables that hold the number of processes and the index.
 
         Unit: processes.
-        Returns: self, so that calls chain.
         Source: options.md 6.
         """
     def disable(self) -> None:
         """Return to a single process. Returns None.
 
-        Returns None.
         Source: options.md 6.
         """
 
@@ -573,31 +508,26 @@ class TensorLocationsSetters:
         Allowed: even, 32..192.
         Unit: tiles.
         Device: hint.
-        Returns: self, so that calls chain.
         Source: options.md 6.
         """
     def setActivationLocation(self, location: options.TensorLocationSettings) -> Self:
         """Placement of activations.
 
-        Returns: self, so that calls chain.
         Source: options.md 6.
         """
     def setWeightLocation(self, location: options.TensorLocationSettings) -> Self:
         """Placement of weights.
 
-        Returns: self, so that calls chain.
         Source: options.md 6.
         """
     def setOptimizerLocation(self, location: options.TensorLocationSettings) -> Self:
         """Placement of optimizer state.
 
-        Returns: self, so that calls chain.
         Source: options.md 6.
         """
     def setAccumulatorLocation(self, location: options.TensorLocationSettings) -> Self:
         """Placement of gradient accumulators.
 
-        Returns: self, so that calls chain.
         Source: options.md 6.
         """
 
@@ -608,7 +538,6 @@ class TensorLocationSettingsSetters:
 
         Allowed: >= 0.
         Unit: elements.
-        Returns: self, so that calls chain.
         Source: options.md 6.
         """
     def minElementsForReplicatedTensorSharding(self, min_elements: int) -> Self:
@@ -617,13 +546,11 @@ class TensorLocationSettingsSetters:
         Allowed: >= 0.
         Unit: elements.
         Device: weights and optimizer state; else a hint.
-        Returns: self, so that calls chain.
         Source: options.md 6.
         """
     def useOnChipStorage(self, use: bool | None = True) -> Self:
         """Keep the tensors on the device; None removes the setting.
 
-        Returns: self, so that calls chain.
         Source: options.md 6.
         """
     def useReplicatedTensorSharding(self, use: bool = True) -> Self:
@@ -631,20 +558,17 @@ class TensorLocationSettingsSetters:
         updates (docs/replicas.md). Every replica keeps its own activations and gradient sums.
 
         Device: weights and optimizer state; else a hint.
-        Returns: self, so that calls chain.
         Source: options.md 6.
         """
     def useIOTilesToLoad(self, use: bool = True) -> Self:
         """Load tensors through the input and output tiles.
 
         Device: hint.
-        Returns: self, so that calls chain.
         Source: options.md 6.
         """
     def useIOTilesToStore(self, use: bool = True) -> Self:
         """Store tensors through the input and output tiles.
 
         Device: hint.
-        Returns: self, so that calls chain.
         Source: options.md 6.
         """

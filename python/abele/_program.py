@@ -1,10 +1,84 @@
-"""A compiled program's arguments and results: their structures, and how results get the form that forward gave them."""
+"""A compiled program's arguments and results: their structures, also as text that C++ reads, and how results get the
+form that forward gave them."""
 
 import torch
 
-from . import _forms, _objects, structures
-from ._arguments import HeldObjects, form_of, order_of, require_same, signature_of
+from . import _objects, structures
+from ._arguments import (
+    ConstantForm,
+    HeldObjects,
+    SequenceType,
+    TensorType,
+    constant_form,
+    form_of,
+    order_of,
+    require_same,
+    signature_of,
+)
+from ._native import core
 from ._results import mark_returned
+
+
+def native_form_of(structure):
+    """A structure as text that C++ reads too (include/abele/structure.h).
+
+    t is a tensor, - None, [...] a tuple or list, {<length>:<key><value>...} a dict, =<length>:<text> any other value.
+    Lengths are in bytes of UTF-8.
+    """
+    if isinstance(structure, torch.Tensor):
+        return "t"
+    if structure is None:
+        return "-"
+    if structures.parser_for(structure) is not None:
+        return f"[{'t' * len(structures.flattenTensorStructure(structure))}]"
+    if isinstance(structure, dict):
+        return f"{{{''.join(_counted(str(key)) + native_form_of(value) for key, value in structure.items())}}}"
+    if isinstance(structure, (list, tuple)):
+        return f"[{''.join(map(native_form_of, structure))}]"
+    return constant_form(structure)
+
+
+def _counted(text):
+    return f"{len(text.encode())}:{text}"
+
+
+def form_of_call(positional, named):
+    """The form of a call: named arguments are a dict after the others."""
+    return ("".join(map(native_form_of, positional)) + (native_form_of(named) if named else "")).rstrip("-")
+
+
+def _constant(text):
+    """The value of a constant's text in a form."""
+    if text in ("true", "false"):
+        return text == "true"
+    if text.startswith('"'):
+        return text[1:-1]
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+def arguments_of(form, types):
+    """(arguments with empty tensors, their signature) of a program that C++ saved.
+
+    Args:
+        types: (element type, sizes) of each tensor of a call.
+    """
+    left = iter(types)
+    signature = core().formValues(
+        form,
+        tensor=lambda: TensorType.of(*next(left)),
+        constant=lambda text: ConstantForm(f"={_counted(text)}"),
+        sequence=SequenceType,
+    )
+    arguments = core().formValues(form, tensor=lambda: torch.empty(0), constant=_constant, sequence=tuple)
+    return (arguments, {}), (SequenceType(signature), {})
+
+
+def result_of(form):
+    """The results of a C++ forward, with empty tensors."""
+    return core().formValues(form, tensor=lambda: torch.empty(0), constant=_constant, sequence=tuple)[0]
 
 
 class Program:
@@ -50,7 +124,7 @@ class Program:
 
     def forms(self):
         """Arguments and result as C++ reads them."""
-        return _forms.form_of_call(*self.arguments), _forms.form_of(self.result)
+        return form_of_call(*self.arguments), native_form_of(self.result)
 
     def order_of(self, given):
         """The order of the keys in a call's arguments, which another program may have.

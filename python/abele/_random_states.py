@@ -1,9 +1,19 @@
-"""States of the host's default generators: torch's, Python's, and numpy's where it was imported."""
+"""States of the host's default generators: torch's, Python's, and numpy's where it was imported.
 
+A compiled program cannot draw numbers of Python and numpy again, so it would keep what they decided in the capture. The
+states of the two generators before and after forward show whether numbers were drawn. If so, forward is captured a
+second time, which shows whether the program depends on them (src/compile/compiler.cc). For generators that the program
+made itself, the contract in docs/process.md holds.
+"""
+
+import contextlib
 import random
 import sys
+import threading
 
 import torch
+
+_thread = threading.local()  # states: of the capture that runs on this thread
 
 
 def random_states():
@@ -41,3 +51,32 @@ def set_random_states(states):
         random.setstate(states["random"])
     if "numpy" in states and "numpy" in sys.modules:
         sys.modules["numpy"].random.set_state(states["numpy"])
+
+
+# Draws while forward is captured --------------------------------------------------------------------------------------
+def drawn_source():
+    """The module whose numbers were drawn since forward began, by it or by another thread; "": none."""
+    now = host_states()
+    return next((source for source, state in _thread.states.items() if now[source] != state), "")
+
+
+@contextlib.contextmanager
+def allowed_draws():
+    """Around a function that the host runs in every step: its numbers are no part of the program."""
+    before = host_states()
+    try:
+        yield
+    finally:
+        if getattr(_thread, "states", None):
+            after = host_states()
+            _thread.states.update({name: after[name] for name in after if _thread.states.get(name) == before.get(name)})
+
+
+@contextlib.contextmanager
+def noted_draws():
+    """Around forward and backward."""
+    outer, _thread.states = getattr(_thread, "states", None), host_states()
+    try:
+        yield
+    finally:
+        _thread.states = outer

@@ -45,15 +45,6 @@ class Groupings:
         return list(self._by_name.values())
 
 
-def group_wrapped(executor, tensor, comm_group_type, shards, variable_retrieval_mode):
-    """replicaGrouping for a parameter that a training executor wraps."""
-    for name, parameter in executor._model._parameters.items():
-        if parameter is tensor:
-            executor._groupings.add(executor, name, comm_group_type, shards, variable_retrieval_mode)
-            return
-    raise createPoptorchError("replicaGrouping is for parameters that are attributes of the wrapped module itself")
-
-
 class ParameterProxy:
     """A parameter of an executor's model, as an attribute of the executor. It behaves like the parameter and adds
     replicaGrouping."""

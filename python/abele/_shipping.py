@@ -58,7 +58,6 @@ class Shipment:
     """An object for a process that is being started. The start of that process pickles it once.
 
     Args:
-        value: the object.
         through_file: use a temporary file instead of memory.
     """
 

@@ -25,11 +25,7 @@ def aligned(num_bytes):
 
 
 class Layout:
-    """Shapes and dtypes of the tensors of one element, and their places in a slot.
-
-    Args:
-        types: (shape, dtype) of each tensor.
-    """
+    """Shape and dtype of each tensor of one element, and their places in a slot."""
 
     def __init__(self, types):
         self.types = [(tuple(shape), dtype) for shape, dtype in types]
@@ -44,8 +40,6 @@ class Slots:
     """Tensors of every slot.
 
     Args:
-        layout: Layout.
-        count: number of slots.
         fd: memory of at least num_bytes(layout, count); may be closed afterwards.
     Owns: a mapping that lives as long as one of its tensors.
     """

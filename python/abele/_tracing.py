@@ -15,12 +15,12 @@ from . import wrapping
 from ._errors import refused, user_error
 from ._function_rules import FunctionRules
 from ._hooks import called_hooks
-from ._host_random import noted_draws
 from ._indexing import add_indexing
 from ._item_access import exchanged, replaced
 from ._logging import logger
 from ._native import core, isCapturing
 from ._overlap import checked_overlaps
+from ._random_states import noted_draws
 from ._raw_reads import add_reads, typed_reads
 from ._replaced_buffers import BufferWatch
 from ._tensors_of_numbers import add_tensors_of_numbers

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from ._errors import refused, typed_arguments, user_error, wrong_type
-from ._host_random import allowed_draws
 from ._native import core
+from ._random_states import allowed_draws
 from ._tracing import CaptureMode
 
 

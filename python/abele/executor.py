@@ -28,7 +28,7 @@ from ._native import core
 from ._one_at_a_time import one_at_a_time
 from ._progress import ProgressBar
 from ._replaced_buffers import ReplacedBuffers
-from ._replica_grouping import Groupings, ParameterProxy, group_wrapped
+from ._replica_grouping import Groupings, ParameterProxy
 from ._version import POPTORCH_VERSION
 from ._whole_files import native_path
 from .annotations import module_repr
@@ -360,7 +360,12 @@ class Executor(StateSync, Files, Introspection):
 
     @one_at_a_time
     def _group_parameter(self, tensor, comm_group_type, shards, variable_retrieval_mode):
-        group_wrapped(self, tensor, comm_group_type, shards, variable_retrieval_mode)
+        """replicaGrouping for a parameter that this executor wraps."""
+        for name, parameter in self._model._parameters.items():
+            if parameter is tensor:
+                self._groupings.add(self, name, comm_group_type, shards, variable_retrieval_mode)
+                return
+        raise createPoptorchError("replicaGrouping is for parameters that are attributes of the wrapped module itself")
 
     def __repr__(self):
         return module_repr(self._user_model)

@@ -245,14 +245,10 @@ class _WrappedModule:
         return copyreg._reconstructor, (_link_of(self).original_class, object, None), self._plain_state()
 
 
-_module_classes = weakref.WeakKeyDictionary()
-
-
+@functools.cache
 def _wrapper_class(cls):
     """`Poptorch<Name>`, made once per class."""
-    if cls not in _module_classes:
-        _module_classes[cls] = type(f"Poptorch{cls.__name__}", (_WrappedModule, cls), {"__module__": cls.__module__})
-    return _module_classes[cls]
+    return type(f"Poptorch{cls.__name__}", (_WrappedModule, cls), {"__module__": cls.__module__})
 
 
 def user_class(model):
