@@ -22,7 +22,7 @@ def __getattr__(name):
         raise AttributeError(f"module 'abele' has no attribute {name!r}")
     if not _HOME_OF[name]:
         return importlib.import_module(f"abele.{name}")
-    importlib.import_module("abele._process").start()
+    importlib.import_module("abele._native").start()
     value = getattr(importlib.import_module(f"abele.{_HOME_OF[name]}"), name)
     globals()[name] = value
     return value

@@ -172,23 +172,14 @@ class AsynchronousDataAccessor:
         rebatched_size: Any = None,
     ) -> None:
         self._worker = None
-        require_type("AsynchronousDataAccessor", "buffer_size", buffer_size, numbers.Integral, "an int")
-        require_type(
-            "AsynchronousDataAccessor",
-            "rebatched_size",
-            rebatched_size,
-            (numbers.Integral, type(None)),
-            "an int, or None",
-        )
-        require_type(
-            "AsynchronousDataAccessor", "miss_sleep_time_in_ms", miss_sleep_time_in_ms, numbers.Real, "a number"
-        )
-        if not (miss_sleep_time_in_ms >= 0):
-            raise refused(AssertionError, f"miss_sleep_time_in_ms is {miss_sleep_time_in_ms}, expected 0 or more")
-        if not (buffer_size >= 1):
-            raise refused(AssertionError, f"buffer_size is {buffer_size}, expected 1 or more")
-        if not (rebatched_size is None or rebatched_size > 1):
-            raise refused(AssertionError, f"rebatched_size is {rebatched_size}, expected 2 or more")
+        for name, value, kinds, expected, least in (
+            ("buffer_size", buffer_size, numbers.Integral, "an int", 1),
+            ("rebatched_size", rebatched_size, (numbers.Integral, type(None)), "an int, or None", 2),
+            ("miss_sleep_time_in_ms", miss_sleep_time_in_ms, numbers.Real, "a number", 0),
+        ):
+            require_type("AsynchronousDataAccessor", name, value, kinds, expected)
+            if value is not None and not value >= least:
+                raise refused(AssertionError, f"{name} is {value}, expected {least} or more")
         # A DataLoader has rules of its own.
         rules = getattr(dataset, "_rules_for_accessor", None)
         keep_rest, short_last, may_be_empty = (False, False, False) if rules is None else rules(rebatched_size)

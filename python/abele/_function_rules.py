@@ -18,26 +18,25 @@ class FunctionRules(TorchFunctionMode):
     Torch asks its modes wherever a program calls one of its functions, reads an attribute of a tensor, or uses an
     operator of Python's. What a function written in Python calls inside, and what rules call, is not asked about.
     Threads: the one that entered it, and those to which torch takes it.
+
+    Args:
+        call_operator: called in the place of torch's operators that take functions: call_operator(operator, *args).
+            None: they are called themselves.
     """
 
-    def __init__(self):
+    def __init__(self, call_operator=None):
         super().__init__()
         self._table = {}
-        self._of_kinds = {}
+        self._call_operator = call_operator
         self._caller = None
 
     def add(self, function, make):
         """The rule for a function: make(what the rules so far call for it)."""
         self._table[function] = make(self._table.get(function, function))
 
-    def add_of_kind(self, kind, call):
-        """For all functions of a class without a rule of their own: call(function, *args, **kwargs)."""
-        self._of_kinds[kind] = call
-
     def clear(self):
         """Forgets all rules. They hold the model and this object, and both would wait for a collection."""
         self._table.clear()
-        self._of_kinds.clear()
 
     def caller(self):
         """The frame that has called the function whose rule is running."""
@@ -56,9 +55,8 @@ class FunctionRules(TorchFunctionMode):
                 return rule(*args, **(kwargs or {}))
             finally:
                 self._caller = outer
-        for kind, call in self._of_kinds.items():
-            if isinstance(func, kind):
-                return call(func, *args, **(kwargs or {}))
+        if self._call_operator and isinstance(func, torch._ops.HigherOrderOperator):
+            return self._call_operator(func, *args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
 

@@ -1,7 +1,12 @@
-"""Access to the native module."""
+"""Access to the native module, and what the package does to the process: it loads this module, and registers one
+function for its end. Everything else of the process stays as it is: docs/process.md.
+"""
 
 from __future__ import annotations
 
+import atexit
+import functools
+import gc
 import importlib
 import os
 import sys
@@ -52,6 +57,23 @@ def isCapturing() -> bool:
     """True while a model's forward is captured on this thread."""
     module = sys.modules.get(_NAME)
     return module is not None and module.isCapturing()
+
+
+def poptorchAtExit():
+    """Lets executors that nobody holds any more end before the interpreter does."""
+    gc.collect()
+
+
+@functools.cache
+def start():
+    """Called by the import of poptorch and by the first use of anything of abele; only the first call counts.
+
+    Raises:
+        ImportError: the native module is missing.
+        AssertionError: it was built for another torch.
+    """
+    core()
+    atexit.register(poptorchAtExit)
 
 
 # Code in these folders is not the user's: messages name the first line outside of them.

@@ -72,10 +72,6 @@ def _transpose(x, *, perm=None):
     return x.permute(list(reversed(range(x.dim()))) if perm is None else list(perm)).clone()
 
 
-def _gather(x, indices, *, axis=0):
-    return x[(slice(None),) * (axis % x.dim()) + (indices.long(),)]
-
-
 _ONE = {
     **{name: getattr(torch, name.lower()) for name in "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh".split()},
     **{name: getattr(torch, name.lower()) for name in "Erf Exp Floor IsNaN Log Neg Reciprocal Relu Round".split()},
@@ -126,7 +122,7 @@ _ONNX = {
     "Concat": lambda *inputs, axis: torch.cat(inputs, axis),
     "Elu": lambda x, *, alpha=1.0: F.elu(x, alpha),
     "Flatten": _flatten,
-    "Gather": _gather,
+    "Gather": lambda x, indices, *, axis=0: x[(slice(None),) * (axis % x.dim()) + (indices.long(),)],
     "GatherElements": lambda x, indices, *, axis=0: torch.gather(x, axis, indices.long()),
     "Gelu": lambda x, *, approximate="none": F.gelu(x, approximate=approximate),
     "Gemm": _gemm,

@@ -1,5 +1,7 @@
 """torch.tensor and torch.as_tensor of lists that hold results of the program: torch would read them, one by one."""
 
+import functools
+
 import torch
 
 from ._native import core
@@ -24,13 +26,6 @@ def _type_of(leaf):
         return torch.bool if isinstance(leaf, bool) else torch.int64
     real = torch.get_default_dtype()
     return torch.promote_types(real, torch.complex32) if isinstance(leaf, complex) else real
-
-
-def _type_of_all(leaves):
-    dtype = _type_of(leaves[0])
-    for leaf in leaves[1:]:
-        dtype = torch.promote_types(dtype, _type_of(leaf))
-    return dtype
 
 
 def _converted(leaf, dtype, device):
@@ -61,7 +56,7 @@ def _stacking(original):
         varying = _first_varying(leaves)
         if varying is None:
             return original(data, dtype=dtype, device=device, **settings)
-        natural = _type_of_all(leaves)
+        natural = functools.reduce(torch.promote_types, map(_type_of, leaves))
         wanted = natural if dtype is None else dtype
         if torch.promote_types(natural, wanted) != wanted and not wanted.is_floating_point:
             return original(data, dtype=dtype, device=device, **settings)  # it refuses some numbers by their values

@@ -240,7 +240,7 @@ def _as_without_rules(original):
 
 def _rules_for(model, options, policy, training):
     """The rules for functions of torch while the model is captured."""
-    rules = FunctionRules()
+    rules = FunctionRules(_call_functions)
     add_reads(rules)
     add_widening(rules)
     add_indexing(rules, reads=policy.many_programs or options.trust_reads)
@@ -249,7 +249,6 @@ def _rules_for(model, options, policy, training):
         add_losses(rules)
     _add_value_steering(rules, model)
     rules.add(torch.Tensor.__repr__, _without_values)
-    rules.add_of_kind(torch._ops.HigherOrderOperator, _call_functions)
     return rules
 
 

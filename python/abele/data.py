@@ -84,15 +84,12 @@ class DataLoader(torch.utils.data.DataLoader):
     ) -> None:
         if not isinstance(options, Options):
             raise refused(AssertionError, f"options must be poptorch.Options, got {type(options).__name__}")
-        require_type("DataLoader", "num_workers", num_workers, numbers.Integral, "an int")
-        require_type("DataLoader", "async_options", async_options, (dict, type(None)), "a dict of arguments, or None")
-        require_type(
-            "DataLoader",
-            "rebatched_worker_size",
-            rebatched_worker_size,
-            (numbers.Integral, type(None)),
-            "an int, or None",
-        )
+        for name, value, kinds, expected in (
+            ("num_workers", num_workers, numbers.Integral, "an int"),
+            ("async_options", async_options, (dict, type(None)), "a dict of arguments, or None"),
+            ("rebatched_worker_size", rebatched_worker_size, (numbers.Integral, type(None)), "an int, or None"),
+        ):
+            require_type("DataLoader", name, value, kinds, expected)
         options._freeze()
         self._options = options
         # How far the last pass is: batches that were taken (None: it has ended), and the random numbers at its start.

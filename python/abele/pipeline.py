@@ -22,7 +22,7 @@ import torch
 from ._errors import refused
 from ._logging import logger
 from ._native import isCapturing
-from ._process import start as _start
+from ._native import start as _start
 from .annotations import Block
 
 __all__ = [

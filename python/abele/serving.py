@@ -67,7 +67,8 @@ class Answer:
         """
         if not self._native.wait(-1.0 if timeout is None else max(timeout, 0.0)):
             raise TimeoutError(f"no answer within {timeout} s")
-        return structures.reconstructTensorStructure(self._calls.results[self._form], self._native.take())
+        tensors = self._native.take()
+        return structures.reconstructTensorStructure(self._calls.results[self._form], tensors)
 
 
 class _Calls:

@@ -16,14 +16,6 @@ def _refuse(what: str) -> NoReturn:
     raise refused(RuntimeError, f"{what} is set by the launcher: remove the call, or use poptorch.Options")
 
 
-def _refuse_devices(devices: int, instances: int) -> NoReturn:
-    raise refused(
-        RuntimeError,
-        f"{devices} devices cannot be shared by {instances} instances: ipus_per_replica times replicas must be a "
-        "multiple of the instances",
-    )
-
-
 class _LaunchedProcess(_DistributedOptions):
     """`opts.Distributed`, as the launcher says."""
 
@@ -61,7 +53,11 @@ class Options(poptorch.Options):
             return
         devices, left = divmod(self._ipus_per_replica * replicas, instances)
         if left:
-            _refuse_devices(self._ipus_per_replica * replicas, instances)
+            raise refused(
+                RuntimeError,
+                f"{self._ipus_per_replica * replicas} devices cannot be shared by {instances} instances: "
+                "ipus_per_replica times replicas must be a multiple of the instances",
+            )
         super().replicationFactor(replicas)  # of all: a replica lies in several processes
         self._distributed.devicesPerProcess(devices)
 

@@ -8,7 +8,11 @@ from . import _names
 
 _names.publish()
 
-from abele._native import add_package_folder as _add_package_folder
+from abele._native import (
+    add_package_folder as _add_package_folder,
+    poptorchAtExit as poptorchAtExit,
+    start as _start,
+)
 from abele._devices import (
     ipuHardwareIsAvailable as ipuHardwareIsAvailable,
     ipuHardwareVersion as ipuHardwareVersion,
@@ -18,8 +22,6 @@ from abele._hooks import (
     registerPostCompileHook as registerPostCompileHook,
     registerPreCompileHook as registerPreCompileHook,
 )
-from abele._process import poptorchAtExit as poptorchAtExit
-from abele._process import start as _start
 from abele._tracing import getIpuTensorId as getIpuTensorId
 from abele._version import POPTORCH_VERSION as _VERSION
 

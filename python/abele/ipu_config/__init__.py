@@ -6,7 +6,7 @@ is that of optimum-graphcore's `IPUConfig`, without transformers.
     executor = poptorch.trainingModel(model, config.to_options(), optimizer)
 """
 
-from .._process import start as _start
+from .._native import start as _start
 from .config import IncompatibleIPUConfigError, IPUConfig
 from .groupbert import PipelinedBertMixin
 from .layers import get_layer_ipu, split_encoder_decoder_ipu_config

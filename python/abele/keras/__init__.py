@@ -18,7 +18,7 @@ from ._require import require_keras
 
 require_keras()
 
-from .._process import start as _start  # noqa: E402
+from .._native import start as _start  # noqa: E402
 from . import config, gradient_accumulation, ipu_strategy, pipelining_ops  # noqa: E402
 from ._assignments import (  # noqa: E402
     FunctionalLayerPipelineStageAssignment,
