@@ -3,8 +3,6 @@
 Source: spec data.md, section 4. The other side of its messages is _async_worker.py.
 """
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import numbers

@@ -3,8 +3,6 @@
 Source: spec environment.md, section 7.
 """
 
-from __future__ import annotations
-
 from ._errors import refused
 from ._native import core
 

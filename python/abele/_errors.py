@@ -1,7 +1,5 @@
 """Errors with a code, and their texts: the five parts of docs/errors.md."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Hooks around tracing. Source: spec executor.md, section 5."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Source: spec environment.md, section 2.
 """
 
-from __future__ import annotations
-
 import logging
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Wrapped models of the abele front end."""
 
-from __future__ import annotations
-
 import collections
 import importlib
 import json

@@ -2,8 +2,6 @@
 function for its end. Everything else of the process stays as it is: docs/process.md.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import gc

@@ -1,7 +1,5 @@
 """Calls of several threads on one executor wait for each other."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar

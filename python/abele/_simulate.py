@@ -1,7 +1,5 @@
 """Predicts a pipeline before it runs."""
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Any

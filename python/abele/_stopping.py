@@ -1,7 +1,5 @@
 """Ends a run after a step when the system asks the process to end."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import threading

@@ -1,7 +1,5 @@
 """The proof that a compiled model gives the bits of eager PyTorch."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import copy

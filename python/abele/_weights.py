@@ -4,8 +4,6 @@ The files are those of Hugging Face: one, or several beside an index. C++ loads 
 (include/abele/checkpoint.h).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import TypeVar

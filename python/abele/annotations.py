@@ -3,8 +3,6 @@
 Source: spec annotations.md, section 1.
 """
 
-from __future__ import annotations
-
 import builtins
 import functools
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 Source: spec annotations.md, section 9. Writing one: include/abele/custom_op.h.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

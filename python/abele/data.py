@@ -3,8 +3,6 @@
 Source: spec data.md, sections 1 to 3.
 """
 
-from __future__ import annotations
-
 import numbers
 import types
 import weakref

@@ -7,8 +7,6 @@ optimizer stay the program's own tensors.
 Source: torch.compile's interface for backends (torch/_dynamo/backends); ours.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any

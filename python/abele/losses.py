@@ -3,8 +3,6 @@
 Source: spec annotations.md, section 3.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 

@@ -3,8 +3,6 @@
 Source: spec annotations.md, section 2.
 """
 
-from __future__ import annotations
-
 from typing import Any, Self
 
 import torch

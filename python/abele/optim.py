@@ -3,8 +3,6 @@
 Source: spec optim.md, sections 1, 2 and 6.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any

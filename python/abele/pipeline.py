@@ -9,8 +9,6 @@ or inferenceModel, each module begins a block on its device, and the model runs 
 for Abele's device of that number, and its tensors do not move.
 """
 
-from __future__ import annotations
-
 import copy
 import inspect
 import types

@@ -3,8 +3,6 @@
 Source: spec environment.md, section 5.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copyreg
 import functools

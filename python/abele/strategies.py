@@ -5,8 +5,6 @@ the same object in every place where it was given.
 Source: spec options.md, section 9.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any, Self
 

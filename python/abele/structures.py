@@ -6,8 +6,6 @@ classes, and a parser counts for subclasses, too; so these have functions of the
 Source: spec annotations.md section 10, environment.md section 6.
 """
 
-from __future__ import annotations
-
 import abc
 import copy
 import dataclasses

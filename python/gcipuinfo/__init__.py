@@ -4,8 +4,6 @@ The devices are emulated, each some cores of this machine. Sensors are "N/A"; lo
 that run (docs/guide/monitoring.md). Source: spec tools.md, gc-inventory and gcipuinfo.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 from collections.abc import Iterator

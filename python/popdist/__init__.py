@@ -5,8 +5,6 @@ that cannot be is poptorch.Error, E0702.
 Source: spec clients.md, item 21; environment.md, section 9.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, overload

@@ -1,7 +1,5 @@
 """Options of a program that a launcher started. Source: spec environment.md, section 9."""
 
-from __future__ import annotations
-
 from typing import Any, NoReturn
 
 import poptorch

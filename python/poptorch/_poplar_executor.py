@@ -3,8 +3,6 @@
 Programs import the class from here and from poptorch.executor. Source: spec executor.md; clients.md, point 11.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A profile (profile.pop) by the names of a report of the original. docs/tracing.md has the rules of its numbers."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ src/options/ipu_config.h, include/abele/ipu_config.h.
 Source: the documents' IPUConfig._to_options, and the files and defaults of optimum-graphcore 0.7.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import os

@@ -3,8 +3,6 @@
 Source: the documents' parallelize() of GroupBERT.
 """
 
-from __future__ import annotations
-
 from typing import Self
 
 from .._errors import refused

@@ -1,7 +1,5 @@
 """Which layer runs on which IPU."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 from collections.abc import Sized

@@ -1,7 +1,5 @@
 """Embeddings and projections that are computed in pieces."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Self
 

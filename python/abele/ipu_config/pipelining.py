@@ -1,7 +1,5 @@
 """Models that have an IPUConfig and can be turned into a pipeline and back."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
