@@ -16,14 +16,13 @@ from multiprocessing import reduction, util
 from typing import Any, Self
 
 from . import structures
-from ._async_worker import Settings, cargo, main
+from ._async_worker import ALIVE_CHECK_SECONDS, Settings, cargo, main
 from ._errors import refused, require_type, user_error
 from ._shipping import Shipment
 from ._slots import Slots
 from .enums import SharingStrategy
 
 _JOIN_SECONDS = 10
-_ALIVE_CHECK_SECONDS = 1.0
 _METHODS = {
     SharingStrategy.SharedMemory: "spawn",
     SharingStrategy.FileSystem: "spawn",
@@ -116,7 +115,7 @@ class _Worker:
     def receive(self):
         """The next message; None if the process is dead and has no more messages."""
         try:
-            while not self.connection.poll(_ALIVE_CHECK_SECONDS):
+            while not self.connection.poll(ALIVE_CHECK_SECONDS):
                 if not self.process.is_alive() and not self.connection.poll(0):
                     return None
             return self.connection.recv()

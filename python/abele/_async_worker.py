@@ -25,7 +25,7 @@ from . import structures
 from ._random_states import random_states, set_random_states
 from ._slots import Layout, Slots, new_memory
 
-_ALIVE_CHECK_SECONDS = 1.0
+ALIVE_CHECK_SECONDS = 1.0
 
 
 class _Stop(Exception):
@@ -127,7 +127,7 @@ class _Loader:
     # Messages --------------------------------------------------------------------------------------------------------
     def _listen(self, block):
         """Handles messages. With `block` waits for one."""
-        timeout = 0 if not block or self._settings.busy_wait else _ALIVE_CHECK_SECONDS
+        timeout = 0 if not block or self._settings.busy_wait else ALIVE_CHECK_SECONDS
         if not self._connection.poll(timeout) and os.getppid() != self._parent:
             raise _Stop
         restart = False
@@ -297,7 +297,7 @@ def _end_children(seen):
     for child in children:
         child.terminate()
     for child in children:
-        child.join(_ALIVE_CHECK_SECONDS)
+        child.join(ALIVE_CHECK_SECONDS)
     for process in seen.union(child.pid for child in children):
         if not Path(f"/proc/{process}").exists():
             for left in Path("/dev/shm").glob(f"torch_{process}_*"):

@@ -85,7 +85,12 @@ def kind_of(optimizer):
     return name
 
 
-_BOOKKEEPING = frozenset(("defaults", "state", "param_groups", "variable_attrs", "params"))
+# Fields for internal use by optimizers and schedulers of torch and of this package.
+_OWN_FIELDS = frozenset(
+    ("defaults", "state", "param_groups", "variable_attrs", "params")
+    + ("ipu_state_is_dirty", "host_state_is_dirty", "differentiable", "step")
+    + ("initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum")
+)
 
 
 class AttributeWatch:
@@ -103,22 +108,14 @@ class AttributeWatch:
             (place, name)
             for place, names in places.items()
             for name in names
-            if name not in _BOOKKEEPING and not name.startswith("_")
+            if name not in _OWN_FIELDS and not name.startswith("_")
         }
 
     def check(self, optimizer):
         """Warns once about each new name."""
         for place, name in sorted(self._names_of(optimizer) - self._known):
             self._known.add((place, name))
-            if name not in _OWN_FIELDS:
-                self._say("ignoring unexpected optimizer %s %r", place, name)
-
-
-# Fields for internal use by optimizers and schedulers of torch and of this package.
-_OWN_FIELDS = frozenset(
-    ("ipu_state_is_dirty", "host_state_is_dirty", "differentiable", "step")
-    + ("initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum")
-)
+            self._say("ignoring unexpected optimizer %s %r", place, name)
 
 
 def needs_running_mean(optimizer):

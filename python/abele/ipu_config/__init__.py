@@ -7,11 +7,16 @@ is that of optimum-graphcore's `IPUConfig`, without transformers.
 """
 
 from .._native import start as _start
-from .config import IncompatibleIPUConfigError, IPUConfig
-from .groupbert import PipelinedBertMixin
-from .layers import get_layer_ipu, split_encoder_decoder_ipu_config
+from .config import IncompatibleIPUConfigError, IPUConfig, get_layer_ipu, split_encoder_decoder_ipu_config
 from .modules import OnehotGather, SerializedEmbedding, SerializedLinear, SharedEmbedding, SplitProjection
-from .pipelining import PipelineMixin, outline_attribute, recomputation_checkpoint, register, to_pipelined
+from .pipelining import (
+    PipelinedBertMixin,
+    PipelineMixin,
+    outline_attribute,
+    recomputation_checkpoint,
+    register,
+    to_pipelined,
+)
 
 _start()
 
