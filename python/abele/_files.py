@@ -179,7 +179,7 @@ def optimizer_of(spec, parameters):
 
 
 def contents_of(file, path):
-    """Options, structures and groupings of a file, whoever wrote it. Nothing of it runs.
+    """Options, structures and groupings of a file of either language. Nothing of it runs.
 
     Args:
         file: native ProgramFile. If Python wrote it, this version did.

@@ -58,7 +58,7 @@ def isCapturing() -> bool:
 
 
 def poptorchAtExit():
-    """Lets executors that nobody holds any more end before the interpreter does."""
+    """Lets executors that are out of use end before the interpreter does."""
     gc.collect()
 
 

@@ -62,7 +62,7 @@ def drawn_source():
 
 @contextlib.contextmanager
 def allowed_draws():
-    """Around a function that the host runs in every step: its numbers are no part of the program."""
+    """Around a function that the host runs in every step: the program does not depend on its numbers."""
     before = host_states()
     try:
         yield

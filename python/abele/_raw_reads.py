@@ -51,7 +51,7 @@ def add_reads(rules):
 
 
 def _user_line(error, excludes):
-    """ "train.py:88": the innermost line of the traceback whose code is the user's; "" if there is none."""
+    """ "train.py:88": the innermost line of the traceback whose code is the user's; or ""."""
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         name = frame.f_code.co_filename
         if not name.startswith("<frozen") and not any(part in name for part in excludes):

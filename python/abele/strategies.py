@@ -92,7 +92,7 @@ class _Strategy(_View):
     """The common part of all strategies."""
 
     def _start(self, stages, arguments):
-        """Runs the whole constructor. arguments: from which C++ makes the strategy."""
+        """Runs the whole constructor: C++ makes the strategy of the arguments."""
         self._native = core().makeOptionObject(self._name, *arguments)
         self._stages = stages
 
