@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import threading
 import weakref
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -208,9 +207,7 @@ class Server:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.stop()
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import bisect
 import contextlib
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any, Self
 
 from abele import profiling as _profiling
@@ -48,10 +47,8 @@ class Tracepoint:
         self._span.__enter__()
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._span.__exit__(exc_type, value, traceback)
+    def __exit__(self, *exception: Any) -> None:
+        self._span.__exit__(*exception)
 
     @staticmethod
     def event(channel: TraceChannel, text: str) -> None:
