@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,30 @@ std::string quoted(std::string_view text);
 /// The shortest text that reads back as the same number, marked as a double.
 std::string doubleText(double number);
 std::string argText(const Arg& arg, char prefix);
+
+/// A number of a line that has a name, and its value where the line leaves it out.
+template <class Row, class Int = int64_t>
+struct Number {
+  const char* name;
+  Int Row::*field;
+  Int unsaid;
+};
+inline constexpr int64_t kSaidAlways = std::numeric_limits<int64_t>::min();
+/// " name=1 other=2"
+template <class Row, class Int, size_t kCount>
+std::string numbersText(const Row& row, const Number<Row, Int> (&numbers)[kCount]) {
+  std::string out;
+  for (const auto& [name, field, unsaid] : numbers)
+    if (row.*field != unsaid) out += cat(" ", name, "=", row.*field);
+  return out;
+}
+/// The number whose "name=" follows, which it reads; null for other text.
+template <class Row, class Int, size_t kCount>
+const Number<Row, Int>* acceptNumber(Cursor& c, const Number<Row, Int> (&numbers)[kCount]) {
+  for (const Number<Row, Int>& number : numbers)
+    if (c.acceptKey(number.name)) return &number;
+  return nullptr;
+}
 
 /// The three functions below throw Mistake. `named` is called with each id that is read.
 Arg parseArg(Cursor& c, char prefix, const std::function<void(int64_t)>& named);

@@ -10,18 +10,6 @@ namespace abele::compile {
 bool isKnown(OutputMode mode) { return mode <= OutputMode::kSum; }
 bool isKnown(CommGroup type) { return type <= CommGroup::kNone; }
 
-/// A list whose elements fn visits. It grows with the elements in the file, so a damaged count allocates no memory.
-template <class A, class T, class Fn>
-void visitEach(A& a, std::vector<T>& list, Fn&& fn) {
-  const uint64_t n = a.count(list.size());
-  if constexpr (A::kReads) {
-    list.clear();
-    for (uint64_t i = 0; i < n; ++i) fn(list.emplace_back());
-  } else {
-    for (T& item : list) fn(item);
-  }
-}
-
 template <class A>
 void visitTensors(A& a, std::vector<at::Tensor>& tensors) {
   visitEach(a, tensors, [&](at::Tensor& tensor) { visitTensor(a, tensor); });
@@ -29,21 +17,15 @@ void visitTensors(A& a, std::vector<at::Tensor>& tensors) {
 
 template <class A>
 void visit(A& a, CompiledResult& x) {
-  a(x.target);
-  visit(a, x.type);
+  visitFields(a, x.target, x.type);
 }
 template <class A>
 void visit(A& a, WrittenArgument& x) {
-  a(x.argument);
-  a(x.target);
-  visit(a, x.type);
+  visitFields(a, x.argument, x.target, x.type);
 }
 template <class A>
 void visit(A& a, CompiledAnchor& x) {
-  a(x.name);
-  a(x.target);
-  visit(a, x.type);
-  a(x.updated);
+  visitFields(a, x.name, x.target, x.type, x.updated);
   int32_t mode = static_cast<int32_t>(x.mode);
   a(mode);
   x.mode = static_cast<OutputMode>(mode);
@@ -52,21 +34,15 @@ void visit(A& a, CompiledAnchor& x) {
 }
 template <class A>
 void visit(A& a, CompiledStage& x) {
-  a(x.name);
-  a(x.device);
-  a(x.worker);
-  a(x.replica);
+  visitFields(a, x.name, x.device, x.worker, x.replica);
 }
 template <class A>
 void visit(A& a, ReplicaGrouping& x) {
-  a(x.parameter);
-  a(x.type);
-  a(x.shards);
-  a(x.one_per_replica);
+  visitFields(a, x.parameter, x.type, x.shards, x.one_per_replica);
 }
 
 template <class A>
-void visitOptimizer(A& a, OptimizerSpec& x) {
+void visit(A& a, OptimizerSpec& x) {
   using Kind = passes::OptimizerRules::Kind;
   int32_t kind = static_cast<int32_t>(x.rules.kind);
   a(kind);
@@ -77,35 +53,25 @@ void visitOptimizer(A& a, OptimizerSpec& x) {
   visitEach(a, x.rules.groups, [&](passes::OptimizerRules::Group& group) {
     // Binds every field by name: a new field does not compile until it is added here, with a new version of the format.
     auto& [momentum, torch_dampening, amsgrad, centered, tf_variant, bias_correction] = group;
-    for (bool* flag : {&momentum, &torch_dampening, &amsgrad, &centered, &tf_variant, &bias_correction}) a(*flag);
+    visitFields(a, momentum, torch_dampening, amsgrad, centered, tf_variant, bias_correction);
   });
-  for (DType* type : {&x.rules.accumulator, &x.rules.first_moment, &x.rules.second_moment}) a(*type);
-  a(x.rules.max_grad_norm);
-  a(x.loss_scaling);
+  visitFields(a, x.rules.accumulator, x.rules.first_moment, x.rules.second_moment, x.rules.max_grad_norm,
+              x.loss_scaling);
   visitEach(a, x.groups,
             [&](std::map<std::string, double>& values) { exe::visitMap(a, values, [&](double& value) { a(value); }); });
 }
 
 template <class A>
-void visitProgram(A& a, CompiledProgram& x) {
+void visit(A& a, CompiledProgram& x) {
   std::string executable;
   if constexpr (!A::kReads) executable = exe::encode(x.executable);
   a(executable);
   if constexpr (A::kReads) x.executable = exe::decode(executable);
-  visitOptimizer(a, x.optimizer);
-  visit(a, x.input_types);
-  visit(a, x.results);
+  visitFields(a, x.optimizer, x.input_types, x.results);
   visitTensors(a, x.host_results);
-  visit(a, x.written);
-  visit(a, x.anchors);
+  visitFields(a, x.written, x.anchors);
   visitTensors(a, x.constants);
-  visit(a, x.stages);
-  visit(a, x.groupings);
-  visit(a, x.tensor_names);
-  a(x.schedule);
-  a(x.schedule_reason);
-  a(x.is_divided);
-  a(x.key);
+  visitFields(a, x.stages, x.groupings, x.tensor_names, x.schedule, x.schedule_reason, x.is_divided, x.key);
 }
 
 namespace {
@@ -187,17 +153,11 @@ std::string encode(const CompiledProgram& program) {
                 {.what = "a program that draws from a generator of the program's own cannot be saved",
                  .found = inLanguage("an at::Generator of this process"),
                  .remedy = "leave the generator out, or draw the numbers before the call and pass them as an input"});
-  exe::Writer payload;
-  // One description of the fields serves reading and writing, hence the const_cast. A Writer changes nothing.
-  visitProgram(payload, const_cast<CompiledProgram&>(program));
-  return exe::seal(kProgramMagic.data(), kProgramVersion, payload.take());
+  return exe::sealed(kProgramMagic.data(), kProgramVersion, program);
 }
 
 CompiledProgram decodeProgram(std::string_view bytes) {
-  exe::Reader reader(exe::unseal(kProgramMagic.data(), kProgramVersion, bytes, "a compiled program"));
-  CompiledProgram program;
-  visitProgram(reader, program);
-  if (!reader.atEnd()) exe::reject("bytes behind the end");
+  auto program = exe::unsealed<CompiledProgram>(kProgramMagic.data(), kProgramVersion, bytes, "a compiled program");
   verify(program);
   return program;
 }

@@ -18,8 +18,7 @@ std::string identityOf(const char* magic, uint32_t version, std::string_view fie
   const XXH128_hash_t hash = XXH3_128bits_withSeed(fields.data(), fields.size(), XXH64(magic, kMagicBytes, version));
   Writer identity;
   uint64_t low = hash.low64, high = hash.high64;
-  identity(low);
-  identity(high);
+  visitFields(identity, low, high);
   return identity.take();
 }
 
@@ -36,9 +35,7 @@ std::string seal(const char* magic, uint32_t version, std::string_view fields) {
   Writer header;
   const std::string payload = cat(fields, identityOf(magic, version, fields));
   uint64_t size = payload.size(), checksum = XXH64(payload.data(), payload.size(), 0);
-  header(version);
-  header(size);
-  header(checksum);
+  visitFields(header, version, size, checksum);
   return std::string(magic, kMagicBytes) + header.take() + payload;
 }
 
@@ -48,9 +45,7 @@ std::string_view unseal(const char* magic, uint32_t expected_version, std::strin
   Reader header(bytes.substr(kMagicBytes, kHeaderBytes - kMagicBytes));
   uint32_t version;
   uint64_t size, checksum;
-  header(version);
-  header(size);
-  header(checksum);
+  visitFields(header, version, size, checksum);
   if (version != expected_version) reject("another version of the format", cat(version), cat(expected_version));
   const std::string_view payload = bytes.substr(kHeaderBytes);
   if (size != payload.size()) reject("a truncated or padded file", cat(payload.size(), " bytes"), cat(size, " bytes"));

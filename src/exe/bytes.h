@@ -128,20 +128,32 @@ class Reader {
 };
 
 template <class A, class T>
-  requires(std::is_arithmetic_v<T> || std::is_same_v<T, std::string>)
+  requires(std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, std::string>)
 void visit(A& a, T& x) {
   a(x);
 }
 
-template <class A, class T>
-void visit(A& a, std::vector<T>& list) {
+/// A list whose elements fn visits. It grows with the elements in the file, so a damaged count allocates no memory.
+template <class A, class T, class Fn>
+void visitEach(A& a, std::vector<T>& list, Fn&& fn) {
   const uint64_t n = a.count(list.size());
   if constexpr (A::kReads) {
     list.clear();
-    for (uint64_t i = 0; i < n; ++i) visit(a, list.emplace_back());
+    for (uint64_t i = 0; i < n; ++i) fn(list.emplace_back());
   } else {
-    for (T& item : list) visit(a, item);
+    for (T& item : list) fn(item);
   }
+}
+
+template <class A, class T>
+void visit(A& a, std::vector<T>& list) {
+  visitEach(a, list, [&](T& item) { visit(a, item); });
+}
+
+/// The fields of a struct, in the order of the file.
+template <class A, class... Fields>
+void visitFields(A& a, Fields&... fields) {
+  (visit(a, fields), ...);
 }
 
 /// Visits keys in ascending order, so that equal maps have equal bytes; fn visits the values.
@@ -167,14 +179,29 @@ void visitMap(A& a, std::map<std::string, Value>& map, Fn&& fn) {
 
 template <class A>
 void visit(A& a, Type& x) {
-  a(x.dtype);
-  visit(a, x.sizes);
-  visit(a, x.strides);
+  visitFields(a, x.dtype, x.sizes, x.strides);
 }
 
 /// Puts magic (8 bytes), version, size and checksum before the fields, and their identity after them.
 std::string seal(const char* magic, uint32_t version, std::string_view fields);
 /// Returns the fields that seal() was given. Throws E0501 for other bytes; kind: "an Abele executable".
 std::string_view unseal(const char* magic, uint32_t version, std::string_view bytes, const char* kind);
+
+/// Seals all fields of a struct with a visit().
+template <class T>
+std::string sealed(const char* magic, uint32_t version, const T& value) {
+  Writer fields;
+  visit(fields, const_cast<T&>(value));  // visit() serves both directions, so it takes no const
+  return seal(magic, version, fields.take());
+}
+/// The inverse of sealed(). Throws E0501.
+template <class T>
+T unsealed(const char* magic, uint32_t version, std::string_view bytes, const char* kind) {
+  Reader reader(unseal(magic, version, bytes, kind));
+  T value;
+  visit(reader, value);
+  if (!reader.atEnd()) reject("bytes after the end");
+  return value;
+}
 
 }  // namespace abele::exe

@@ -5,18 +5,10 @@
 
 namespace abele::exe {
 
-std::string encode(const Executable& executable) {
-  Writer payload;
-  // visit() takes no const because it serves both directions; a Writer changes nothing.
-  visit(payload, const_cast<Executable&>(executable));
-  return seal(kExecutableMagic, kExecutableVersion, payload.take());
-}
+std::string encode(const Executable& executable) { return sealed(kExecutableMagic, kExecutableVersion, executable); }
 
 Executable decode(const std::string& bytes) {
-  Reader reader(unseal(kExecutableMagic, kExecutableVersion, bytes, "an Abele executable"));
-  Executable executable;
-  visit(reader, executable);
-  if (!reader.atEnd()) reject("bytes after the end");
+  auto executable = unsealed<Executable>(kExecutableMagic, kExecutableVersion, bytes, "an Abele executable");
   const auto findings = verify(executable);
   if (!findings.empty()) reject(cat("an executable with ", findings.size(), " contradictions"), findings.front());
   return executable;

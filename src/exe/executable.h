@@ -2,6 +2,7 @@
 // by runtime/, shown by print(). Docs: docs/executable.md.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -64,7 +65,11 @@ struct Instruction {
 };
 
 enum class Direction : uint8_t { kForward, kBackward, kWeightGrad, kUpdate };
+inline constexpr std::array<std::string_view, 4> kDirectionNames = {"forward", "backward", "weight-gradient", "update"};
+inline constexpr std::array<std::string_view, 4> kTaskNames = {"fwd", "bwd", "wgrad", "update"};
 const char* directionName(Direction d);
+/// "fwd/2": the name of a segment, unless it is a part of one or a copy.
+std::string taskName(Direction d, int32_t stage);
 
 /// The work of one (stage, direction) in one replica. Segment i completes once per action; its counter is i.
 struct Segment {
@@ -112,6 +117,8 @@ struct WorkerProgram {
   bool isLink() const { return from >= 0 || to >= 0; }
   bool operator==(const WorkerProgram&) const = default;
 };
+/// True for a link from its space to itself: it adds up gradient sums with other processes while other workers compute.
+inline bool addsUp(const WorkerProgram& worker) { return worker.from >= 0 && worker.from == worker.to; }
 
 /// A persistent tensor that the host reads or writes. Same order as ir::Graph::externals (unused ones have slot -1).
 enum class ExternalKind : uint8_t { kParameter, kBuffer, kConstant, kAccumulator, kState };
@@ -155,7 +162,7 @@ struct Executable {
   bool isRandom() const { return random_draws > 0 || normals.count > 0; }
   /// The frame of a micro-batch in a group.
   int64_t frameOf(int32_t group, int64_t micro_batch) const {
-    const Group& g = groups[static_cast<std::size_t>(group)];
+    const Group& g = groups[group];
     const bool is_bound = g.kind == GroupKind::kInput || g.kind == GroupKind::kOutput;
     return is_bound ? micro_batch : micro_batch % g.frames;
   }
@@ -183,6 +190,11 @@ struct Executable {
 
 /// All slots that hold the external's contents for a replica: its own slot and the copies for other memory spaces.
 std::vector<int32_t> slotsOf(const Executable& executable, const External& external, int32_t replica);
+/// Indices of the externals of a kind that have memory.
+std::vector<int32_t> externalsOf(const Executable& executable, ExternalKind kind);
+/// By result (Executable::output_slots): the process, of stage_processes, whose worker makes it; -1: no process makes
+/// it.
+std::vector<int32_t> processesOfOutputs(const Executable& executable);
 
 /// Bytes of a worker's groups that are always on its device, without the caller's tensors. Groups without a worker
 /// count for worker 0.

@@ -17,118 +17,53 @@ inline bool isKnown(ExternalKind k) { return k <= ExternalKind::kState; }
 // The fields of each struct, in the order of the file.
 template <class A>
 void visit(A& a, Arg& x) {
-  a(x.kind);
-  a(x.number_kind);
-  a(x.i);
-  a(x.d);
-  a(x.d2);
-  a(x.s);
-  visit(a, x.ints);
-  visit(a, x.doubles);
-  visit(a, x.strings);
+  visitFields(a, x.kind, x.number_kind, x.i, x.d, x.d2, x.s, x.ints, x.doubles, x.strings);
 }
 template <class A>
 void visit(A& a, Group& x) {
-  a(x.kind);
-  a(x.worker);
-  a(x.frames);
-  a(x.frame_bytes);
-  a(x.name);
-  a(x.off_chip);
+  visitFields(a, x.kind, x.worker, x.frames, x.frame_bytes, x.name, x.off_chip);
 }
 template <class A>
 void visit(A& a, Slot& x) {
-  a(x.group);
-  a(x.offset_bytes);
-  visit(a, x.type);
-  a(x.name);
+  visitFields(a, x.group, x.offset_bytes, x.type, x.name);
 }
 template <class A>
 void visit(A& a, Wait& x) {
-  a(x.segment);
-  a(x.completions);
+  visitFields(a, x.segment, x.completions);
 }
 template <class A>
 void visit(A& a, External& x) {
-  a(x.name);
-  a(x.kind);
-  a(x.slot);
-  a(x.owner);
-  a(x.initial);
-  visit(a, x.replica_slots);
-  visit(a, x.copies);
+  visitFields(a, x.name, x.kind, x.slot, x.owner, x.initial, x.replica_slots, x.copies);
 }
 template <class A>
 void visit(A& a, Normals& x) {
-  a(x.count);
-  a(x.before);
-  a(x.spare);
+  visitFields(a, x.count, x.before, x.spare);
 }
 template <class A>
 void visit(A& a, Instruction& x) {
-  a(x.op);
-  visit(a, x.args);
-  visit(a, x.results);
-  visit(a, x.writes);
-  a(x.random_draws);
-  a(x.random_offset);
-  a(x.source);
-  visit(a, x.normals);
-  a(x.draws_vary);
+  visitFields(a, x.op, x.args, x.results, x.writes, x.random_draws, x.random_offset, x.source, x.normals, x.draws_vary);
 }
 template <class A>
 void visit(A& a, Segment& x) {
-  a(x.stage);
-  a(x.direction);
-  a(x.name);
-  visit(a, x.instructions);
-  a(x.replica);
+  visitFields(a, x.stage, x.direction, x.name, x.instructions, x.replica);
 }
 template <class A>
 void visit(A& a, FrameUse& x) {
-  a(x.group);
-  a(x.frame);
-  a(x.writes);
+  visitFields(a, x.group, x.frame, x.writes);
 }
 template <class A>
 void visit(A& a, Action& x) {
-  a(x.segment);
-  a(x.micro_batch);
-  visit(a, x.waits);
-  visit(a, x.fetches);
-  visit(a, x.releases);
+  visitFields(a, x.segment, x.micro_batch, x.waits, x.fetches, x.releases);
 }
 template <class A>
 void visit(A& a, WorkerProgram& x) {
-  a(x.device);
-  visit(a, x.actions);
-  a(x.replica);
-  a(x.space);
-  a(x.from);
-  a(x.to);
-  a(x.process);
+  visitFields(a, x.device, x.actions, x.replica, x.space, x.from, x.to, x.process);
 }
 template <class A>
 void visit(A& a, Executable& x) {
-  a(x.training);
-  a(x.device_iterations);
-  a(x.accumulation);
-  a(x.micro_batches);
-  a(x.random_draws);
-  visit(a, x.normals);
-  a(x.replicas);
-  a(x.processes);
-  a(x.stage_processes);
-  visit(a, x.input_part);
-  visit(a, x.groups);
-  visit(a, x.slots);
-  visit(a, x.segments);
-  visit(a, x.workers);
-  visit(a, x.externals);
-  visit(a, x.input_slots);
-  visit(a, x.output_slots);
-  visit(a, x.sources);
-  a(x.fetch_ahead);
+  visitFields(a, x.training, x.device_iterations, x.accumulation, x.micro_batches, x.random_draws, x.normals,
+              x.replicas, x.processes, x.stage_processes, x.input_part, x.groups, x.slots, x.segments, x.workers,
+              x.externals, x.input_slots, x.output_slots, x.sources, x.fetch_ahead);
 }
 
 }  // namespace abele::exe

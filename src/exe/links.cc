@@ -27,9 +27,7 @@ std::vector<LinkUse> linksOf(const Executable& executable) {
 }
 
 int64_t linkOffset(const Executable& executable) {
-  const auto spaceOf = [&](int32_t worker) -> int64_t {
-    return worker < 0 ? -1 : executable.workers[static_cast<size_t>(worker)].space;
-  };
+  const auto spaceOf = [&](int32_t worker) -> int64_t { return worker < 0 ? -1 : executable.workers[worker].space; };
   std::vector<int64_t> ends;
   for (const LinkUse& link : linksOf(executable))
     ends.insert(ends.end(), {link.link, link.from, link.to, spaceOf(link.from_worker), spaceOf(link.to_worker)});

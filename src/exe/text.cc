@@ -1,12 +1,15 @@
 // Text form of an executable: print and parse are inverse. Grammar: docs/executable.md.
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
+#include <ranges>
 
 #include "base/arg_text.h"
 #include "base/cat.h"
 #include "base/cursor.h"
 #include "base/error.h"
+#include "base/joined.h"
 #include "exe/executable.h"
 
 namespace abele::exe {
@@ -17,13 +20,24 @@ using text::fail;
 
 constexpr std::array<std::string_view, 5> kGroupKinds = {"persistent", "stash", "transient", "input", "output"};
 constexpr std::array<std::string_view, 5> kExternalKinds = {"parameter", "buffer", "constant", "accumulator", "state"};
-constexpr std::array<std::string_view, 4> kDirections = {"forward", "backward", "weight-gradient", "update"};
-constexpr std::array<std::string_view, 4> kShortDirections = {"fwd", "bwd", "wgrad", "update"};
 constexpr size_t kShownFindings = 20;
 
+constexpr text::Number<Executable> kHeaderNumbers[] = {
+    {"device_iterations", &Executable::device_iterations, text::kSaidAlways},
+    {"accumulation", &Executable::accumulation, text::kSaidAlways},
+    {"micro_batches", &Executable::micro_batches, text::kSaidAlways},
+    {"random_draws", &Executable::random_draws, text::kSaidAlways},
+    {"replicas", &Executable::replicas, 1},
+    {"processes", &Executable::processes, 1},
+    {"stage_processes", &Executable::stage_processes, 1}};
+constexpr text::Number<WorkerProgram, int32_t> kWorkerNumbers[] = {{"replica", &WorkerProgram::replica, 0},
+                                                                   {"space", &WorkerProgram::space, 0},
+                                                                   {"from", &WorkerProgram::from, -1},
+                                                                   {"to", &WorkerProgram::to, -1},
+                                                                   {"process", &WorkerProgram::process, 0}};
 template <size_t kSize>
 int indexIn(const std::array<std::string_view, kSize>& names, std::string_view name, const char* what) {
-  const auto* at = std::find(names.begin(), names.end(), name);
+  const auto* at = std::ranges::find(names, name);
   if (at == names.end()) fail("unknown ", what, " '", name, "'");
   return static_cast<int>(at - names.begin());
 }
@@ -37,7 +51,7 @@ bool isPlain(std::string_view name) {
   constexpr std::string_view kFirstWords[] = {"group", "external", "inputs", "source", "segment", "worker", "none"};
   const std::string_view first = Cursor(name).peekWord();
   if (std::find(std::begin(kFirstWords), std::end(kFirstWords), first) != std::end(kFirstWords)) return false;
-  return !name.empty() && std::all_of(name.begin(), name.end(), [&](char c) {
+  return !name.empty() && std::ranges::all_of(name, [&](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
            kMarks.find(c) != std::string_view::npos;
   });
@@ -64,7 +78,7 @@ class Names {
     names_.push_back(name);
   }
   std::string text(int32_t index) const {
-    const std::string& name = names_.at(static_cast<size_t>(index));
+    const std::string& name = names_.at(index);
     return index_.at(name) >= 0 && isPlain(name) ? name : cat("@", index);
   }
   int32_t parse(Cursor& c, const char* what) const {
@@ -85,22 +99,14 @@ class Names {
   std::map<std::string, int32_t> index_;  // -1: several have the name
 };
 
-std::string defaultName(const Segment& segment) {
-  return cat(kShortDirections[static_cast<size_t>(segment.direction)], "/", segment.stage);
-}
+std::string defaultName(const Segment& segment) { return taskName(segment.direction, segment.stage); }
 
 // --- print -----------------------------------------------------------------------------------------------------------
-template <class T, class Fn>
-std::string listText(const std::vector<T>& items, Fn&& text) {
-  std::string out;
-  for (const T& item : items) out += cat(out.empty() ? "" : ", ", text(item));
-  return cat("[", out, "]");
+template <class Items, class Text = std::identity>
+std::string listText(const Items& items, const Text& text = {}) {
+  return cat("[", joined(items, text), "]");
 }
 std::string slotText(int32_t slot) { return slot < 0 ? std::string("none") : cat("$", slot); }
-template <class T>
-std::string numbersText(const std::vector<T>& numbers) {
-  return listText(numbers, [](T n) { return cat(n); });
-}
 
 // Writes "3@5 spare=12": 3 numbers, after 5 others of the micro-batch.
 std::string normalsText(const Normals& n) {
@@ -109,36 +115,24 @@ std::string normalsText(const Normals& n) {
 }
 
 std::string headerText(const Executable& exe) {
-  std::string out =
-      cat("executable ", exe.training ? "training" : "inference", " device_iterations=", exe.device_iterations,
-          " accumulation=", exe.accumulation, " micro_batches=", exe.micro_batches, " random_draws=", exe.random_draws,
-          normalsText(exe.normals));
-  if (exe.replicas != 1) out += cat(" replicas=", exe.replicas);
-  if (!exe.input_part.empty()) out += cat(" input_part=", numbersText(exe.input_part));
-  if (exe.processes != 1) out += cat(" processes=", exe.processes);
-  if (exe.stage_processes != 1) out += cat(" stage_processes=", exe.stage_processes);
-  if (!exe.fetch_ahead) out += " fetch_ahead=false";
-  return out + "\n";
+  return cat("executable ", exe.training ? "training" : "inference", text::numbersText(exe, kHeaderNumbers),
+             normalsText(exe.normals), exe.input_part.empty() ? "" : " input_part=" + listText(exe.input_part),
+             exe.fetch_ahead ? "" : " fetch_ahead=false", "\n");
 }
 
 std::string instructionText(const Executable& exe, const Instruction& i) {
-  std::string out = "    ", results;
-  for (const auto& group : i.results)
-    results += cat(results.empty() ? "" : ", ", group.size() == 1 ? slotText(group[0]) : listText(group, slotText));
-  if (!results.empty()) out += results + " = ";
-  out += nameText(i.op) + "(";
-  for (size_t a = 0; a < i.args.size(); ++a) out += (a ? ", " : "") + text::argText(i.args[a], '$');
-  out += ")";
-  if (!i.writes.empty()) {
-    std::string slots = listText(i.writes, slotText);
-    out += cat(" writes(", std::string_view(slots).substr(1, slots.size() - 2), ")");
-  }
+  const auto resultText = [](const std::vector<int32_t>& group) {
+    return group.size() == 1 ? slotText(group[0]) : listText(group, slotText);
+  };
+  std::string out = cat("    ", joined(i.results, resultText), i.results.empty() ? "" : " = ", nameText(i.op), "(",
+                        joined(i.args, [](const Arg& arg) { return text::argText(arg, '$'); }), ")");
+  if (!i.writes.empty()) out += cat(" writes(", joined(i.writes, slotText), ")");
   if (i.random_draws != -1 || i.random_offset != -1) out += cat(" draws=", i.random_draws, "@", i.random_offset);
   out += normalsText(i.normals);
   if (i.draws_vary) out += " draws_vary";
   if (i.source >= 0) out += cat(" source=", i.source);
   if (i.source >= 0 && static_cast<size_t>(i.source) < exe.sources.size()) {
-    const std::string& source = exe.sources[static_cast<size_t>(i.source)];
+    const std::string& source = exe.sources[i.source];
     if (isPlain(source)) out += "  # " + source;
   }
   return out + "\n";
@@ -146,7 +140,7 @@ std::string instructionText(const Executable& exe, const Instruction& i) {
 
 std::string segmentText(size_t index, const Segment& s) {
   std::string out = cat("  segment ", index, " ", nameText(s.name));
-  if (s.name != defaultName(s)) out += cat(" stage=", s.stage, " ", kDirections[static_cast<size_t>(s.direction)]);
+  if (s.name != defaultName(s)) out += cat(" stage=", s.stage, " ", directionName(s.direction));
   if (s.replica != 0) out += cat(" replica=", s.replica);
   return out + "\n";
 }
@@ -202,22 +196,10 @@ class Parser {
     exe_.training = c.acceptWord("training");
     if (!exe_.training && !c.acceptWord("inference")) fail("expected training or inference ", c.here());
     while (!c.atEnd()) {
-      if (c.acceptKey("device_iterations"))
-        exe_.device_iterations = c.integer();
-      else if (c.acceptKey("accumulation"))
-        exe_.accumulation = c.integer();
-      else if (c.acceptKey("micro_batches"))
-        exe_.micro_batches = c.integer();
-      else if (c.acceptKey("random_draws"))
-        exe_.random_draws = c.integer();
+      if (const auto* number = text::acceptNumber(c, kHeaderNumbers))
+        exe_.*number->field = c.integer();
       else if (c.acceptKey("normals"))
         parseNormals(c, exe_.normals);
-      else if (c.acceptKey("replicas"))
-        exe_.replicas = c.integer();
-      else if (c.acceptKey("processes"))
-        exe_.processes = c.integer();
-      else if (c.acceptKey("stage_processes"))
-        exe_.stage_processes = c.integer();
       else if (c.acceptKey("input_part"))
         exe_.input_part = parseIndices(c);
       else if (c.acceptText("fetch_ahead=false"))
@@ -331,7 +313,7 @@ class Parser {
     segments_.add(segment.name);
     if (c.acceptKey("stage")) {
       segment.stage = c.index();
-      segment.direction = static_cast<Direction>(indexIn(kDirections, c.until(""), "direction"));
+      segment.direction = static_cast<Direction>(indexIn(kDirectionNames, c.until(""), "direction"));
     } else {
       readDefaultName(segment);
     }
@@ -342,7 +324,7 @@ class Parser {
   static void readDefaultName(Segment& segment) {
     const size_t slash = segment.name.find('/');
     if (slash == std::string::npos) fail("segment ", segment.name, " needs stage=");
-    const int d = indexIn(kShortDirections, std::string_view(segment.name).substr(0, slash), "direction");
+    const int d = indexIn(kTaskNames, std::string_view(segment.name).substr(0, slash), "direction");
     segment.direction = static_cast<Direction>(d);
     Cursor stage(std::string_view(segment.name).substr(slash + 1));
     segment.stage = stage.index();
@@ -386,11 +368,7 @@ class Parser {
     expectNext(c, "worker", exe_.workers.size() - 1);
     c.expectKey("device");
     worker.device = c.index();
-    if (c.acceptKey("replica")) worker.replica = c.index();
-    if (c.acceptKey("space")) worker.space = c.index();
-    if (c.acceptKey("from")) worker.from = c.index();
-    if (c.acceptKey("to")) worker.to = c.index();
-    if (c.acceptKey("process")) worker.process = c.index();
+    while (const auto* number = text::acceptNumber(c, kWorkerNumbers)) worker.*number->field = c.index();
   }
 
   // bwd/0 micro_batch=1 wait(fwd/1>=2) fetch(stash/0[1] to write) release(stash/0[0])
@@ -455,13 +433,8 @@ std::string print(const Executable& exe) {
   }
   const Names segments(exe.segments), groups(exe.groups);
   for (size_t w = 0; w < exe.workers.size(); ++w) {
-    out += cat("  worker ", w, " device=", exe.workers[w].device);
-    if (exe.workers[w].replica != 0) out += cat(" replica=", exe.workers[w].replica);
-    if (exe.workers[w].space != 0) out += cat(" space=", exe.workers[w].space);
-    if (exe.workers[w].from >= 0) out += cat(" from=", exe.workers[w].from);
-    if (exe.workers[w].to >= 0) out += cat(" to=", exe.workers[w].to);
-    if (exe.workers[w].process != 0) out += cat(" process=", exe.workers[w].process);
-    out += "\n";
+    out +=
+        cat("  worker ", w, " device=", exe.workers[w].device, text::numbersText(exe.workers[w], kWorkerNumbers), "\n");
     for (const Action& a : exe.workers[w].actions) {
       out += cat("    ", segments.text(a.segment), " micro_batch=", a.micro_batch);
       for (const Wait& wait : a.waits) out += cat(" wait(", segments.text(wait.segment), ">=", wait.completions, ")");
@@ -477,11 +450,9 @@ Executable parse(std::string_view text) {
   Executable executable = Parser().run(text);
   const std::vector<std::string> findings = verify(executable);
   if (findings.empty()) return executable;
-  std::string list;
-  for (size_t i = 0; i < std::min(findings.size(), kShownFindings); ++i) list += cat(i == 0 ? "" : "\n", findings[i]);
   throwUser(ErrorCode::E0501,
             {.what = cat(findings.size(), findings.size() == 1 ? " mistake" : " mistakes", " in an executable"),
-             .found = std::move(list),
+             .found = joined(findings | std::views::take(kShownFindings), {}, "\n"),
              .expected = "the rules of docs/executable.md"});
 }
 

@@ -6,7 +6,6 @@
 #include "base/cat.h"
 #include "base/instructions.h"
 #include "base/own_generator.h"
-#include "exe/sums.h"
 #include "exe/verify_parts.h"
 
 namespace abele::exe {
@@ -18,11 +17,11 @@ constexpr int64_t kMaxDraws = int64_t{1} << 36;     // in a step, which then tak
 constexpr int64_t kMaxProcesses = int64_t{1} << 20;
 constexpr size_t kMaxDimensions = 64;  // as in ATen
 
-class Verifier {
+class Verifier : Finder {
  public:
-  explicit Verifier(const Executable& exe) : exe_(exe) {}
+  Verifier(const Executable& exe, std::vector<std::string>& findings) : Finder(findings), exe_(exe) {}
 
-  std::vector<std::string> run() {
+  void run() {
     checkNumbers();
     for (size_t g = 0; g < exe_.groups.size(); ++g) checkGroup(exe_.groups[g], cat("group ", g));
     for (size_t s = 0; s < exe_.slots.size(); ++s) checkSlot(exe_.slots[s], cat("slot ", s));
@@ -44,21 +43,15 @@ class Verifier {
     for (int32_t slot : exe_.input_slots) checkBound(slot, GroupKind::kInput, "input");
     for (int32_t slot : exe_.output_slots) checkBound(slot, GroupKind::kOutput, "output");
     // The checks below look things up by ids, so they need good ids.
-    if (!findings_.empty()) return std::move(findings_);
+    if (!findings_.empty()) return;
     checkReplicasAlike();
     checkInputs();
     checkExternalsApart();
     checkOwnInstructions(exe_, findings_);
     if (findings_.empty()) checkActions(exe_, findings_);
-    return std::move(findings_);
   }
 
  private:
-  template <class... Parts>
-  bool require(bool condition, const Parts&... parts) {
-    if (!condition) findings_.push_back(cat(parts...));
-    return condition;
-  }
   template <class T>
   static int64_t size(const std::vector<T>& v) {
     return static_cast<int64_t>(v.size());
@@ -201,8 +194,8 @@ class Verifier {
         if (checkSlotId(slot, where)) checkWritten(slot, i, where);
     const std::vector<int64_t> arguments = i.writes.empty() ? std::vector<int64_t>() : argumentsOf(i);
     for (int32_t slot : i.writes) {
-      require(slot >= 0 && slot < size(exe_.slots) && std::binary_search(arguments.begin(), arguments.end(), slot),
-              where, ": writes slot ", slot);
+      require(slot >= 0 && slot < size(exe_.slots) && std::ranges::binary_search(arguments, slot), where,
+              ": writes slot ", slot);
       checkWritten(slot, i, where);
     }
     require(i.source >= -1 && i.source < size(exe_.sources), where, ": source ", i.source);
@@ -228,11 +221,8 @@ class Verifier {
   // The slots in ascending order.
   static std::vector<int64_t> argumentsOf(const Instruction& i) {
     std::vector<int64_t> slots;
-    for (const Arg& a : i.args) {
-      if (a.kind == Arg::Kind::kId) slots.push_back(a.i);
-      if (a.kind != Arg::Kind::kId && a.holdsIds()) slots.insert(slots.end(), a.ints.begin(), a.ints.end());
-    }
-    std::sort(slots.begin(), slots.end());
+    for (const Arg& a : i.args) forEachId(a, [&](int64_t slot) { slots.push_back(slot); });
+    std::ranges::sort(slots);
     return slots;
   }
 
@@ -262,23 +252,19 @@ class Verifier {
               ": slot ", slot, " has another type");
     };
     check(e.slot);
-    for (int32_t slot : e.replica_slots) {
-      require(slot >= 0, where, ": slot ", slot);
-      check(slot);
-    }
     require(e.copies.empty() || (e.slot >= 0 && exe_.replicas >= 1 && size(e.copies) % exe_.replicas == 0), where, ": ",
             size(e.copies), " copies for ", exe_.replicas, " replicas");
-    for (int32_t slot : e.copies) {
-      require(slot >= 0, where, ": slot ", slot);
-      check(slot);
-    }
+    for (const std::vector<int32_t>* slots : {&e.replica_slots, &e.copies})
+      for (int32_t slot : *slots) {
+        require(slot >= 0, where, ": slot ", slot);
+        check(slot);
+      }
     require(e.owner >= -1 && e.owner < size(exe_.externals) &&
                 (e.owner < 0 || exe_.externals[e.owner].kind == ExternalKind::kParameter),
             where, ": owner ", e.owner);
   }
 
-  // --- checks of several tables at once
-  // --------------------------------------------------------------------------------
+  // --- checks of several tables at once ------------------------------------------------------------------------------
   void checkReplicasAlike() {
     const auto check = [&](const std::vector<int32_t>& slots, int64_t count, const char* what) {
       for (int64_t i = count; i < size(slots); ++i) {
@@ -290,11 +276,11 @@ class Verifier {
     check(exe_.input_slots, exe_.numInputs(), "input");
     check(exe_.output_slots, exe_.numOutputs(), "output");
     std::vector<int32_t> outputs = exe_.output_slots;
-    std::sort(outputs.begin(), outputs.end());
+    std::ranges::sort(outputs);
     for (int32_t slot = 0; slot < size(exe_.slots); ++slot)
-      require(exe_.groups[exe_.slots[slot].group].kind != GroupKind::kOutput ||
-                  std::binary_search(outputs.begin(), outputs.end(), slot),
-              "slot ", slot, " belongs to no result");
+      require(
+          exe_.groups[exe_.slots[slot].group].kind != GroupKind::kOutput || std::ranges::binary_search(outputs, slot),
+          "slot ", slot, " belongs to no result");
   }
 
   // Every slot of an input is inside an argument, and an argument has room for exactly the rows of all micro-batches.
@@ -312,10 +298,10 @@ class Verifier {
       const Slot& slot = exe_.slots[s];
       if (exe_.groups[slot.group].kind != GroupKind::kInput) continue;
       const auto& wholes = arguments[slot.group];
-      require(std::any_of(wholes.begin(), wholes.end(),
-                          [&](const Slot* whole) {
-                            return slot.offset_bytes >= whole->offset_bytes && endOf(slot) <= endOf(*whole);
-                          }),
+      require(std::ranges::any_of(wholes,
+                                  [&](const Slot* whole) {
+                                    return slot.offset_bytes >= whole->offset_bytes && endOf(slot) <= endOf(*whole);
+                                  }),
               "slot ", s, " belongs to no argument");
     }
   }
@@ -341,7 +327,7 @@ class Verifier {
       for (int32_t id : external.copies) note(id);
     }
     for (auto& [group, list] : ranges) {
-      std::sort(list.begin(), list.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+      std::ranges::sort(list, [](const Range& a, const Range& b) { return a.begin < b.begin; });
       for (size_t i = 1; i < list.size(); ++i)
         require(list[i].begin >= list[i - 1].end || list[i].external == list[i - 1].external, "externals ",
                 exe_.externals[list[i - 1].external].name, " and ", exe_.externals[list[i].external].name,
@@ -350,11 +336,14 @@ class Verifier {
   }
 
   const Executable& exe_;
-  std::vector<std::string> findings_;
 };
 
 }  // namespace
 
-std::vector<std::string> verify(const Executable& executable) { return Verifier(executable).run(); }
+std::vector<std::string> verify(const Executable& executable) {
+  std::vector<std::string> findings;
+  Verifier(executable, findings).run();
+  return findings;
+}
 
 }  // namespace abele::exe

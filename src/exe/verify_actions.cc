@@ -6,16 +6,15 @@
 #include "base/cat.h"
 #include "base/instructions.h"
 #include "exe/instruction_slots.h"
-#include "exe/sums.h"
 #include "exe/verify_parts.h"
 
 namespace abele::exe {
 namespace {
 
-class ActionVerifier {
+class ActionVerifier : Finder {
  public:
   ActionVerifier(const Executable& exe, std::vector<std::string>& findings)
-      : exe_(exe), findings_(findings), worker_of_(exe.segments.size(), -1), runs_of_(exe.segments.size(), 0) {}
+      : Finder(findings), exe_(exe), worker_of_(exe.segments.size(), -1), runs_of_(exe.segments.size(), 0) {}
 
   void run() {
     checkTasks();
@@ -24,21 +23,17 @@ class ActionVerifier {
   }
 
  private:
-  template <class... Parts>
-  bool require(bool condition, const Parts&... parts) {
-    if (!condition) findings_.push_back(cat(parts...));
-    return condition;
-  }
   bool isUpdate(const Segment& segment) const { return segment.direction == Direction::kUpdate; }
   static bool isTransferOnly(const Segment& segment) {
-    return std::all_of(segment.instructions.begin(), segment.instructions.end(), [](const Instruction& i) {
+    return std::ranges::all_of(segment.instructions, [](const Instruction& i) {
       return ownOp(i.op) == OwnOp::kTransfer || hasTrait(i.op, kMessage);
     });
   }
 
   static bool isSumOnly(const Segment& segment) {
-    return std::all_of(segment.instructions.begin(), segment.instructions.end(),
-                       [](const Instruction& i) { return ownOp(i.op) == OwnOp::kAdd || hasTrait(i.op, kJoint); });
+    return std::ranges::all_of(segment.instructions, [](const Instruction& i) {
+      return ownOp(i.op) == OwnOp::kAdd || hasTrait(i.op, kJoint);
+    });
   }
 
   // A segment belongs to one worker and runs once for each micro-batch; an update runs once for each group.
@@ -161,8 +156,8 @@ class ActionVerifier {
       const std::vector<Action>& actions = exe_.workers[w].actions;
       for (; head[w] < actions.size(); ++head[w]) {
         const Action& a = actions[head[w]];
-        const auto unmet = std::find_if(a.waits.begin(), a.waits.end(),
-                                        [&](const Wait& wait) { return done[wait.segment] < wait.completions; });
+        const auto unmet =
+            std::ranges::find_if(a.waits, [&](const Wait& wait) { return done[wait.segment] < wait.completions; });
         if (unmet != a.waits.end()) {
           sleepers[unmet->segment].push_back(w);
           break;
@@ -182,7 +177,6 @@ class ActionVerifier {
   }
 
   const Executable& exe_;
-  std::vector<std::string>& findings_;
   std::vector<int32_t> worker_of_;  // by segment
   std::vector<int64_t> runs_of_;
   std::vector<std::pair<int32_t, int32_t>> waits_;  // a segment, and a segment that it waits for

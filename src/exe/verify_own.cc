@@ -30,9 +30,9 @@ class OwnVerifier {
       return cat(count, count == 1 ? " argument" : " arguments", ", expected ",
                  least < operands.size() ? cat(least, " to ") : "", operands.size());
     for (size_t i = 0; i < count; ++i)
-      if (!isGood(instruction_.args[i], operands[i].kind))
+      if (const std::string expected = lacking(instruction_.args[i], operands[i].kind); !expected.empty())
         return cat("argument ", i, " (", operands[i].name, ") is ", foundText(instruction_.args[i]), ", expected ",
-                   expectedText(operands[i].kind));
+                   expected);
     for (size_t i = 0; i < count; ++i)
       if (operands[i].is_written && !isSaidToBeWritten(instruction_.args[i]))
         return cat("argument ", i, " (", operands[i].name, ") is ", foundText(instruction_.args[i]),
@@ -41,7 +41,7 @@ class OwnVerifier {
         (instruction_.args[1].i >= exe_.stage_processes || instruction_.args[0].ints.empty()))
       return "no values, or no such process";
     if (const std::string wrong = wrongSum(row->op); !wrong.empty()) return wrong;
-    const bool writes = std::any_of(operands.begin(), operands.end(), [](const Operand& o) { return o.is_written; });
+    const bool writes = std::ranges::any_of(operands, [](const Operand& o) { return o.is_written; });
     return wrongResults((row->traits & kGivesScalar) != 0, writes);
   }
 
@@ -49,25 +49,6 @@ class OwnVerifier {
   std::string foundText(const Arg& arg) const {
     return isTensor(arg) ? cat("$", arg.i, " ", typeOf(arg.i).str()) : text::argText(arg, '$');
   }
-  std::string expectedText(OperandKind kind) const {
-    switch (kind) {
-      case OperandKind::kTensor: return "a tensor";
-      case OperandKind::kMatrix: return "a matrix";
-      case OperandKind::kLike: return "the sizes of " + foundText(instruction_.args[0]);
-      case OperandKind::kSame: return "the sizes and the element type of " + foundText(instruction_.args[0]);
-      case OperandKind::kLikeOrNone: return cat("none, or the sizes of ", foundText(instruction_.args[0]));
-      case OperandKind::kTensors: return "a list of tensors";
-      case OperandKind::kScalarOrNone: return "none or f32[]";
-      case OperandKind::kScalar: return "f32[]";
-      case OperandKind::kParameterGroup: return "the index of a parameter group";
-      case OperandKind::kReal: return "a real number, such as 1.0";
-      case OperandKind::kFlag: return "true or false";
-      case OperandKind::kIndex: return "a whole number from 0 on";
-      case OperandKind::kWhole: return "a whole number";
-    }
-    return {};
-  }
-
   // Checks what the kernels of kAccumulateProduct and kAccumulateRows rely on.
   std::string wrongSum(OwnOp op) const {
     if (op != OwnOp::kAccumulateProduct && op != OwnOp::kAccumulateRows) return "";
@@ -91,41 +72,49 @@ class OwnVerifier {
   const Type& typeOf(int64_t slot) const { return exe_.slots[slot].type; }
   bool isTensor(const Arg& arg) const { return arg.kind == Arg::Kind::kId && arg.i >= 0; }
   bool isScalar(int64_t slot) const { return typeOf(slot).dtype == DType::kFloat32 && typeOf(slot).sizes.empty(); }
+  bool isScalar(const Arg& arg) const { return isTensor(arg) && isScalar(arg.i); }
   bool isLikeFirst(const Arg& arg) const {
     return isTensor(arg) && typeOf(arg.i).sizes == typeOf(instruction_.args[0].i).sizes;
   }
 
   bool isSaidToBeWritten(const Arg& arg) const {
     const auto contains = [&](int64_t slot) {
-      return slot < 0 ||
-             std::find(instruction_.writes.begin(), instruction_.writes.end(), slot) != instruction_.writes.end();
+      return slot < 0 || std::ranges::find(instruction_.writes, slot) != instruction_.writes.end();
     };
-    if (arg.kind == Arg::Kind::kIdList) return std::all_of(arg.ints.begin(), arg.ints.end(), contains);
+    if (arg.kind == Arg::Kind::kIdList) return std::ranges::all_of(arg.ints, contains);
     return arg.kind != Arg::Kind::kId || contains(arg.i);
   }
-  bool isGood(const Arg& arg, OperandKind kind) const {
+  // The text that the kind expects; empty if the argument fits.
+  std::string lacking(const Arg& arg, OperandKind kind) const {
+    using Kind = Arg::Kind;
+    const auto unless = [](bool is_good, const char* expected) { return is_good ? "" : expected; };
+    const auto like = [&](bool is_good, const char* expected) {
+      return is_good ? std::string() : cat(expected, foundText(instruction_.args[0]));
+    };
+    const bool is_index = arg.kind == Kind::kInt && arg.i >= 0;
+    const bool is_absent = arg.kind == Kind::kNone || (arg.kind == Kind::kId && arg.i < 0);
     switch (kind) {
-      case OperandKind::kTensor: return isTensor(arg);
-      case OperandKind::kMatrix: return isTensor(arg) && typeOf(arg.i).sizes.size() == 2;
-      case OperandKind::kLike: return isLikeFirst(arg);
-      case OperandKind::kSame: return isLikeFirst(arg) && typeOf(arg.i).dtype == typeOf(instruction_.args[0].i).dtype;
-      case OperandKind::kLikeOrNone:
-        return arg.kind == Arg::Kind::kNone || (arg.kind == Arg::Kind::kId && arg.i < 0) || isLikeFirst(arg);
+      case OperandKind::kTensor: return unless(isTensor(arg), "a tensor");
+      case OperandKind::kMatrix: return unless(isTensor(arg) && typeOf(arg.i).sizes.size() == 2, "a matrix");
+      case OperandKind::kLike: return like(isLikeFirst(arg), "the sizes of ");
+      case OperandKind::kSame:
+        return like(isLikeFirst(arg) && typeOf(arg.i).dtype == typeOf(instruction_.args[0].i).dtype,
+                    "the sizes and the element type of ");
+      case OperandKind::kLikeOrNone: return like(is_absent || isLikeFirst(arg), "none, or the sizes of ");
       case OperandKind::kTensors:
-        return arg.kind == Arg::Kind::kIdList &&
-               std::all_of(arg.ints.begin(), arg.ints.end(), [](int64_t slot) { return slot >= 0; });
-      case OperandKind::kScalarOrNone:
-        if (arg.kind == Arg::Kind::kNone) return true;
-        [[fallthrough]];
-      case OperandKind::kScalar: return isTensor(arg) && isScalar(arg.i);
+        return unless(
+            arg.kind == Kind::kIdList && std::ranges::all_of(arg.ints, [](int64_t slot) { return slot >= 0; }),
+            "a list of tensors");
+      case OperandKind::kScalarOrNone: return unless(arg.kind == Kind::kNone || isScalar(arg), "none or f32[]");
+      case OperandKind::kScalar: return unless(isScalar(arg), "f32[]");
       case OperandKind::kParameterGroup:
-        return arg.kind == Arg::Kind::kInt && arg.i >= 0 && arg.i < kMaxParameterGroups;
-      case OperandKind::kReal: return arg.kind == Arg::Kind::kDouble;
-      case OperandKind::kFlag: return arg.kind == Arg::Kind::kBool;
-      case OperandKind::kIndex: return arg.kind == Arg::Kind::kInt && arg.i >= 0 && arg.i <= INT32_MAX;
-      case OperandKind::kWhole: return arg.kind == Arg::Kind::kInt;
+        return unless(is_index && arg.i < kMaxParameterGroups, "the index of a parameter group");
+      case OperandKind::kReal: return unless(arg.kind == Kind::kDouble, "a real number, such as 1.0");
+      case OperandKind::kFlag: return unless(arg.kind == Kind::kBool, "true or false");
+      case OperandKind::kIndex: return unless(is_index && arg.i <= INT32_MAX, "a whole number from 0 on");
+      case OperandKind::kWhole: return unless(arg.kind == Kind::kInt, "a whole number");
     }
-    return false;
+    return "another kind of operand";
   }
 
   std::string wrongResults(bool gives_scalar, bool writes) const {
@@ -136,8 +125,7 @@ class OwnVerifier {
       return isScalar(results[0][0]) ? "" : cat("result is ", typeOf(results[0][0]).str(), ", expected f32[]");
     }
     for (const auto& slots : results)
-      if (std::any_of(slots.begin(), slots.end(), [](int32_t slot) { return slot >= 0; }))
-        return "results, expected none";
+      if (std::ranges::any_of(slots, [](int32_t slot) { return slot >= 0; })) return "results, expected none";
     if (instruction_.writes.empty() == !writes) return "";
     return writes ? "writes nothing" : "writes, expected nothing";
   }

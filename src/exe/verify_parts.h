@@ -4,9 +4,24 @@
 #include <string>
 #include <vector>
 
+#include "base/cat.h"
 #include "exe/executable.h"
 
 namespace abele::exe {
+
+/// For classes that collect findings.
+class Finder {
+ protected:
+  explicit Finder(std::vector<std::string>& findings) : findings_(findings) {}
+  /// Notes a finding if the condition does not hold. Returns the condition.
+  template <class... Parts>
+  bool require(bool condition, const Parts&... parts) {
+    if (!condition) findings_.push_back(cat(parts...));
+    return condition;
+  }
+
+  std::vector<std::string>& findings_;
+};
 
 /// Checks the arguments of our own instructions ("abele::...") against their rows (base/instructions.h): kinds, numbers
 /// and types. Requires: all ids are good.

@@ -23,17 +23,9 @@ void visit(A& a, SavedTensor& x) {
 }
 
 template <class A>
-void visitFile(A& a, ProgramFile& x) {
-  a(x.version);
-  a(x.options);
-  a(x.metadata);
-  a(x.objects);
-  a(x.program);
-  a(x.form);
-  a(x.result_form);
-  a(x.has_model);
-  a(x.parts);
-  visit(a, x.tensors);
+void visit(A& a, ProgramFile& x) {
+  visitFields(a, x.version, x.options, x.metadata, x.objects, x.program, x.form, x.result_form, x.has_model, x.parts,
+              x.tensors);
   exe::visitMap(a, x.optimizer_state, [&](at::Tensor& tensor) { compile::visitTensor(a, tensor); });
   compile::visitTensor(a, x.rng_state);
 }
@@ -112,10 +104,7 @@ void writeProgramFile(const std::string& path, const ProgramFile& file) {
 }
 
 std::string encode(const ProgramFile& file) {
-  exe::Writer payload;
-  // One description of the fields serves reading and writing, hence the const_cast. A Writer changes nothing.
-  visitFile(payload, const_cast<ProgramFile&>(file));
-  return exe::seal(kProgramFileMagic, kProgramFileVersion, payload.take());
+  return exe::sealed(kProgramFileMagic, kProgramFileVersion, file);
 }
 
 ProgramFile readProgramFile(const std::string& path) {
@@ -124,10 +113,7 @@ ProgramFile readProgramFile(const std::string& path) {
 }
 
 ProgramFile decodeProgramFile(std::string_view bytes) {
-  exe::Reader reader(exe::unseal(kProgramFileMagic, kProgramFileVersion, bytes, "a file that save() wrote"));
-  ProgramFile file;
-  visitFile(reader, file);
-  if (!reader.atEnd()) exe::reject("bytes behind the end");
+  auto file = exe::unsealed<ProgramFile>(kProgramFileMagic, kProgramFileVersion, bytes, "a file that save() wrote");
   verify(file);
   return file;
 }

@@ -1,9 +1,9 @@
 // The text table of a model's last step, the use of its memory, and the options of its simulation.
 #include <algorithm>
-#include <cstdio>
 
 #include "options/value.h"
 #include "report/model_report.h"
+#include "report/report_words.h"
 
 namespace abele::report {
 
@@ -11,20 +11,13 @@ std::string reportText(const session::SessionReport& report) {
   size_t longest = 5;
   for (const session::SessionReport::Stage& stage : report.stages) longest = std::max(longest, stage.name.size());
   const int width = static_cast<int>(longest);
-  std::string text;
-  const auto line = [&text](const char* format, auto... values) {
-    const int length = std::snprintf(nullptr, 0, format, values...);
-    std::string buffer(length + 1, '\0');
-    std::snprintf(buffer.data(), buffer.size(), format, values...);
-    text.append(buffer.data(), length);
-  };
-  line("%-*s  device  busy ms  waiting ms  peak MiB\n", width, "stage");
+  std::string text = printed("%-*s  device  busy ms  waiting ms  peak MiB\n", width, "stage");
   for (const session::SessionReport::Stage& stage : report.stages)
-    line("%-*s  %6d  %7.2f  %10.2f  %8.2f\n", width, stage.name.c_str(), stage.device,
-         static_cast<double>(stage.busy_ns) / 1e6, static_cast<double>(stage.waiting_ns) / 1e6,
-         static_cast<double>(stage.peak_bytes) / (1 << 20));
-  line("step %.2f ms, bubble %.1f %%, capture %.3f s, compile %.3f s\n", static_cast<double>(report.step_ns) / 1e6,
-       100 * report.bubble, report.capture_s, report.compile_s);
+    text += printed("%-*s  %6d  %7.2f  %10.2f  %8.2f\n", width, stage.name.c_str(), stage.device,
+                    static_cast<double>(stage.busy_ns) / 1e6, static_cast<double>(stage.waiting_ns) / 1e6,
+                    static_cast<double>(stage.peak_bytes) / (1 << 20));
+  text += printed("step %.2f ms, bubble %.1f %%, capture %.3f s, compile %.3f s\n",
+                  static_cast<double>(report.step_ns) / 1e6, 100 * report.bubble, report.capture_s, report.compile_s);
   if (!report.schedule.empty())
     text +=
         "schedule " + report.schedule + (report.schedule_reason.empty() ? "" : ": " + report.schedule_reason) + "\n";

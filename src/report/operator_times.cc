@@ -18,8 +18,8 @@ using StageDirection = std::pair<int32_t, size_t>;  // stage, direction
 std::map<StageDirection, double> measured(const exe::Executable& executable, const session::RecentStep& step) {
   std::map<StageDirection, double> sums;
   for (const runtime::ActionTime& action : step.actions) {
-    if (executable.workers[static_cast<size_t>(action.worker)].isLink()) continue;
-    const exe::Segment& segment = executable.segments[static_cast<size_t>(action.segment)];
+    if (executable.workers[action.worker].isLink()) continue;
+    const exe::Segment& segment = executable.segments[action.segment];
     sums[{segment.stage, static_cast<size_t>(segment.direction)}] +=
         static_cast<double>(action.end_ns - action.begin_ns);
   }

@@ -1,9 +1,7 @@
 #include "report/report_page.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <functional>
@@ -11,7 +9,6 @@
 #include <numeric>
 #include <optional>
 #include <set>
-#include <system_error>
 
 #include <nlohmann/json.hpp>
 
@@ -226,27 +223,11 @@ void write(const std::string& path, const PageTitle& title, const Parts& parts) 
 
 /// The last call alone.
 TraceTracks lastCall(session::Session& session, const std::string& kind) {
-  std::error_code error;
-  std::string folder = std::filesystem::temp_directory_path(error) / "abele-report-XXXXXX";
-  ABELE_REQUIRE(!error && mkdtemp(folder.data()) != nullptr, E0712,
-                {.what = "no temporary folder can be made",
-                 .at = folder,
-                 .found = error ? error.message() : std::generic_category().message(errno),
-                 .remedy = "set TMPDIR to a folder that can be written"});
-  struct Removed {
-    const std::string& folder;
-    ~Removed() {
-      std::error_code ignored;
-      std::filesystem::remove_all(folder, ignored);
-    }
-  } const removed{folder};
-  const std::string path = folder + "/trace.json";
-  const std::shared_ptr<TraceFile> file = TraceFile::open(path);
-  Timeline timeline(*file, kind);
+  std::string events;
+  Timeline timeline([&](const std::string& lines) { events += lines; }, kind);
   timeline.note(session);
   timeline.predict(session);
-  file->close();
-  return TraceTracks::read(path);
+  return TraceTracks::of(cat("{\"traceEvents\": [", events.substr(1), "]}"), "the last call");
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
+#include <cstdlib>
 #include <optional>
 #include <utility>
 
@@ -11,7 +11,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "exe/sums.h"
 #include "plan/predict.h"
 #include "session/impl.h"
 
@@ -32,29 +31,16 @@ std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-void addNumber(std::string& out, int64_t value) {
-  char text[24];
-  out.append(text, std::to_chars(text, text + sizeof text, value).ptr);
-}
-
 /// As JSON has it.
-void addText(std::string& out, const std::string& text) {
+std::string textOf(const std::string& text) {
   const bool is_plain = std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
-  if (is_plain)
-    (out += '"').append(text) += '"';
-  else
-    out += quoted(text);
+  return is_plain ? cat('"', text, '"') : quoted(text);
 }
 
 /// As the format has times.
-void addMicroseconds(std::string& out, int64_t ns) {
-  if (ns < 0) out += '-';
-  const int64_t magnitude = ns < 0 ? -ns : ns;
-  addNumber(out, magnitude / 1000);
-  const auto rest = static_cast<int>(magnitude % 1000);
-  const char digits[] = {'.', static_cast<char>('0' + rest / 100), static_cast<char>('0' + rest / 10 % 10),
-                         static_cast<char>('0' + rest % 10)};
-  out.append(digits, sizeof digits);
+std::string microseconds(int64_t ns) {
+  const std::string rest = cat(1000 + std::abs(ns) % 1000);
+  return cat(ns < 0 ? "-" : "", std::abs(ns) / 1000, ".", std::string_view(rest).substr(1));
 }
 
 /// The name of a group, or of a track of it, and its place in the order.
@@ -82,27 +68,15 @@ struct Label {
 
 // Thousands of them in a step: no stream, and no JSON library.
 void addSpan(std::string& out, const Label& label, const TrackSpan& span) {
-  out.append(",\n{\"cat\": \"").append(label.category).append("\", \"name\": \"").append(label.prefix);
-  out += label.name;
-  if (label.micro_batch >= 0) {
-    out += " [";
-    addNumber(out, label.micro_batch);
-    out += "]\", \"args\": {\"micro_batch\": ";
-    addNumber(out, label.micro_batch);
-    if (!label.part.empty()) addText(out += ", \"part\": ", label.part);
-    out += "}";
-  } else {
-    out += "\"";
-  }
-  out += ", \"ph\": \"X\", \"pid\": ";
-  addNumber(out, span.group);
-  out += ", \"tid\": ";
-  addNumber(out, span.track);
-  out += ", \"ts\": ";
-  addMicroseconds(out, span.begin);
-  out += ", \"dur\": ";
-  addMicroseconds(out, std::max<int64_t>(0, span.end - span.begin));
-  out += "}";
+  out += cat(",\n{\"cat\": \"", label.category, "\", \"name\": \"", label.prefix, label.name);
+  if (label.micro_batch >= 0)
+    out += cat(" [", label.micro_batch, "]\", \"args\": {\"micro_batch\": ", label.micro_batch,
+               label.part.empty() ? "" : ", \"part\": " + textOf(label.part), "}");
+  else
+    out += '"';
+  out +=
+      cat(", \"ph\": \"X\", \"pid\": ", span.group, ", \"tid\": ", span.track, ", \"ts\": ", microseconds(span.begin),
+          ", \"dur\": ", microseconds(std::max<int64_t>(0, span.end - span.begin)), "}");
 }
 
 void addSpan(std::string& out, const char* category, const std::string& name, const TrackSpan& span) {
@@ -121,13 +95,13 @@ class Completions {
  public:
   Completions(size_t num_segments, const std::vector<runtime::ActionTime>& actions, size_t first, size_t end)
       : done_(num_segments) {
-    for (size_t i = first; i < end; ++i) done_[static_cast<size_t>(actions[i].segment)].push_back(&actions[i]);
+    for (size_t i = first; i < end; ++i) done_[actions[i].segment].push_back(&actions[i]);
   }
   /// What the action waited for longest; null: for nothing that ran in this process.
   const runtime::ActionTime* lastOf(const std::vector<exe::Wait>& waits) const {
     const runtime::ActionTime* last = nullptr;
     for (const exe::Wait& wait : waits) {
-      const auto& done = done_[static_cast<size_t>(wait.segment)];
+      const auto& done = done_[wait.segment];
       const auto index = static_cast<size_t>(std::max<int64_t>(1, wait.completions)) - 1;
       if (index < done.size() && (!last || done[index]->end_ns > last->end_ns)) last = done[index];
     }
@@ -138,18 +112,9 @@ class Completions {
   std::vector<std::vector<const runtime::ActionTime*>> done_;
 };
 
-const char* directionOf(const schedule::Action& action) {
-  return exe::directionName(static_cast<exe::Direction>(action.direction));
-}
-
-std::string nameOf(const schedule::Action& action) {
-  static constexpr const char* kPrefix[] = {"fwd", "bwd", "wgrad", "update"};  // as segments are called
-  return cat(kPrefix[static_cast<size_t>(action.direction)], "/", action.stage);
-}
-
 }  // namespace
 
-Timeline::Timeline(TraceFile& file, std::string name) : file_(file), name_(std::move(name)), group_(newGroup()) {}
+Timeline::Timeline(Sink sink, std::string name) : sink_(std::move(sink)), name_(std::move(name)), group_(newGroup()) {}
 
 void Timeline::nameTracks(const session::Compiled& compiled, std::string& lines) {
   const exe::Executable& executable = compiled.executable;
@@ -196,13 +161,13 @@ void Timeline::addStep(const session::Compiled& compiled, const std::vector<runt
     const runtime::ActionTime& action = actions[i];
     const bool is_first = i == first || actions[i - 1].worker != action.worker;
     if (is_first) index = 0;
-    const exe::Action& planned = executable.workers[static_cast<size_t>(action.worker)].actions[index];
+    const exe::Action& planned = executable.workers[action.worker].actions[index];
     const int64_t track = action.worker + 1;
     int64_t free_ns = is_first ? step.before_ns : actions[i - 1].end_ns;  // from then on it could have gone on
     const runtime::ActionTime* awaited = completions.lastOf(planned.waits);
     if (awaited && awaited->end_ns > free_ns) {
       const int64_t over_ns = std::min(awaited->end_ns, action.begin_ns);
-      const Label label{"wait", "wait for ", names_[static_cast<size_t>(awaited->segment)], awaited->micro_batch};
+      const Label label{"wait", "wait for ", names_[awaited->segment], awaited->micro_batch};
       addSpan(lines, label, {group_, track, zero + free_ns, zero + over_ns});
       free_ns = over_ns;
     }
@@ -239,7 +204,7 @@ void Timeline::note(session::Session& session) {
   for (const runtime::PagingTime& paging : parts.last_step.paging)
     addSpan(lines, "memory", paging.is_fetch ? "fetch" : "release",
             {group_, kPagingTracks + paging.worker + 1, zero + paging.begin_ns, zero + paging.end_ns});
-  file_.addLines(lines);
+  sink_(lines);
 }
 
 void Timeline::predict(session::Session& session) {
@@ -265,13 +230,15 @@ void Timeline::predict(session::Session& session) {
   for (size_t w = 0; w < prediction->device_of.size(); ++w) {
     const auto track = static_cast<int64_t>(w) + 1;
     lines += named("thread", group, track, cat("device ", prediction->device_of[w]));
-    for (const schedule::TimedAction& timed : prediction->run.actions[w])
+    for (const schedule::TimedAction& timed : prediction->run.actions[w]) {
+      const auto direction = static_cast<exe::Direction>(timed.action.direction);
       addSpan(lines,
-              {directionOf(timed.action), "", nameOf(timed.action), timed.action.micro_batch,
-               programPartOf(*parts.compiled, static_cast<size_t>(timed.action.stage))},
+              {exe::directionName(direction), "", exe::taskName(direction, timed.action.stage),
+               timed.action.micro_batch, programPartOf(*parts.compiled, static_cast<size_t>(timed.action.stage))},
               {group, track, begin + timed.start_ns, begin + timed.end_ns});
+    }
   }
-  file_.addLines(lines);
+  sink_(lines);
 }
 
 }  // namespace abele::report

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/trace_file.h"
@@ -20,8 +22,13 @@ namespace abele::report {
 /// record the times of their actions in any case. Threads: one at a time.
 class Timeline {
  public:
-  /// file: outlives this object. name: name of the model, such as "training".
-  Timeline(TraceFile& file, std::string name);
+  /// Takes events of the format, each preceded by ",\n", as TraceFile::addLines does.
+  using Sink = std::function<void(const std::string& lines)>;
+  /// name: name of the model, such as "training".
+  Timeline(Sink sink, std::string name);
+  /// file: outlives this object.
+  Timeline(TraceFile& file, std::string name)
+      : Timeline([&file](const std::string& lines) { file.addLines(lines); }, std::move(name)) {}
   /// Adds the session's last call. Requires: all calls pass the same session.
   void note(session::Session& session);
   /// Adds the simulator's prediction of a step with the measured costs, from the start of the last call's first step.
@@ -34,7 +41,7 @@ class Timeline {
   void addStep(const session::Compiled& compiled, const std::vector<runtime::ActionTime>& actions, size_t first,
                size_t end, const session::Handover& step, std::string& lines) const;
 
-  TraceFile& file_;
+  const Sink sink_;
   const std::string name_;
   const int64_t group_;             // group of tracks (a process number in the format); group_ + 1: the predicted ones
   std::vector<std::string> names_;  // names of segments, as JSON strings

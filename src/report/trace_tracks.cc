@@ -111,10 +111,12 @@ std::string RecordedSpan::action() const {
   return has_number ? name.substr(0, open) : name;
 }
 
-TraceTracks TraceTracks::read(const std::string& path) {
+TraceTracks TraceTracks::read(const std::string& path) { return of(readWholeFile(path), path); }
+
+TraceTracks TraceTracks::of(const std::string& text, const std::string& path) {
   try {
     Reader reader;
-    for (const Json& event : eventsOf(readWholeFile(path))) reader.add(event);
+    for (const Json& event : eventsOf(text)) reader.add(event);
     return reader.tracks();
   } catch (const NoTrace& no_trace) {
     throwUser(ErrorCode::E0501, {.what = "this is no trace",

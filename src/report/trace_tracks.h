@@ -32,6 +32,8 @@ struct TraceTracks {
   /// Reads a file in Chrome's trace event format. Its last lines may be missing if the program did not end. Throws
   /// E0712, E0501.
   static TraceTracks read(const std::string& path);
+  /// The same for the text of a file. path: for errors.
+  static TraceTracks of(const std::string& text, const std::string& path);
 
   /// The tracks of devices only. of: "measured" or "predicted".
   std::vector<const TraceTrack*> devices(std::string_view of) const;

@@ -14,7 +14,6 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/turns.h"
-#include "exe/sums.h"
 #include "runtime/pager.h"
 #include "runtime/worker_threads.h"
 

@@ -3,7 +3,6 @@
 #include <ATen/ops/empty.h>
 
 #include "compile/tensors.h"
-#include "exe/outputs.h"
 #include "session/impl.h"
 
 namespace abele::session {
@@ -36,13 +35,23 @@ class Target {
       : micro_batches_(options.device_iterations * options.gradient_accumulation),
         outputs_(compiled.executable.numOutputs()),
         results_(results),
-        target_(target) {}
+        target_(target) {
+    const int64_t own = options.processes.index % options.processes.stages;
+    const int32_t reader = compiled.readers[target];
+    is_reader = reader == device::DeviceOptions::kAllProcesses || reader == own;
+    is_bound = is_reader || compiled.makers[target] == own;
+  }
+
+  bool is_reader;  // this process gets the result
+  bool is_bound;   // a device of this process makes it, or this process gets it
 
   at::Tensor& at(const Position& p) {
     std::vector<at::Tensor>& rows = results_.bound.at(p.replica * outputs_ + target_);
     rows.resize(micro_batches_);
     return rows[p.micro_batch];
   }
+
+  Results& results() { return results_; }
 
   /// Binds the wanted micro-batches to the rows of a new tensor, and returns the tensor.
   at::Tensor bind(const Type& one, const std::vector<Position>& chosen) {
@@ -57,7 +66,7 @@ class Target {
     at::Tensor sums = emptyOf(one, replicas);
     std::vector<at::Tensor> of_replica;
     for (int64_t r = 0; r < replicas; ++r) of_replica.push_back(rowsOf(sums, one, r, replicas));
-    for (const Position& p : chosen) at(p) = of_replica[static_cast<size_t>(p.replica)];
+    for (const Position& p : chosen) at(p) = of_replica[p.replica];
     return sums;
   }
 
@@ -97,19 +106,17 @@ std::vector<at::Tensor> splitRows(const at::Tensor& whole, const Type& one, size
   return rows;
 }
 
-int32_t stageProcess(const compile::ProgramOptions& options) {
-  return static_cast<int32_t>(options.processes.index % options.processes.stages);
-}
-
-/// Returns true if a device of this process makes the result.
-bool isMaker(const compile::ProgramOptions& options, const Compiled& compiled, int32_t target) {
-  return compiled.makers[static_cast<size_t>(target)] == stageProcess(options);
-}
-
-/// Returns true if this process gets the result.
-bool isReader(const compile::ProgramOptions& options, const Compiled& compiled, int32_t target) {
-  const int32_t reader = compiled.readers[static_cast<size_t>(target)];
-  return reader == device::DeviceOptions::kAllProcesses || reader == stageProcess(options);
+/// Binds a value that every micro-batch makes. Returns what a call returns of it; undefined if another process gets it.
+at::Tensor bindReturned(const compile::ProgramOptions& options, Target& target, const Type& one,
+                        compile::OutputMode mode, const std::vector<Position>& chosen) {
+  if (!target.is_bound) return {};
+  if (addsOnDevices(options, mode)) {
+    const at::Tensor sums = target.bindSums(one, chosen, options.replicas);
+    return target.is_reader ? sums : at::Tensor();
+  }
+  const at::Tensor whole = target.bind(one, chosen);
+  if (!target.is_reader) return {};
+  return returnedOf(target.results(), one, mode, options.replicas, chosen, splitRows(whole, one, chosen.size()), whole);
 }
 
 /// The replica that updates the external which this replica uses.
@@ -136,32 +143,23 @@ void bindAnchor(const compile::ProgramOptions& options, const Compiled& compiled
   std::vector<at::Tensor>& previous = results.previous.emplace_back();
   std::vector<at::Tensor>& between = results.between.emplace_back();
   Target target(options, compiled, results, anchor.target);
-  const bool is_reader = isReader(options, compiled, anchor.target);
-  const bool is_bound = is_reader || isMaker(options, compiled, anchor.target);
-  at::Tensor whole;
   if (anchor.updated < 0) {
-    if (addsOnDevices(options, anchor.mode)) {
-      const at::Tensor sums = is_bound ? target.bindSums(anchor.type, wanted, options.replicas) : at::Tensor();
-      results.anchored.push_back(is_reader ? sums : at::Tensor());
-      return;
-    }
-    if (is_bound) whole = target.bind(anchor.type, wanted);
-  } else {
-    for (int64_t r = 0; r < options.replicas; ++r)  // all processes take part in the read
-      previous.push_back(compiled.backend->value(anchor.updated, static_cast<int32_t>(r)));
-    // The value is made once per update.
-    if (is_bound)
-      target.bind(anchor.type,
-                  returnedMicroBatches(options, compile::OutputMode::kEveryN, options.gradient_accumulation));
-    if (is_reader) whole = emptyOf(anchor.type, static_cast<int64_t>(wanted.size()));
+    results.anchored.push_back(bindReturned(options, target, anchor.type, anchor.mode, wanted));
+    return;
   }
-  if (!is_reader) {
+  for (int64_t r = 0; r < options.replicas; ++r)  // all processes take part in the read
+    previous.push_back(compiled.backend->value(anchor.updated, static_cast<int32_t>(r)));
+  // The value is made once per update.
+  if (target.is_bound)
+    target.bind(anchor.type,
+                returnedMicroBatches(options, compile::OutputMode::kEveryN, options.gradient_accumulation));
+  if (!target.is_reader) {
     results.anchored.emplace_back();
     return;
   }
-  const std::vector<at::Tensor> rows = splitRows(whole, anchor.type, wanted.size());
-  if (anchor.updated >= 0) between = rows;
-  results.anchored.push_back(returnedOf(results, anchor.type, anchor.mode, options.replicas, wanted, rows, whole));
+  const at::Tensor whole = emptyOf(anchor.type, static_cast<int64_t>(wanted.size()));
+  between = splitRows(whole, anchor.type, wanted.size());
+  results.anchored.push_back(returnedOf(results, anchor.type, anchor.mode, options.replicas, wanted, between, whole));
 }
 
 /// A parameter gets a new value in the last micro-batch of each group. Before that, it has the previous group's value.
@@ -208,16 +206,16 @@ void setReaders(Compiled& compiled, const compile::ProgramOptions& options) {
       case compile::OutputRank::kAll: break;
       case compile::OutputRank::kFirst: return 0;
       case compile::OutputRank::kLast: return static_cast<int32_t>(executable.stage_processes) - 1;
-      case compile::OutputRank::kOwner: return compiled.makers[static_cast<size_t>(target)];
+      case compile::OutputRank::kOwner: return compiled.makers[target];
     }
     return device::DeviceOptions::kAllProcesses;
   };
   // Only results and anchors have a reader. An argument that forward writes goes to all processes: the caller owns it,
   // and may pass it as the next batch.
   for (const compile::CompiledResult& result : compiled.results)
-    if (result.target >= 0) compiled.readers[static_cast<size_t>(result.target)] = readerOf(result.target);
+    if (result.target >= 0) compiled.readers[result.target] = readerOf(result.target);
   for (const compile::CompiledAnchor& anchor : compiled.anchors)
-    compiled.readers[static_cast<size_t>(anchor.target)] = readerOf(anchor.target);
+    compiled.readers[anchor.target] = readerOf(anchor.target);
 }
 
 Results allocateResults(const compile::ProgramOptions& options, const Compiled& compiled) {
@@ -230,22 +228,8 @@ Results allocateResults(const compile::ProgramOptions& options, const Compiled& 
       results.returned.push_back(compiled.host_results.at(next_host++));
       continue;
     }
-    const bool is_reader = isReader(options, compiled, result.target);
-    const bool is_bound = is_reader || isMaker(options, compiled, result.target);
     Target target(options, compiled, results, result.target);
-    at::Tensor whole;
-    if (addsOnDevices(options, options.output_mode)) {
-      if (is_bound) whole = target.bindSums(result.type, chosen, options.replicas);
-      results.returned.push_back(is_reader ? whole : at::Tensor());
-      continue;
-    }
-    if (is_bound) whole = target.bind(result.type, chosen);
-    if (!is_reader) {
-      results.returned.emplace_back();
-      continue;
-    }
-    results.returned.push_back(returnedOf(results, result.type, options.output_mode, options.replicas, chosen,
-                                          splitRows(whole, result.type, chosen.size()), whole));
+    results.returned.push_back(bindReturned(options, target, result.type, options.output_mode, chosen));
   }
   bindWritten(options, compiled, results);
   for (const compile::CompiledAnchor& anchor : compiled.anchors) bindAnchor(options, compiled, anchor, results);

@@ -34,7 +34,6 @@
 #include "device/processes/message_memory.h"
 #include "device/processes/stage_shares.h"
 #include "device/processes/step_agreement.h"
-#include "exe/sums.h"
 #include "kernels/basic.h"
 #include "kernels/operator_forms.h"
 #include "runtime/written_memory.h"

@@ -16,7 +16,6 @@
 #include "device/aten/own_call.h"
 #include "device/processes/joint_call.h"
 #include "device/processes/message_call.h"
-#include "exe/sums.h"
 #include "kernels/intra_op_threads.h"
 #include "memory/steering_allocator.h"
 #include "memory/tensors.h"

@@ -10,7 +10,6 @@
 #include "collective/announcement.h"
 #include "collective/some_peers.h"
 #include "exe/links.h"
-#include "exe/outputs.h"
 #include "memory/tensors.h"
 
 namespace abele::device {

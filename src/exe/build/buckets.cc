@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "exe/instruction_slots.h"
 
 namespace abele::exe {
 namespace {
@@ -15,17 +16,10 @@ int64_t bytesOf(const Executable& exe, int32_t external) {
   return exe.slots[exe.externals[external].slot].type.extentBytes();
 }
 
-bool overlap(const Executable& exe, int32_t slot, int32_t other) {
-  const Slot &a = exe.slots[slot], &b = exe.slots[other];
-  return a.group == b.group && a.offset_bytes < b.offset_bytes + b.type.extentBytes() &&
-         b.offset_bytes < a.offset_bytes + a.type.extentBytes();
-}
-
 bool writes(const Executable& exe, const Instruction& instruction, int32_t slot) {
-  const auto touches = [&](int32_t other) { return other >= 0 && overlap(exe, slot, other); };
-  return std::ranges::any_of(instruction.writes, touches) ||
-         std::ranges::any_of(instruction.results,
-                             [&](const auto& results) { return std::ranges::any_of(results, touches); });
+  bool touches = false;
+  forEachWritten(instruction, [&](int32_t other) { touches |= overlap(exe, slot, other); });
+  return touches;
 }
 
 bool isBackward(const Segment& segment) {
@@ -43,14 +37,6 @@ std::map<size_t, std::vector<int32_t>> completedSums(const Executable& exe, cons
         break;
       }
   return completed;
-}
-
-std::vector<int32_t> allSums(const Executable& exe) {
-  std::vector<int32_t> sums;
-  for (size_t e = 0; e < exe.externals.size(); ++e)
-    if (exe.externals[e].kind == ExternalKind::kAccumulator && exe.externals[e].slot >= 0)
-      sums.push_back(static_cast<int32_t>(e));
-  return sums;
 }
 
 // The positions where a segment is cut.
@@ -88,13 +74,19 @@ class CompletionOrder {
 
 }  // namespace
 
+bool overlap(const Executable& exe, int32_t slot, int32_t other) {
+  const Slot &a = exe.slots[slot], &b = exe.slots[other];
+  return a.group == b.group && a.offset_bytes < b.offset_bytes + b.type.extentBytes() &&
+         b.offset_bytes < a.offset_bytes + a.type.extentBytes();
+}
+
 bool usesOffChipMemory(const Executable& executable) {
   return std::ranges::any_of(executable.groups, [](const Group& group) { return group.off_chip; });
 }
 
 void splitBackward(Executable& executable, std::vector<SegmentUses>& uses) {
   if (usesOffChipMemory(executable)) return;
-  const std::vector<int32_t> sums = allSums(executable);
+  const std::vector<int32_t> sums = externalsOf(executable, ExternalKind::kAccumulator);
   std::map<int32_t, std::vector<int32_t>> parts_of;
   const size_t num_segments = executable.segments.size();
   for (size_t s = 0; s < num_segments; ++s) {

@@ -24,5 +24,7 @@ void splitBackward(Executable& executable, std::vector<SegmentUses>& uses);
 std::vector<Bucket> bucketsOf(const Executable& executable, const std::vector<int32_t>& sums);
 
 bool usesOffChipMemory(const Executable& executable);
+/// Whether two slots have a byte in common.
+bool overlap(const Executable& executable, int32_t slot, int32_t other);
 
 }  // namespace abele::exe

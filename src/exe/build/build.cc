@@ -9,12 +9,34 @@
 #include "base/instructions.h"
 #include "exe/build/buckets.h"
 #include "exe/build/dependencies.h"
-#include "exe/build/fetches.h"
 #include "exe/build/replicate.h"
 #include "ir/task.h"
 
 namespace abele::exe {
 namespace {
+
+/// Throws E0403 if a forward writes a parameter that several replicas share.
+void checkSharedParameters(const ir::Graph& graph, const Replication& rules) {
+  std::vector<int32_t> parameter_of(graph.values.size(), ir::kNone);  // by base value: the external that it holds
+  for (const ir::Input& in : graph.inputs)
+    if (in.kind == ir::InputKind::kParameter) parameter_of[in.value] = in.external;
+  for (const ir::Node& node : graph.nodes)
+    for (const ir::Write& w : node.writes) {
+      const int32_t e = parameter_of[graph.baseOf(w.after)] = parameter_of[graph.baseOf(w.before)];
+      if (e < 0 || node.direction == ir::Direction::kUpdate) continue;
+      const std::string& name = graph.externals[e].name;
+      const bool is_shared = std::ranges::none_of(rules.parameters, [&](const auto& groups) {
+        return groups.parameter == name &&
+               std::set(groups.first_of.begin(), groups.first_of.end()).size() == groups.first_of.size();
+      });
+      ABELE_REQUIRE(!is_shared, E0403,
+                    {.what = cat("forward writes parameter ", name, ", which replicas share"),
+                     .at = cat(node.op, node.source.empty() ? "" : cat(" (", node.source, ")")),
+                     .found = cat(rules.replicas * rules.processes, " replicas"),
+                     .expected = "replicas read the parameters that they share",
+                     .remedy = "use one replica, or keep what forward writes in a buffer"});
+    }
+}
 
 using ir::ValueId;
 using plan::Home;
@@ -165,10 +187,7 @@ class Builder {
   }
 
   // --- segments and instructions -------------------------------------------------------------------------------------
-  static std::string taskName(const Key& task) {
-    static constexpr const char* kPrefix[] = {"fwd", "bwd", "wgrad", "update"};
-    return cat(kPrefix[static_cast<int>(task.second)], "/", task.first);
-  }
+  static std::string taskName(const Key& task) { return exe::taskName(task.second, task.first); }
   static Key keyOf(const ir::Task& task) { return {task.stage, static_cast<Direction>(task.direction)}; }
 
   void makeSegments() {
@@ -216,8 +235,7 @@ class Builder {
   }
   int32_t processOf(int32_t stage) const { return processOfDevice(graph_.stages[stage].device); }
   int32_t deviceOfSpace(int32_t space) const {
-    const auto stage =
-        std::find_if(graph_.stages.begin(), graph_.stages.end(), [&](const ir::Stage& s) { return s.space == space; });
+    const auto stage = std::ranges::find_if(graph_.stages, [&](const ir::Stage& s) { return s.space == space; });
     return stage->device;
   }
   int32_t processOfSpace(int32_t space) const { return processOfDevice(deviceOfSpace(space)); }
@@ -406,7 +424,7 @@ class Builder {
   }
 
   int32_t spaceOfWorker(size_t worker) const {
-    const auto stage = std::find(plan_.worker_of.begin(), plan_.worker_of.end(), static_cast<int>(worker));
+    const auto stage = std::ranges::find(plan_.worker_of, static_cast<int>(worker));
     return stage == plan_.worker_of.end() ? 0 : spaceOf(static_cast<int32_t>(stage - plan_.worker_of.begin()));
   }
 

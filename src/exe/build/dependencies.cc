@@ -4,7 +4,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "exe/sums.h"
+#include "exe/instruction_slots.h"
 
 namespace abele::exe {
 namespace {
@@ -134,8 +134,7 @@ std::vector<std::string> runInOrder(Executable& exe, Fn&& fn) {
   std::vector<int64_t> done(exe.segments.size(), 0);
   std::vector<size_t> head(exe.workers.size(), 0);
   auto isReady = [&](const Action& a) {
-    return std::all_of(a.waits.begin(), a.waits.end(),
-                       [&](const Wait& wait) { return done[wait.segment] >= wait.completions; });
+    return std::ranges::all_of(a.waits, [&](const Wait& wait) { return done[wait.segment] >= wait.completions; });
   };
   for (bool moved = true; moved;) {
     moved = false;
@@ -157,8 +156,8 @@ std::vector<std::string> runInOrder(Executable& exe, Fn&& fn) {
 
 // Drops waits that follow from the worker's own past or from another wait of the same action. A wait for a message of
 // another process implies no work of this process, even if the message depends on it: a device gets its order to
-// receive before the message is there.
-void dropImpliedWaits(Executable& exe) {
+// receive before the message is there. Returns the actions that never become ready.
+std::vector<std::string> dropImpliedWaits(Executable& exe) {
   std::vector<int32_t> process_of(exe.segments.size(), -1);
   for (const WorkerProgram& worker : exe.workers)
     for (const Action& a : worker.actions) process_of[a.segment] = worker.process;
@@ -169,15 +168,14 @@ void dropImpliedWaits(Executable& exe) {
   std::vector<Known> known(exe.workers.size(), Known(exe.segments.size(), 0));
   std::vector<std::vector<Known>> after(exe.segments.size());  // by segment and completion
   auto knownAfter = [&](const Wait& wait) -> const Known& { return after[wait.segment][wait.completions - 1]; };
-  runInOrder(exe, [&](size_t w, Action& a) {
+  return runInOrder(exe, [&](size_t w, Action& a) {
     std::vector<Wait> kept;
     for (const Wait& wait : a.waits) {
-      const bool implied = known[w][wait.segment] >= wait.completions ||
-                           std::any_of(a.waits.begin(), a.waits.end(), [&](const Wait& other) {
-                             return other.segment != wait.segment &&
-                                    grants(exe.workers[w].process, other, wait.segment) &&
-                                    knownAfter(other)[wait.segment] >= wait.completions;
-                           });
+      const bool implied =
+          known[w][wait.segment] >= wait.completions || std::ranges::any_of(a.waits, [&](const Wait& other) {
+            return other.segment != wait.segment && grants(exe.workers[w].process, other, wait.segment) &&
+                   knownAfter(other)[wait.segment] >= wait.completions;
+          });
       if (!implied) kept.push_back(wait);
     }
     for (const Wait& wait : kept)
@@ -189,13 +187,57 @@ void dropImpliedWaits(Executable& exe) {
   });
 }
 
+using Frame = std::pair<int32_t, int32_t>;  // group, frame
+using Needs = std::map<Frame, bool>;        // frame -> whether it is written
+
+// Off-chip groups that a segment's instructions touch.
+std::map<int32_t, bool> groupsOf(const Executable& exe, const Segment& segment) {
+  std::map<int32_t, bool> groups;
+  auto note = [&](int32_t slot, bool writes) {
+    const int32_t group = exe.slots[slot].group;
+    if (exe.groups[group].off_chip) groups[group] |= writes;
+  };
+  for (const Instruction& i : segment.instructions) {
+    forEachOperand(i, [&](int32_t slot) { note(slot, /*writes=*/false); });
+    forEachWritten(i, [&](int32_t slot) { note(slot, /*writes=*/true); });
+  }
+  return groups;
+}
+
 }  // namespace
 
 void addWaits(Executable& executable, const std::vector<SegmentUses>& uses) {
   WaitMaker(executable, uses).run();
-  const auto stuck = runInOrder(executable, [](size_t, Action&) {});
+  const std::vector<std::string> stuck = dropImpliedWaits(executable);
   ABELE_CHECK(stuck.empty(), stuck.size(), " actions never run, first: ", stuck.front());
-  dropImpliedWaits(executable);
+}
+
+// --- off-chip frames
+// ---------------------------------------------------------------------------------------------------
+
+void addFetches(Executable& exe) {
+  std::vector<std::map<int32_t, bool>> groups_of;
+  for (const Segment& segment : exe.segments) groups_of.push_back(groupsOf(exe, segment));
+  for (WorkerProgram& worker : exe.workers) {
+    std::vector<Needs> needs;
+    for (const Action& action : worker.actions) {
+      Needs& frames = needs.emplace_back();
+      for (const auto& [group, writes] : groups_of[action.segment])
+        frames[{group, static_cast<int32_t>(exe.frameOf(group, action.micro_batch))}] = writes;
+    }
+    const Needs nothing;
+    for (size_t i = 0; i < needs.size(); ++i) {
+      const Needs& before = i == 0 ? nothing : needs[i - 1];
+      const Needs& next = needs[(i + 1) % needs.size()];
+      for (const auto& [frame, writes] : needs[i]) {
+        const FrameUse use{frame.first, frame.second, writes};
+        const auto held = before.find(frame);
+        const bool is_there = held != before.end() && (held->second || !writes);
+        if (!is_there) worker.actions[i].fetches.push_back(use);
+        if (next.count(frame) == 0) worker.actions[i].releases.push_back(use);
+      }
+    }
+  }
 }
 
 }  // namespace abele::exe

@@ -1,4 +1,5 @@
-// Private to exe/build: turns "which segment touches which memory" into the waits of every action.
+// Private to exe/build: turns "which segment touches which memory" into the waits of every action, and decides which
+// off-chip frames are fetched before an action and released after one.
 #pragma once
 
 #include <cstdint>
@@ -25,5 +26,10 @@ struct SegmentUses {
 /// Adds the waits that data, ring frames and updates need, and drops those that a worker's own order implies. Throws
 /// InternalError if the result could not run.
 void addWaits(Executable& executable, const std::vector<SegmentUses>& uses);
+
+/// Fills Action::fetches and releases from the schedule. A worker holds the frames that its current action needs;
+/// frames that the next action needs too stay. The step repeats, so the first action follows the last one. The first
+/// action fetches all that it needs, because the device is empty in the first step.
+void addFetches(Executable& executable);
 
 }  // namespace abele::exe

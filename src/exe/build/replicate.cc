@@ -8,8 +8,7 @@
 #include "base/error.h"
 #include "base/instructions.h"
 #include "exe/build/buckets.h"
-#include "exe/build/external_places.h"
-#include "exe/build/messages.h"
+#include "exe/build/one_replica.h"
 #include "exe/build/shards.h"
 #include "exe/instruction_slots.h"
 
@@ -208,7 +207,7 @@ class Replicator {
       });
       kept.push_back(std::move(*it));
     }
-    std::reverse(kept.begin(), kept.end());
+    std::ranges::reverse(kept);
     instructions = std::move(kept);
   }
 
@@ -232,10 +231,7 @@ class Replicator {
 
   int64_t endOf(int32_t slot) const { return exe_.slots[slot].offset_bytes + exe_.slots[slot].type.extentBytes(); }
   bool overlapsAny(int32_t slot, const std::vector<int32_t>& others) const {
-    return std::any_of(others.begin(), others.end(), [&](int32_t other) {
-      return exe_.slots[slot].group == exe_.slots[other].group && exe_.slots[slot].offset_bytes < endOf(other) &&
-             exe_.slots[other].offset_bytes < endOf(slot);
-    });
+    return std::ranges::any_of(others, [&](int32_t other) { return overlap(exe_, slot, other); });
   }
   bool covers(int32_t slot, int32_t other) const {
     const Slot &outer = exe_.slots[slot], &inner = exe_.slots[other];
@@ -425,7 +421,7 @@ class Replicator {
 
   bool updatesOwner(size_t segment, int32_t sum) const {
     const auto& writes = uses_[segment].writes;
-    return std::any_of(writes.begin(), writes.end(), [&](const MemoryUse& use) {
+    return std::ranges::any_of(writes, [&](const MemoryUse& use) {
       return isPersistent(use.group) && externalAt(use.group, use.offset_bytes) == exe_.externals[sum].owner;
     });
   }
@@ -515,8 +511,8 @@ class Replicator {
       for (int32_t copy : copies)
         for (int32_t r = 0; r < num_replicas_; ++r) external.copies.push_back(slotOf(r, copy));
       for (int32_t r = 0; r < num_replicas_; ++r) external.replica_slots.push_back(slotOf(r, external.slot));
-      const bool all_share = std::all_of(external.replica_slots.begin(), external.replica_slots.end(),
-                                         [&](int32_t slot) { return slot == external.slot; });
+      const bool all_share =
+          std::ranges::all_of(external.replica_slots, [&](int32_t slot) { return slot == external.slot; });
       if (all_share) external.replica_slots.clear();
     }
   }

@@ -15,7 +15,4 @@ namespace abele::exe {
 /// the group, or the one that the parameter is dealt to (Replication::sharding). Requires: no waits yet.
 void replicate(Executable& executable, std::vector<SegmentUses>& uses, const Replication& rules);
 
-/// Throws E0403 if a forward writes a parameter that several replicas share.
-void checkSharedParameters(const ir::Graph& graph, const Replication& rules);
-
 }  // namespace abele::exe

@@ -11,17 +11,15 @@ class Dealer {
   Dealer(const Executable& exe, const std::vector<std::vector<int32_t>>& owner, const ShardingRules& rules)
       : exe_(exe), owner_(owner), rules_(rules), states_of_(exe.externals.size()) {
     shards_.holder = shards_.updater = owner;
-    for (size_t e = 0; e < exe.externals.size(); ++e)
-      if (exe.externals[e].kind == ExternalKind::kState && exe.externals[e].slot >= 0 && exe.externals[e].owner >= 0)
-        states_of_[exe.externals[e].owner].push_back(static_cast<int32_t>(e));
+    for (const int32_t e : externalsOf(exe, ExternalKind::kState))
+      if (exe.externals[e].owner >= 0) states_of_[exe.externals[e].owner].push_back(e);
   }
 
   Shards run() {
     std::vector<Item> items;
-    for (size_t e = 0; e < exe_.externals.size(); ++e)
-      if (exe_.externals[e].kind == ExternalKind::kParameter && exe_.externals[e].slot >= 0)
-        for (int32_t first : firstsOf(static_cast<int32_t>(e))) addItem(static_cast<int32_t>(e), first, items);
-    std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.bytes > b.bytes; });
+    for (const int32_t e : externalsOf(exe_, ExternalKind::kParameter))
+      for (int32_t first : firstsOf(e)) addItem(e, first, items);
+    std::ranges::stable_sort(items, [](const Item& a, const Item& b) { return a.bytes > b.bytes; });
     for (const Item& item : items) deal(item);
     return std::move(shards_);
   }

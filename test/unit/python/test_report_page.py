@@ -53,13 +53,6 @@ def data_of(page):
     return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.S)[1])
 
 
-def test_a_temporary_folder_that_is_not_there(model, tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
-    with pytest.raises(abele.Error, match="E0712 file: no temporary folder can be made") as raised:
-        model.report(tmp_path / "report.html")
-    assert "TMPDIR" in str(raised.value)
-
-
 def test_the_page_of_a_model(model, tmp_path):
     figures = model.report(tmp_path / "made" / "report.html")
     assert figures == model.report() and figures["stages"]

@@ -1,15 +1,35 @@
-// Private to exe/build: messages between the processes that hold the stages of a replica, by the segments of both ends.
+// Private to exe/build: what replicate.cc looks up in the executable of one replica.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "exe/build/dependencies.h"
 
 namespace abele::exe {
 
+/// The memory of each external.
+class ExternalPlaces {
+ public:
+  using Memory = std::pair<int32_t, int64_t>;  // group and offset
+  /// The start of an external, or of its copy for another memory space.
+  struct Place {
+    int32_t external = -1, slot = -1;
+  };
+
+  explicit ExternalPlaces(const Executable& executable);
+  /// Requires: an external starts there.
+  const Place& at(int32_t group, int64_t offset_bytes) const;
+  const std::map<Memory, Place>& all() const { return places_; }
+
+ private:
+  std::map<Memory, Place> places_;
+};
+
+/// Messages between the processes that hold the stages of a replica, by the segments of both ends.
 class Messages {
  public:
   /// executable: of one replica.

@@ -1,10 +1,33 @@
-#include "exe/build/messages.h"
+#include "exe/build/one_replica.h"
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/instructions.h"
 
 namespace abele::exe {
+
+ExternalPlaces::ExternalPlaces(const Executable& executable) {
+  for (size_t e = 0; e < executable.externals.size(); ++e) {
+    const External& external = executable.externals[e];
+    if (external.slot < 0) continue;
+    const auto add = [&](int32_t id) {
+      const Slot& slot = executable.slots[id];
+      const Place place{static_cast<int32_t>(e), id};
+      const auto [it, is_new] = places_.emplace(Memory{slot.group, slot.offset_bytes}, place);
+      if (!is_new && slot.type.extentBytes() > 0) it->second = place;  // one without elements has no memory of its own
+    };
+    add(external.slot);
+    for (int32_t copy : external.copies) add(copy);
+  }
+}
+
+const ExternalPlaces::Place& ExternalPlaces::at(int32_t group, int64_t offset_bytes) const {
+  auto it = places_.upper_bound({group, offset_bytes});
+  const bool is_there = it != places_.begin() && (--it)->first.first == group;
+  ABELE_CHECK(is_there, "memory at ", offset_bytes, " of group ", group, " belongs to no external");
+  return it->second;
+}
 
 Messages::Messages(const Executable& executable, const std::vector<SegmentUses>& uses) {
   const auto messageOf = [&](size_t segment) -> const Instruction* {
