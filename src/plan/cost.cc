@@ -21,7 +21,7 @@ std::vector<schedule::StageCost> sumUp(const ir::Graph& graph, Fn&& time_of) {
   for (const ir::Node& node : graph.nodes) {
     // A transfer is work of a link, done while the stage computes.
     if (node.is_view || node.stage < 0 || isTransfer(node)) continue;
-    schedule::StageCost& cost = costs[static_cast<size_t>(node.stage)];
+    schedule::StageCost& cost = costs[node.stage];
     switch (node.direction) {
       case Direction::kForward: cost.forward_ns += time_of(node); break;
       case Direction::kBackward: cost.backward_ns += time_of(node); break;
@@ -61,8 +61,8 @@ std::vector<schedule::StageMemory> memoryOf(const ir::Graph& graph, const Plan& 
   for (size_t s = 0; s < plan.worker_of.size(); ++s) {
     const size_t worker = static_cast<size_t>(plan.worker_of[s]);
     // A plan knows the bytes of weights by worker, so the worker's first stage carries them.
-    const bool is_first = std::find(plan.worker_of.begin(), plan.worker_of.end(), plan.worker_of[s]) ==
-                          plan.worker_of.begin() + static_cast<std::ptrdiff_t>(s);
+    const bool is_first =
+        std::ranges::find(plan.worker_of, plan.worker_of[s]) == plan.worker_of.begin() + static_cast<std::ptrdiff_t>(s);
     memory[s] = {is_first ? plan.persistent_bytes[worker] : 0, together.plan.stash_bytes[s],
                  together.transient_bytes[s], together.plan.users[s]};
   }
@@ -82,7 +82,7 @@ std::vector<schedule::StageMemory> memoryOf(const ir::Graph& graph, const Plan& 
 }
 
 std::vector<schedule::Handover> handoversOf(const ir::Graph& graph) {
-  const auto device_of = [&](int32_t stage) { return graph.stages[static_cast<size_t>(stage)].device; };
+  const auto device_of = [&](int32_t stage) { return graph.stages[stage].device; };
   const auto order = [](const Task& t) {
     return std::pair(t.direction, t.direction == Direction::kForward ? t.stage : -t.stage);
   };
@@ -93,16 +93,16 @@ std::vector<schedule::Handover> handoversOf(const ir::Graph& graph) {
     if (node.is_view || node.stage < 0) continue;
     ir::forEachOperand(node, [&](ir::ValueId v) {
       const ir::ValueId base = graph.baseOf(v);
-      const ir::Node* made = maker[static_cast<size_t>(base)];
+      const ir::Node* made = maker[base];
       if (made == nullptr || node.direction == Direction::kUpdate || !precedes(taskOf(*made), taskOf(node))) return;
       const int32_t device = device_of(node.stage);
       if (device_of(made->stage) == device) return;
-      if (isReceive(node)) is_received[static_cast<size_t>(base)] = true;
+      if (isReceive(node)) is_received[base] = true;
       const auto [it, is_new] = readers.try_emplace({base, device}, taskOf(node));
       if (!is_new && order(taskOf(node)) < order(it->second)) it->second = taskOf(node);
     });
-    ir::forEachResult(node, [&](ir::ValueId v) { maker[static_cast<size_t>(v)] = &node; });
-    for (const ir::Write& w : node.writes) maker[static_cast<size_t>(w.after)] = &node;
+    ir::forEachResult(node, [&](ir::ValueId v) { maker[v] = &node; });
+    for (const ir::Write& w : node.writes) maker[w.after] = &node;
   }
   std::map<std::tuple<Task, Task, bool>, int64_t> bytes;
   for (const auto& [place, reader] : readers) {
@@ -118,15 +118,14 @@ std::vector<schedule::Handover> handoversOf(const ir::Graph& graph) {
 std::vector<int64_t> gradientBytes(const ir::Graph& graph) {
   std::vector<int64_t> bytes(graph.stages.size(), 0);
   std::vector<bool> is_sum(graph.values.size(), false);
-  for (const ir::Input& input : graph.inputs)
-    is_sum[static_cast<size_t>(input.value)] = input.kind == ir::InputKind::kAccumulator;
+  for (const ir::Input& input : graph.inputs) is_sum[input.value] = input.kind == ir::InputKind::kAccumulator;
   for (const ir::Node& node : graph.nodes) {
     if (node.is_view || node.stage < 0) continue;
     ir::forEachOperand(node, [&](ir::ValueId v) {
       const auto base = static_cast<size_t>(graph.baseOf(v));
       if (!is_sum[base]) return;
       is_sum[base] = false;
-      bytes[static_cast<size_t>(node.stage)] += graph.values[base].type.extentBytes();
+      bytes[node.stage] += graph.values[base].type.extentBytes();
     });
   }
   return bytes;
@@ -148,7 +147,7 @@ Chain chainOf(const ir::Graph& graph, const PlanOptions& options, std::vector<sc
   Chain chain;
   chain.costs = costModelOf(whole, plan, std::move(costs));
   chain.costs.hop_ns = 0;
-  for (int worker : plan.worker_of) chain.device_of.push_back(plan.device_of[static_cast<size_t>(worker)]);
+  for (int worker : plan.worker_of) chain.device_of.push_back(plan.device_of[worker]);
   chain.sharded_memory = memoryOf(whole, planned(whole, schedule::ScheduleKind::kSharded));
   if (graph.training) chain.split_memory = memoryOf(graph, planned(graph, schedule::ScheduleKind::kZeroBubble));
   chain.handovers = handoversOf(graph);

@@ -143,7 +143,7 @@ class Analysis {
     // task, in an earlier task of the same stage, or in the task that makes `before`, which this node waits for. If a
     // transfer makes `before`, this node waits for the link only, and the task that the value was brought for may still
     // read it.
-    return std::all_of(buffer.touches.begin(), buffer.touches.end(), [&](const Touch& t) {
+    return std::ranges::all_of(buffer.touches, [&](const Touch& t) {
       if (t.task == task) return t.position <= position;
       const bool is_made = t.task == maker && (!is_transferred || t.position == made_by_[before]);
       return is_made || (t.task.stage == task.stage && t.task.direction < task.direction);
@@ -163,8 +163,7 @@ class Analysis {
     const Task task = taskOf(node);
     const auto& touches = result_.buffers[made].touches;
     if (gradient.offset != 0 || gradient.type != write.view || !fitsInto(result_.buffers[made], write.view) ||
-        !std::all_of(touches.begin(), touches.end(),
-                     [&](const Touch& t) { return t.task == task && t.position <= position; }))
+        !std::ranges::all_of(touches, [&](const Touch& t) { return t.task == task && t.position <= position; }))
       return;
     const Buffer moved = std::exchange(result_.buffers[made], {});
     Buffer& into = result_.buffers[sum];
@@ -175,8 +174,8 @@ class Analysis {
   }
 
   bool fitsInto(const Buffer& buffer, const Type& type) const {
-    return std::all_of(buffer.members.begin(), buffer.members.end(),
-                       [&](ValueId base) { return graph_.values[base].type.extentBytes() == type.extentBytes(); });
+    return std::ranges::all_of(
+        buffer.members, [&](ValueId base) { return graph_.values[base].type.extentBytes() == type.extentBytes(); });
   }
 
   // --- externals -----------------------------------------------------------------------------------------------------
@@ -225,8 +224,8 @@ class Analysis {
   }
 
   bool allIn(const Task& task, ValueId base) const {
-    return std::all_of(touches_[base].begin(), touches_[base].end(),
-                       [&](const Touch& t) { return isUpdate(t) || followEachOther(t.task, task); });
+    return std::ranges::all_of(touches_[base],
+                               [&](const Touch& t) { return isUpdate(t) || followEachOther(t.task, task); });
   }
   static bool isUpdate(const Touch& t) { return t.task.direction == Direction::kUpdate; }
   std::pair<Direction, int32_t> lastTouch(ValueId base) const {

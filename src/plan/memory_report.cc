@@ -1,6 +1,7 @@
 #include "plan/memory_report.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <set>
@@ -26,7 +27,7 @@ struct Tenant {
 // on it. Calls charge(buffer, bytes) for each tenant; returns the bytes without a tenant.
 template <class Fn>
 int64_t share(std::vector<Tenant> tenants, int64_t region_bytes, Fn&& charge) {
-  std::stable_sort(tenants.begin(), tenants.end(), [](const Tenant& a, const Tenant& b) { return a.bytes > b.bytes; });
+  std::ranges::stable_sort(tenants, [](const Tenant& a, const Tenant& b) { return a.bytes > b.bytes; });
   std::map<int64_t, int64_t> free{{0, region_bytes}};  // begin -> end
   int64_t left = region_bytes;
   for (const Tenant& t : tenants) {
@@ -56,7 +57,7 @@ int64_t share(std::vector<Tenant> tenants, int64_t region_bytes, Fn&& charge) {
 std::string moduleOf(const std::string& parameter) {
   const size_t dot = parameter.rfind('.');
   std::string path = dot == std::string::npos ? "" : parameter.substr(0, dot);
-  std::replace(path.begin(), path.end(), '.', '/');
+  std::ranges::replace(path, '.', '/');
   return path;
 }
 
@@ -174,8 +175,7 @@ class Reporter {
       for (const LayerMemory& layer : device_.layers)
         for (size_t c = 0; c < kNumMemoryClasses; ++c) device_.by_class[c] += layer.bytes[c];
       device_.peak_bytes = std::accumulate(device_.by_class.begin(), device_.by_class.end(), int64_t{0});
-      std::stable_sort(device_.tensors.begin(), device_.tensors.end(),
-                       [](const TensorMemory& a, const TensorMemory& b) { return a.bytes > b.bytes; });
+      std::ranges::stable_sort(device_.tensors, std::greater(), &TensorMemory::bytes);
       if (device_.tensors.size() > num_tensors) device_.tensors.resize(num_tensors);
       report.devices.push_back(std::move(device_));
     }

@@ -14,10 +14,9 @@ std::set<Frame> framesOf(const Plan& plan, const schedule::Action& action) {
   std::set<Frame> frames;
   for (size_t g = 0; g < plan.off_chip.size(); ++g) {
     const OffChipGroup& group = plan.off_chip[g];
-    const std::pair task{action.stage, action.direction};
-    if (std::find(group.users.begin(), group.users.end(), task) == group.users.end()) continue;
+    if (std::ranges::find(group.users, Task{action.stage, action.direction}) == group.users.end()) continue;
     const bool is_ring = group.use == TensorUse::kActivations;
-    frames.insert({g, is_ring ? action.micro_batch % plan.frames[static_cast<size_t>(group.stage)] : 0});
+    frames.insert({g, is_ring ? action.micro_batch % plan.frames[group.stage] : 0});
   }
   return frames;
 }
@@ -53,8 +52,7 @@ std::vector<int64_t> peakDeviceBytes(const Plan& plan) {
     for (size_t s = 0; s < plan.worker_of.size(); ++s)
       if (plan.worker_of[s] == static_cast<int>(w)) bytes += plan.frames[s] * plan.stash_bytes[s];
     for (const TaskRing& ring : plan.rings)
-      if (plan.worker_of[static_cast<size_t>(ring.task.stage)] == static_cast<int>(w))
-        bytes += ring.frames * ring.bytes;
+      if (plan.worker_of[ring.task.stage] == static_cast<int>(w)) bytes += ring.frames * ring.bytes;
     const std::vector<int64_t> frames = fetchedFrames(plan, w);
     for (size_t g = 0; g < frames.size(); ++g) bytes += frames[g] * plan.off_chip[g].bytes;
     peak.push_back(bytes);

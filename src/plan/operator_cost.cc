@@ -1,10 +1,12 @@
 #include "plan/operator_cost.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <iterator>
+#include <string>
 #include <string_view>
 
+#include "base/cat.h"
 #include "base/instructions.h"
 
 namespace abele::plan {
@@ -15,45 +17,39 @@ constexpr double kBytesPerNs = 20;
 constexpr double kFlopsPerNs = 50;
 constexpr double kNsPerDraw = 6;
 
-// The time that an operator needs beyond moving bytes, for each element of its largest result or operand. A backward
-// takes 1.5 times as long.
+// The time that operators need beyond moving bytes, for each element of their largest result or operand: ns, and the
+// names without namespace, leading and trailing "_", overload and "_backward". A backward takes 1.5 times as long.
 struct ElementCost {
-  std::string_view name;  // without namespace, leading and trailing "_", overload and "_backward"
-  double ns = 0;
+  double ns;
+  std::string_view names;  // with a blank before and after each
 };
-constexpr std::array kElementCosts = {
-    // functions that are computed as sums of many terms
-    ElementCost{"acos", 1.5}, ElementCost{"acosh", 1.5}, ElementCost{"asin", 1.5}, ElementCost{"asinh", 1.5},
-    ElementCost{"atan", 1.5}, ElementCost{"atan2", 2}, ElementCost{"atanh", 1.5}, ElementCost{"celu", 0.7},
-    ElementCost{"cos", 1}, ElementCost{"cosh", 1}, ElementCost{"digamma", 5}, ElementCost{"elu", 0.7},
-    ElementCost{"erf", 1}, ElementCost{"erfc", 2}, ElementCost{"erfinv", 5}, ElementCost{"exp", 0.7},
-    ElementCost{"exp2", 0.7}, ElementCost{"expm1", 1}, ElementCost{"gelu", 1.5}, ElementCost{"lgamma", 5},
-    ElementCost{"log", 0.7}, ElementCost{"log10", 1}, ElementCost{"log1p", 1}, ElementCost{"log2", 0.7},
-    ElementCost{"log_sigmoid", 1.5}, ElementCost{"logaddexp", 3}, ElementCost{"logit", 1}, ElementCost{"mish", 3},
-    ElementCost{"pow", 2}, ElementCost{"rsqrt", 0.3}, ElementCost{"sigmoid", 0.7}, ElementCost{"silu", 0.7},
-    ElementCost{"sin", 1}, ElementCost{"sinh", 1}, ElementCost{"softplus", 1.5}, ElementCost{"sqrt", 0.2},
-    ElementCost{"tan", 2}, ElementCost{"tanh", 2},
-    // sums and normalisations: several passes, or sums along one dimension
-    ElementCost{"batch_norm", 1.5}, ElementCost{"cumprod", 1}, ElementCost{"cumsum", 1},
-    ElementCost{"fused_rms_norm", 1}, ElementCost{"log_softmax", 1}, ElementCost{"logsumexp", 1},
-    ElementCost{"mean", 0.3}, ElementCost{"native_batch_norm", 1.5}, ElementCost{"native_group_norm", 0.5},
-    ElementCost{"native_layer_norm", 0.7}, ElementCost{"prod", 0.5}, ElementCost{"safe_softmax", 4},
-    ElementCost{"softmax", 1}, ElementCost{"std", 1.5}, ElementCost{"std_mean", 1.5}, ElementCost{"sum", 0.3},
-    ElementCost{"var", 1.5}, ElementCost{"var_mean", 1.5},
-    // sorting, and searching for positions
-    ElementCost{"adaptive_avg_pool2d", 1}, ElementCost{"adaptive_max_pool2d", 2}, ElementCost{"argsort", 60},
-    ElementCost{"avg_pool2d", 1.5}, ElementCost{"avg_pool3d", 2}, ElementCost{"grid_sampler_2d", 8},
-    ElementCost{"grid_sampler_3d", 16}, ElementCost{"kthvalue", 20}, ElementCost{"max_pool2d_with_indices", 2},
-    ElementCost{"max_pool3d_with_indices", 4}, ElementCost{"median", 20}, ElementCost{"sort", 60},
-    ElementCost{"topk", 10}, ElementCost{"unique2", 60}, ElementCost{"upsample_bicubic2d", 10},
-    ElementCost{"upsample_bilinear2d", 3}, ElementCost{"upsample_linear1d", 2}, ElementCost{"upsample_trilinear3d", 6},
-    // transforms
-    ElementCost{"fft_c2c", 10}, ElementCost{"fft_c2r", 10}, ElementCost{"fft_r2c", 10}};
+constexpr ElementCost kElementCosts[] = {
+    {0.2, " sqrt "},
+    {0.3, " rsqrt mean sum "},
+    {0.5, " native_group_norm prod "},
+    {0.7, " celu elu exp exp2 log log2 sigmoid silu native_layer_norm "},
+    {1,
+     " cos cosh erf expm1 log10 log1p logit sin sinh cumprod cumsum fused_rms_norm log_softmax logsumexp softmax "
+     "adaptive_avg_pool2d "},
+    {1.5,
+     " acos acosh asin asinh atan atanh gelu log_sigmoid softplus batch_norm native_batch_norm std std_mean var "
+     "var_mean avg_pool2d "},
+    {2, " atan2 erfc pow tan tanh adaptive_max_pool2d avg_pool3d max_pool2d_with_indices upsample_linear1d "},
+    {3, " logaddexp mish upsample_bilinear2d "},
+    {4, " safe_softmax max_pool3d_with_indices "},
+    {5, " digamma erfinv lgamma "},
+    {6, " upsample_trilinear3d "},
+    {8, " grid_sampler_2d "},
+    {10, " topk upsample_bicubic2d fft_c2c fft_c2r fft_r2c "},
+    {16, " grid_sampler_3d "},
+    {20, " kthvalue median "},
+    {60, " argsort sort unique2 "},
+};
 
 // Operators that read or write the first operand at positions given by indices.
-constexpr std::array<std::string_view, 11> kIndexed = {
-    "embedding",      "embedding_bag", "gather",       "index",       "index_add", "index_put",
-    "index_put_impl", "index_copy",    "index_select", "scatter_add", "take"};
+constexpr std::string_view kIndexed[] = {"embedding", "embedding_bag",  "gather",     "index",        "index_add",
+                                         "index_put", "index_put_impl", "index_copy", "index_select", "scatter_add",
+                                         "take"};
 
 std::string_view baseName(std::string_view op, bool& is_backward) {
   op.remove_prefix(std::min(op.size(), op.find("::") == std::string_view::npos ? 0 : op.find("::") + 2));
@@ -77,8 +73,9 @@ double perElement(const ir::Node& node) {
   bool is_backward = false;
   const std::string_view name = baseName(node.op, is_backward);
   if (name == "pow" && node.args.size() > 1 && isSmallPower(node.args[1])) return 0;
+  const std::string wanted = cat(" ", name, " ");
   for (const ElementCost& cost : kElementCosts)
-    if (cost.name == name) return is_backward ? 1.5 * cost.ns : cost.ns;
+    if (cost.names.find(wanted) != std::string_view::npos) return is_backward ? 1.5 * cost.ns : cost.ns;
   return 0;
 }
 
@@ -86,7 +83,7 @@ bool isIndexed(const std::string& op) {
   bool is_backward = false;
   const std::string_view name = baseName(op, is_backward);
   return op == ownOpName(OwnOp::kAccumulateRows) ||
-         (!is_backward && std::find(kIndexed.begin(), kIndexed.end(), name) != kIndexed.end());
+         (!is_backward && std::ranges::find(kIndexed, name) != std::end(kIndexed));
 }
 
 class Estimate {
@@ -114,7 +111,7 @@ class Estimate {
   const Type& operand(size_t arg) const {
     static const Type none;
     if (arg >= node_.args.size() || node_.args[arg].kind != Arg::Kind::kId || node_.args[arg].i < 0) return none;
-    return graph_.values[static_cast<size_t>(node_.args[arg].i)].type;
+    return graph_.values[node_.args[arg].i].type;
   }
   bool is(std::string_view name) const { return node_.op.starts_with(name); }
 

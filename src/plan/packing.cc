@@ -15,8 +15,7 @@ struct Range {
 class TakenRanges {
  public:
   void add(int64_t begin, int64_t end) {
-    const auto first = std::lower_bound(ranges_.begin(), ranges_.end(), begin,
-                                        [](const Range& range, int64_t at) { return range.end < at; });
+    const auto first = std::ranges::lower_bound(ranges_, begin, {}, &Range::end);
     auto last = first;
     for (; last != ranges_.end() && last->begin <= end; ++last) {
       begin = std::min(begin, last->begin);
@@ -41,7 +40,7 @@ class TakenOverTime {
  public:
   explicit TakenOverTime(const std::vector<Interval>& intervals) {
     for (const Interval& i : intervals) times_.insert(times_.end(), {i.begin, i.end});
-    std::sort(times_.begin(), times_.end());
+    std::ranges::sort(times_);
     times_.erase(std::unique(times_.begin(), times_.end()), times_.end());
     nodes_.resize(4 * times_.size());
   }
@@ -86,7 +85,7 @@ class TakenOverTime {
   };
 
   size_t rankOf(int64_t time) const {
-    return static_cast<size_t>(std::lower_bound(times_.begin(), times_.end(), time) - times_.begin());
+    return static_cast<size_t>(std::ranges::lower_bound(times_, time) - times_.begin());
   }
 
   void meet(const TakenRanges& taken) {
@@ -128,8 +127,7 @@ class TakenOverTime {
 std::vector<size_t> largestFirst(const std::vector<Interval>& intervals) {
   std::vector<size_t> order(intervals.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return intervals[a].bytes > intervals[b].bytes; });
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return intervals[a].bytes > intervals[b].bytes; });
   return order;
 }
 

@@ -51,13 +51,14 @@ class Planner {
  private:
   // --- workers and schedule ------------------------------------------------------------------------------------------
   void assignWorkers() {
+    std::vector<int> devices;
     for (int s = 0; s < num_stages_; ++s) {
-      const int device = graph_.stages[s].device;
+      const int device = devices.emplace_back(graph_.stages[s].device);
       if (options_.num_devices > 0 && (device < 0 || device >= options_.num_devices)) rejectDevice(s);
-      auto it = std::find(plan_.device_of.begin(), plan_.device_of.end(), device);
-      plan_.worker_of.push_back(static_cast<int>(it - plan_.device_of.begin()));
-      if (it == plan_.device_of.end()) plan_.device_of.push_back(device);
     }
+    Workers workers = workersOf(devices);
+    plan_.worker_of = std::move(workers.worker_of);
+    plan_.device_of = std::move(workers.device_of);
   }
 
   [[noreturn]] void rejectDevice(int stage) const {
@@ -133,9 +134,7 @@ class Planner {
   }
 
   // Whether it is in memory that outlives the micro-batch.
-  bool isExternal(ir::ValueId v) const {
-    return liveness_.buffers[static_cast<size_t>(liveness_.buffer_of[graph_.baseOf(v)])].input >= 0;
-  }
+  bool isExternal(ir::ValueId v) const { return liveness_.buffers[liveness_.buffer_of[graph_.baseOf(v)]].input >= 0; }
 
   static std::string taskName(const ir::Node& node) {
     static constexpr const char* kName[] = {"the forward", "the backward", "the weight gradients", "the update"};
@@ -156,9 +155,8 @@ class Planner {
         std::map<int, schedule::StageCost> by_worker;
         schedule::StageCost& most = found.emplace_back(schedule::StageCost{0, 0, 0, 0});
         for (int s : stages) {
-          const schedule::StageCost& c = by_part[static_cast<size_t>(s)];
-          schedule::StageCost& sum =
-              by_worker.try_emplace(worker_of[static_cast<size_t>(s)], schedule::StageCost{0, 0, 0, 0}).first->second;
+          const schedule::StageCost& c = by_part[s];
+          schedule::StageCost& sum = by_worker.try_emplace(worker_of[s], schedule::StageCost{0, 0, 0, 0}).first->second;
           most.forward_ns = std::max(most.forward_ns, sum.forward_ns += c.forward_ns);
           most.backward_ns = std::max(most.backward_ns, sum.backward_ns += c.backward_ns);
           most.weight_grad_ns = std::max(most.weight_grad_ns, sum.weight_grad_ns += c.weight_grad_ns);
@@ -179,7 +177,7 @@ class Planner {
       if (!continues) pipeline.parts.emplace_back();
       pipeline.parts.back().push_back(s);
       const int from = group[workerOf(s)], into = group[workerOf(pipeline.parts.back().front())];
-      std::replace(group.begin(), group.end(), std::max(from, into), std::min(from, into));
+      std::ranges::replace(group, std::max(from, into), std::min(from, into));
     }
     std::map<int, int> number;  // groups in the order of their first worker
     for (int g : group) number.emplace(g, static_cast<int>(number.size()));
@@ -193,11 +191,9 @@ class Planner {
     schedule.workers.resize(plan_.device_of.size());
     for (const auto& actions : whole.workers)
       for (const schedule::Action& a : actions) {
-        std::vector<int> stages = pipeline.parts[static_cast<size_t>(a.stage)];
-        if (a.direction == Direction::kBackward || a.direction == Direction::kWeightGrad)
-          std::reverse(stages.begin(), stages.end());
-        for (int s : stages)
-          schedule.workers[static_cast<size_t>(workerOf(s))].push_back({s, a.direction, a.micro_batch});
+        std::vector<int> stages = pipeline.parts[a.stage];
+        if (a.direction == Direction::kBackward || a.direction == Direction::kWeightGrad) std::ranges::reverse(stages);
+        for (int s : stages) schedule.workers[workerOf(s)].push_back({s, a.direction, a.micro_batch});
       }
     return schedule;
   }
@@ -246,8 +242,7 @@ class Planner {
 
   // --- memory --------------------------------------------------------------------------------------------------------
   static bool isLocal(const Buffer& buffer) {
-    return std::all_of(buffer.touches.begin(), buffer.touches.end(),
-                       [&](const Touch& t) { return t.task == buffer.touches.front().task; });
+    return std::ranges::all_of(buffer.touches, [&](const Touch& t) { return t.task == buffer.touches.front().task; });
   }
 
   void chooseHomes() {
@@ -269,8 +264,7 @@ class Planner {
 
   // The stage of the first task that touches the buffer in its own memory space.
   static int32_t homeStage(const Buffer& buffer) {
-    const auto touch =
-        std::find_if(buffer.touches.begin(), buffer.touches.end(), [](const Touch& t) { return !t.from_elsewhere; });
+    const auto touch = std::ranges::find_if(buffer.touches, [](const Touch& t) { return !t.from_elsewhere; });
     return (touch == buffer.touches.end() ? buffer.touches.front() : *touch).task.stage;
   }
 
@@ -298,8 +292,7 @@ class Planner {
     auto& users = plan_.off_chip[home.off_chip].users;
     for (const Touch& t : buffer.touches) {
       if (isOnLink(t)) continue;  // the transfer fetches it, so the device does not need it
-      const std::pair user{t.task.stage, t.task.direction};
-      if (std::find(users.begin(), users.end(), user) == users.end()) users.push_back(user);
+      if (std::ranges::find(users, t.task) == users.end()) users.push_back(t.task);
     }
   }
 
@@ -427,20 +420,19 @@ class Planner {
       all.users.insert(frames.users.begin(), frames.users.end());
       all.members.insert(all.members.end(), frames.members.begin(), frames.members.end());
     }
-    std::sort(all.members.begin(), all.members.end());
+    std::ranges::sort(all.members);
     const int64_t most = lengths.of(all.users);
     const auto lengthOf = [&](const Frames& frames) { return frames.is_own ? lengths.of(frames.users) : most; };
     int64_t bytes = 0;
     for (const Frames& frames : apart) bytes += lengthOf(frames) * frames.bytes;
     if (rule_ == RingRule::kFewestBytes && bytes >= most * packedBytes(stage, all.members)) return;
-    const auto main = std::max_element(apart.begin(), apart.end(), [](const Frames& a, const Frames& b) {
+    const auto main = std::ranges::max_element(apart, [](const Frames& a, const Frames& b) {
       return std::pair(a.is_own, a.bytes) < std::pair(b.is_own, b.bytes);
     });
     for (auto frames = apart.begin(); frames != apart.end(); ++frames) {
       if (frames == main) continue;
       const auto ring = static_cast<int32_t>(plan_.rings.size());
-      const auto first = std::find_if(frames->users.begin(), frames->users.end(),
-                                      [&](const Task& user) { return user.stage == stage; });
+      const auto first = std::ranges::find_if(frames->users, [&](const Task& user) { return user.stage == stage; });
       plan_.rings.push_back({.task = *first, .frames = lengthOf(*frames)});
       ring_users_[ring] = frames->users;
       for (size_t i : frames->members) {

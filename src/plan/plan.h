@@ -48,6 +48,9 @@ struct PlanOptions {
   bool operator==(const PlanOptions&) const = default;
 };
 using ir::Task;
+inline constexpr std::string_view kTaskLetters = "FBWU";  // by direction
+/// "B12": the backward of stage 12.
+std::string taskText(const Task& task);
 
 /// The place of a base value; views follow their base. stage: owner of the stash, or a stage of the worker that owns
 /// the memory. A node writes in place exactly if `after` has the placement of `before`.
@@ -68,8 +71,8 @@ const char* tensorUseName(TensorUse use);
 struct OffChipGroup {
   TensorUse use = TensorUse::kWeights;
   int32_t stage = 0;
-  int64_t bytes = 0;                                          // for activations: bytes of one frame of the stage's ring
-  std::vector<std::pair<int32_t, ir::Direction>> users = {};  // tasks that need the group
+  int64_t bytes = 0;             // for activations: bytes of one frame of the stage's ring
+  std::vector<Task> users = {};  // tasks that need the group
   bool operator==(const OffChipGroup&) const = default;
 };
 

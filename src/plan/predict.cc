@@ -1,6 +1,7 @@
 #include "plan/predict.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/nearest.h"
@@ -20,14 +21,6 @@ void requireOptions(const PredictOptions& o) {
                  .expected = oneOf(schedule::scheduleNames(needed))});
   ABELE_REQUIRE(o.training || o.accumulation == 1, E0404,
                 {.what = "inference with gradient accumulation", .expected = "device iterations"});
-}
-
-schedule::CostModel wholeBackward(schedule::CostModel costs) {
-  for (schedule::StageCost& c : costs.stages) {
-    c.backward_ns += c.weight_grad_ns;
-    c.weight_grad_ns = 0;
-  }
-  return costs;
 }
 
 int64_t timeOf(const schedule::StageCost& c) { return c.forward_ns + c.backward_ns + c.weight_grad_ns; }
@@ -56,14 +49,14 @@ std::vector<size_t> cutsWithin(const std::vector<schedule::StageCost>& costs, si
 std::vector<Task> joinUsers(const std::vector<Task>& users, const std::vector<int32_t>& part_of) {
   std::vector<Task> joined;
   for (const Task& user : users) {
-    const Task task{part_of[static_cast<size_t>(user.stage)], user.direction};
-    if (std::find(joined.begin(), joined.end(), task) == joined.end()) joined.push_back(task);
+    const Task task{part_of[user.stage], user.direction};
+    if (std::ranges::find(joined, task) == joined.end()) joined.push_back(task);
   }
   return joined;
 }
 
 void addRing(std::vector<schedule::StageRing>& rings, int64_t bytes, std::vector<Task> users) {
-  const auto same = std::find_if(rings.begin(), rings.end(), [&](const schedule::StageRing& ring) {
+  const auto same = std::ranges::find_if(rings, [&](const schedule::StageRing& ring) {
     return std::is_permutation(ring.users.begin(), ring.users.end(), users.begin(), users.end());
   });
   if (same == rings.end())
@@ -85,7 +78,7 @@ std::vector<schedule::StageMemory> joinMemory(const std::vector<schedule::StageM
     part.stash_bytes += stages[s].stash_bytes;
     part.transient_bytes = std::max(part.transient_bytes, stages[s].transient_bytes);
     for (const Task& user : joinUsers(stages[s].users, part_of))
-      if (std::find(part.users.begin(), part.users.end(), user) == part.users.end()) part.users.push_back(user);
+      if (std::ranges::find(part.users, user) == part.users.end()) part.users.push_back(user);
     if (!stages[s].rings.empty()) {
       has_rings[p] = true;
       part.apart_transient_bytes = std::max(part.apart_transient_bytes, stages[s].apart_transient_bytes);
@@ -116,7 +109,7 @@ void addReceived(std::vector<schedule::StageMemory>& memory, const std::vector<s
   if (memory.empty()) return;
   for (const schedule::Transfer& t : transfers) {
     if (t.is_placed) continue;
-    schedule::StageMemory& stage = memory[static_cast<size_t>(t.to.stage)];
+    schedule::StageMemory& stage = memory[t.to.stage];
     stage.stash_bytes += t.bytes;
     if (!stage.rings.empty()) stage.rings.front().bytes += t.bytes;
   }
@@ -147,8 +140,8 @@ std::vector<schedule::Handover> joinHandovers(const std::vector<schedule::Handov
                                               const std::vector<int32_t>& part_of) {
   std::vector<schedule::Handover> joined;
   for (schedule::Handover h : handovers) {
-    h.from.stage = part_of[static_cast<size_t>(h.from.stage)];
-    h.to.stage = part_of[static_cast<size_t>(h.to.stage)];
+    h.from.stage = part_of[h.from.stage];
+    h.to.stage = part_of[h.to.stage];
     if (h.from.stage == h.to.stage) continue;
     const bool again = !joined.empty() && joined.back().from == h.from && joined.back().to == h.to &&
                        joined.back().is_placed == h.is_placed;
@@ -165,30 +158,28 @@ std::vector<schedule::Handover> joinHandovers(const std::vector<schedule::Handov
 void requireCosts(const Chain& chain) {
   const schedule::CostModel& costs = chain.costs;
   ABELE_REQUIRE(!costs.stages.empty(), E0404, {.what = "costs without stages", .expected = "one stage or more"});
+  const size_t n = costs.stages.size();
   bool bad = costs.hop_ns < 0 || costs.action_ns < 0 || costs.host_ns < 0 || costs.cores < 0;
+  bool fits = chain.device_of.empty() || chain.device_of.size() == n;
+  std::vector<Task> users;
   for (const schedule::StageCost& c : costs.stages)
     bad |= c.forward_ns < 0 || c.backward_ns < 0 || c.weight_grad_ns < 0 || c.update_ns < 0;
-  for (const auto* memory : {&costs.memory, &chain.split_memory, &chain.sharded_memory})
+  for (const auto* memory : {&costs.memory, &chain.split_memory, &chain.sharded_memory}) {
+    fits = fits && (memory->empty() || memory->size() == n);
     for (const schedule::StageMemory& m : *memory) {
       bad |= m.persistent_bytes < 0 || m.stash_bytes < 0 || m.transient_bytes < 0 || m.apart_transient_bytes < 0;
-      for (const schedule::StageRing& ring : m.rings) bad |= ring.bytes < 0;
+      users.insert(users.end(), m.users.begin(), m.users.end());
+      for (const schedule::StageRing& ring : m.rings) {
+        bad |= ring.bytes < 0;
+        users.insert(users.end(), ring.users.begin(), ring.users.end());
+      }
     }
+  }
   ABELE_REQUIRE(!bad, E0404, {.what = "a negative time or size", .expected = "0 or more"});
-  const size_t n = costs.stages.size();
-  bool fits = chain.device_of.empty() || chain.device_of.size() == n;
-  for (const auto* memory : {&costs.memory, &chain.split_memory, &chain.sharded_memory})
-    fits = fits && (memory->empty() || memory->size() == n);
   ABELE_REQUIRE(fits, E0404, {.what = cat("figures for only some of ", n, " stages"), .expected = "all or none"});
-  const auto requireUsers = [n](const std::vector<Task>& users) {
-    for (const Task& user : users)
-      ABELE_REQUIRE(user.stage >= 0 && static_cast<size_t>(user.stage) < n, E0404,
-                    {.what = cat("a user in stage ", user.stage), .expected = cat("stages 0 to ", n - 1)});
-  };
-  for (const auto* memory : {&costs.memory, &chain.split_memory, &chain.sharded_memory})
-    for (const schedule::StageMemory& m : *memory) {
-      requireUsers(m.users);
-      for (const schedule::StageRing& ring : m.rings) requireUsers(ring.users);
-    }
+  for (const Task& user : users)
+    ABELE_REQUIRE(user.stage >= 0 && static_cast<size_t>(user.stage) < n, E0404,
+                  {.what = cat("a user in stage ", user.stage), .expected = cat("stages 0 to ", n - 1)});
   requireHandovers(chain);
   for (int device : chain.device_of)
     ABELE_REQUIRE(device >= 0, E0404, {.what = cat("device ", device), .expected = "0 or more"});
@@ -223,10 +214,25 @@ schedule::Schedule makeSchedule(const PredictOptions& o, const std::vector<int>&
              .most_held = o.most_held});
 }
 
+std::vector<schedule::StageCost> wholeBackward(std::vector<schedule::StageCost> costs) {
+  for (schedule::StageCost& c : costs) c.backward_ns += std::exchange(c.weight_grad_ns, 0);
+  return costs;
+}
+
+Workers workersOf(const std::vector<int>& devices) {
+  Workers workers;
+  for (const int device : devices) {
+    const auto own = std::ranges::find(workers.device_of, device);
+    workers.worker_of.push_back(static_cast<int>(own - workers.device_of.begin()));
+    if (own == workers.device_of.end()) workers.device_of.push_back(device);
+  }
+  return workers;
+}
+
 void dropFreeWeightGradients(schedule::Schedule& schedule, const std::vector<schedule::StageCost>& costs) {
   for (auto& actions : schedule.workers)
     std::erase_if(actions, [&](const schedule::Action& a) {
-      return a.direction == ir::Direction::kWeightGrad && costs[static_cast<size_t>(a.stage)].weight_grad_ns == 0;
+      return a.direction == ir::Direction::kWeightGrad && costs[a.stage].weight_grad_ns == 0;
     });
 }
 
@@ -234,16 +240,10 @@ Prediction predict(const Chain& chain, const PredictOptions& options) {
   requireCosts(chain);
   requireOptions(options);
   Prediction prediction{.options = options, .num_stages = static_cast<int>(chain.costs.stages.size())};
-  std::vector<int> worker_of;
-  for (int s = 0; s < prediction.num_stages; ++s) {
-    auto& devices = prediction.device_of;
-    const int device = chain.device_of.empty() ? s : chain.device_of[static_cast<size_t>(s)];
-    auto it = std::find(devices.begin(), devices.end(), device);
-    worker_of.push_back(static_cast<int>(it - devices.begin()));
-    if (it == devices.end()) devices.push_back(device);
-  }
-  const schedule::CostModel priced = pricedCosts(chain);
-  schedule::CostModel costs = schedule::splitsBackward(options.schedule) ? priced : wholeBackward(priced);
+  Workers workers = workersOf(devicesOf(chain));
+  prediction.device_of = std::move(workers.device_of);
+  schedule::CostModel costs = pricedCosts(chain);
+  if (!schedule::splitsBackward(options.schedule)) costs.stages = wholeBackward(std::move(costs.stages));
   const auto take = [&](const std::vector<schedule::StageMemory>& memory) {
     if (memory.empty()) return;
     costs.memory = memory;
@@ -254,7 +254,7 @@ Prediction predict(const Chain& chain, const PredictOptions& options) {
   // The search for an order knows a single time between devices, so it gets the longest.
   int64_t hop_ns = costs.hop_ns;
   for (const schedule::Transfer& transfer : costs.transfers) hop_ns = std::max(hop_ns, transfer.time_ns);
-  prediction.schedule = makeSchedule(options, worker_of, costs.stages, hop_ns);
+  prediction.schedule = makeSchedule(options, workers.worker_of, costs.stages, hop_ns);
   prediction.replication = chain.replication;
   prediction.transfers = costs.transfers;
   if (options.training) prediction.reduce_ns = costs.reduce_ns;
@@ -306,8 +306,7 @@ Chain partition(const Chain& chain, int parts) {
   joined.replication = chain.replication;
   joined.handovers = joinHandovers(chain.handovers, part_of);
   if (!chain.gradient_bytes.empty()) joined.gradient_bytes.resize(joined.costs.stages.size(), 0);
-  for (size_t s = 0; s < chain.gradient_bytes.size(); ++s)
-    joined.gradient_bytes[static_cast<size_t>(part_of[s])] += chain.gradient_bytes[s];
+  for (size_t s = 0; s < chain.gradient_bytes.size(); ++s) joined.gradient_bytes[part_of[s]] += chain.gradient_bytes[s];
   joined.costs.memory = joinMemory(chain.costs.memory, part_of);
   joined.split_memory = joinMemory(chain.split_memory, part_of);
   joined.sharded_memory = joinMemory(chain.sharded_memory, part_of);

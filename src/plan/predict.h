@@ -58,6 +58,17 @@ schedule::CostModel pricedCosts(const Chain& chain);
 schedule::Schedule makeSchedule(const PredictOptions& options, const std::vector<int>& worker_of,
                                 const std::vector<schedule::StageCost>& costs, int64_t hop_ns = 0);
 
+/// Weight gradients as a part of backward, for schedules that do not split it.
+std::vector<schedule::StageCost> wholeBackward(std::vector<schedule::StageCost> costs);
+
+/// Each device is one worker; workers are in the order of their first stages.
+struct Workers {
+  std::vector<int> worker_of;  // by stage
+  std::vector<int> device_of;  // by worker
+};
+/// devices: by stage.
+Workers workersOf(const std::vector<int>& devices);
+
 /// Drops the weight gradients of stages in which they take no time. costs: by stage.
 void dropFreeWeightGradients(schedule::Schedule& schedule, const std::vector<schedule::StageCost>& costs);
 

@@ -2,11 +2,14 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <functional>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <string_view>
 
 #include "base/error.h"
+#include "base/joined.h"
 #include "plan/memory_report.h"
 #include "plan/predict.h"
 #include "schedule/machine_json.h"
@@ -16,7 +19,9 @@ namespace abele::plan {
 namespace {
 
 constexpr int64_t kMostStages = 100'000;
-constexpr std::string_view kLetters = "FBWU";  // by direction
+
+using schedule::Json;
+using Members = schedule::JsonReader::Members;
 
 // Unknown keys are faults, because a misspelt cost would silently get its default.
 class ChainReader {
@@ -24,32 +29,22 @@ class ChainReader {
   explicit ChainReader(const std::string& text) : reader_("costs", text) {}
 
   Chain run() {
-    reader_.readObject(reader_.root(), [&](const std::string& key, const schedule::Json& value) {
-      if (key == "stages")
-        reader_.readList(value, [&](const schedule::Json& stage) { readStage(stage); });
-      else if (key == "hop_ns")
-        chain_.costs.hop_ns = reader_.readInteger(value);
-      else if (key == "action_ns")
-        chain_.costs.action_ns = reader_.readInteger(value);
-      else if (key == "host_ns")
-        chain_.costs.host_ns = reader_.readInteger(value);
-      else if (key == "cores")
-        chain_.costs.cores = static_cast<int>(std::clamp<int64_t>(reader_.readInteger(value), -1, kMostStages));
-      else if (key == "handovers")
-        reader_.readList(value, [&](const schedule::Json& handover) { readHandover(handover); });
-      else if (key == "machine")
-        chain_.machine = schedule::readMachine(reader_, value);
-      else if (key == "replicas")
-        chain_.replication.replicas = reader_.readInteger(value);
-      else if (key == "replicas_together")
-        chain_.replication.is_together = reader_.readBool(value);
-      else if (key == "early_sums")
-        chain_.replication.is_early = reader_.readBool(value);
-      else
-        reader_.failKey(value, key,
-                        "stages, hop_ns, action_ns, host_ns, cores, handovers, machine, replicas, "
-                        "replicas_together or early_sums");
-    });
+    reader_.readMembers(
+        reader_.root(),
+        {{"stages", [&](const Json& list) { reader_.readList(list, [&](const Json& stage) { readStage(stage); }); }},
+         {"hop_ns", reader_.into(chain_.costs.hop_ns)},
+         {"action_ns", reader_.into(chain_.costs.action_ns)},
+         {"host_ns", reader_.into(chain_.costs.host_ns)},
+         {"cores",
+          [&](const Json& value) {
+            chain_.costs.cores = static_cast<int>(std::clamp<int64_t>(reader_.readInteger(value), -1, kMostStages));
+          }},
+         {"handovers",
+          [&](const Json& list) { reader_.readList(list, [&](const Json& handover) { readHandover(handover); }); }},
+         {"machine", [&](const Json& value) { chain_.machine = schedule::readMachine(reader_, value); }},
+         {"replicas", reader_.into(chain_.replication.replicas)},
+         {"replicas_together", reader_.into(chain_.replication.is_together)},
+         {"early_sums", reader_.into(chain_.replication.is_early)}});
     // The first stage has no stage before it and the last has none after it, so such handovers are dropped.
     std::erase_if(chain_.handovers, [&](const schedule::Handover& h) {
       return h.to.stage < 0 || static_cast<size_t>(h.to.stage) >= chain_.costs.stages.size();
@@ -64,41 +59,32 @@ class ChainReader {
   }
 
  private:
-  void readStage(const schedule::Json& object) {
+  void readStage(const Json& object) {
     schedule::StageCost cost{0, 0, 0, 0};
     schedule::StageMemory memory;
     std::optional<schedule::StageMemory> split, sharded;
     int64_t device = static_cast<int64_t>(chain_.device_of.size()), repeat = 1;
     int64_t forward_bytes = 0, backward_bytes = 0, gradient_bytes = 0;
     bool placed = false;
-    const std::pair<const char*, int64_t*> integers[] = {
-        {"forward_ns", &cost.forward_ns},
-        {"backward_ns", &cost.backward_ns},
-        {"weight_grad_ns", &cost.weight_grad_ns},
-        {"update_ns", &cost.update_ns},
-        {"persistent_bytes", &memory.persistent_bytes},
-        {"forward_bytes", &forward_bytes},
-        {"backward_bytes", &backward_bytes},
-        {"gradient_bytes", &gradient_bytes},
-        {"repeat", &repeat},
-        {"device", &device},
-    };
-    reader_.readObject(object, [&](const std::string& key, const schedule::Json& value) {
-      if (readMemory(key, value, memory)) return;
-      if (key == "split") return readMemory(value, split.emplace());
-      if (key == "sharded") return readMemory(value, sharded.emplace());
-      for (const auto& [name, field] : integers) {
-        if (key != name) continue;
-        *field = reader_.readInteger(value);
-        placed |= field == &device;
-        return;
-      }
-      reader_.failKey(value, key,
-                      "forward_ns, backward_ns, weight_grad_ns, update_ns, persistent_bytes, stash_bytes, "
-                      "transient_bytes, users, rings, apart_transient_bytes, split, sharded, forward_bytes, "
-                      "backward_bytes, gradient_bytes, device "
-                      "or repeat");
-    });
+    Members members = {{"forward_ns", reader_.into(cost.forward_ns)},
+                       {"backward_ns", reader_.into(cost.backward_ns)},
+                       {"weight_grad_ns", reader_.into(cost.weight_grad_ns)},
+                       {"update_ns", reader_.into(cost.update_ns)},
+                       {"persistent_bytes", reader_.into(memory.persistent_bytes)}};
+    std::ranges::move(membersOf(memory), std::back_inserter(members));
+    std::ranges::move(Members{{"split", [&](const Json& value) { readMemory(value, split.emplace()); }},
+                              {"sharded", [&](const Json& value) { readMemory(value, sharded.emplace()); }},
+                              {"forward_bytes", reader_.into(forward_bytes)},
+                              {"backward_bytes", reader_.into(backward_bytes)},
+                              {"gradient_bytes", reader_.into(gradient_bytes)},
+                              {"device",
+                               [&](const Json& value) {
+                                 device = reader_.readInteger(value);
+                                 placed = true;
+                               }},
+                              {"repeat", reader_.into(repeat)}},
+                      std::back_inserter(members));
+    reader_.readMembers(object, members);
     if (repeat < 1 || static_cast<int64_t>(chain_.costs.stages.size()) + repeat > kMostStages)
       reader_.fail(object, cat("repeat ", repeat), cat("1 or more, and at most ", kMostStages, " stages"));
     if (device > kMostStages) reader_.fail(object, cat("device ", device), cat("at most ", kMostStages));
@@ -133,59 +119,35 @@ class ChainReader {
     }
   }
 
-  void readHandover(const schedule::Json& object) {
+  void readHandover(const Json& object) {
     schedule::Handover h{{-1, ir::Direction::kForward}, {-1, ir::Direction::kForward}, 0};
-    reader_.readObject(object, [&](const std::string& key, const schedule::Json& value) {
-      if (key == "from")
-        h.from = readTask(value);
-      else if (key == "to")
-        h.to = readTask(value);
-      else if (key == "bytes")
-        h.bytes = reader_.readInteger(value);
-      else if (key == "placed")
-        h.is_placed = reader_.readBool(value);
-      else
-        reader_.failKey(value, key, "from, to, bytes or placed");
-    });
+    reader_.readMembers(object, {{"from", [&](const Json& value) { h.from = readTask(value); }},
+                                 {"to", [&](const Json& value) { h.to = readTask(value); }},
+                                 {"bytes", reader_.into(h.bytes)},
+                                 {"placed", reader_.into(h.is_placed)}});
     if (h.from.stage < 0 || h.to.stage < 0) reader_.fail(object, "a handover without tasks", "\"from\" and \"to\"");
     named_.push_back(h);
   }
 
-  // Reads the keys that differ between kinds of schedules. Returns false for other keys.
-  bool readMemory(const std::string& key, const schedule::Json& value, schedule::StageMemory& memory) {
-    if (key == "stash_bytes")
-      memory.stash_bytes = reader_.readInteger(value);
-    else if (key == "transient_bytes")
-      memory.transient_bytes = reader_.readInteger(value);
-    else if (key == "users")
-      readUsers(value, memory.users);
-    else if (key == "rings")
-      reader_.readList(value, [&](const schedule::Json& ring) { readRing(ring, memory.rings.emplace_back()); });
-    else if (key == "apart_transient_bytes")
-      memory.apart_transient_bytes = reader_.readInteger(value);
-    else
-      return false;
-    return true;
+  // The keys that differ between kinds of schedules.
+  Members membersOf(schedule::StageMemory& memory) {
+    return {{"stash_bytes", reader_.into(memory.stash_bytes)},
+            {"transient_bytes", reader_.into(memory.transient_bytes)},
+            {"users", [&](const Json& list) { readUsers(list, memory.users); }},
+            {"rings",
+             [&](const Json& list) {
+               reader_.readList(list, [&](const Json& ring) { readRing(ring, memory.rings.emplace_back()); });
+             }},
+            {"apart_transient_bytes", reader_.into(memory.apart_transient_bytes)}};
   }
-  void readMemory(const schedule::Json& object, schedule::StageMemory& memory) {
-    reader_.readObject(object, [&](const std::string& key, const schedule::Json& value) {
-      if (!readMemory(key, value, memory))
-        reader_.failKey(value, key, "stash_bytes, transient_bytes, users, rings or apart_transient_bytes");
-    });
-  }
-  void readRing(const schedule::Json& object, schedule::StageRing& ring) {
-    reader_.readObject(object, [&](const std::string& key, const schedule::Json& value) {
-      if (key == "bytes")
-        ring.bytes = reader_.readInteger(value);
-      else if (key == "users")
-        readUsers(value, ring.users);
-      else
-        reader_.failKey(value, key, "bytes or users");
-    });
+  void readMemory(const Json& object, schedule::StageMemory& memory) { reader_.readMembers(object, membersOf(memory)); }
+  void readRing(const Json& object, schedule::StageRing& ring) {
+    reader_.readMembers(object, {{"bytes", reader_.into(ring.bytes)},
+                                 {"users", [&](const Json& list) { readUsers(list, ring.users); }}});
     if (ring.users.empty()) reader_.fail(object, "a ring without users", "\"users\"");
   }
-  void readUsers(const schedule::Json& list, std::vector<Task>& users) {
-    reader_.readList(list, [&](const schedule::Json& task) { users.push_back(readTask(task)); });
+  void readUsers(const Json& list, std::vector<Task>& users) {
+    reader_.readList(list, [&](const Json& task) { users.push_back(readTask(task)); });
   }
   static size_t countUsers(const schedule::StageMemory& memory) {
     size_t users = memory.users.size();
@@ -194,9 +156,9 @@ class ChainReader {
   }
 
   // Reads "B12", the backward of stage 12.
-  Task readTask(const schedule::Json& value) const {
+  Task readTask(const Json& value) const {
     const std::string& text = reader_.readString(value);
-    const size_t direction = text.empty() ? std::string::npos : kLetters.find(text[0]);
+    const size_t direction = text.empty() ? std::string::npos : kTaskLetters.find(text[0]);
     int32_t stage = -1;
     const char* end = text.data() + text.size();
     const bool is_read = direction != std::string::npos && std::from_chars(text.data() + 1, end, stage).ptr == end;
@@ -218,22 +180,25 @@ std::string fixed(double value, int digits) {
   return buffer;
 }
 
-std::string taskText(const Task& task) { return cat(kLetters[static_cast<size_t>(task.direction)], task.stage); }
+template <class Items, class Text = std::identity>
+std::string listText(const Items& items, const Text& text = {}) {
+  return cat("[", joined(items, text), "]");
+}
 
 std::string usersText(const std::vector<Task>& users) {
-  std::string out = "[";
-  for (size_t i = 0; i < users.size(); ++i) out += cat(i ? ", \"" : "\"", taskText(users[i]), "\"");
-  return out + "]";
+  return listText(users, [](const Task& task) { return cat("\"", taskText(task), "\""); });
 }
 
 // The members of an object, without its braces.
 std::string memoryMembers(const schedule::StageMemory& m) {
   std::string out = cat("\"stash_bytes\": ", m.stash_bytes, ", \"transient_bytes\": ", m.transient_bytes);
   if (!m.users.empty()) out += cat(", \"users\": ", usersText(m.users));
-  for (size_t i = 0; i < m.rings.size(); ++i)
-    out += cat(i ? ", " : ", \"rings\": [", "{\"bytes\": ", m.rings[i].bytes,
-               ", \"users\": ", usersText(m.rings[i].users), "}");
-  return m.rings.empty() ? out : cat(out, "], \"apart_transient_bytes\": ", m.apart_transient_bytes);
+  if (m.rings.empty()) return out;
+  const auto ringText = [](const schedule::StageRing& ring) {
+    return cat("{\"bytes\": ", ring.bytes, ", \"users\": ", usersText(ring.users), "}");
+  };
+  return cat(out, ", \"rings\": ", listText(m.rings, ringText),
+             ", \"apart_transient_bytes\": ", m.apart_transient_bytes);
 }
 
 // The members before the stages, except the overheads; empty if all devices share one memory.
@@ -246,13 +211,11 @@ std::string machineMembers(const Chain& chain) {
   if (chain.machine != schedule::Machine{})
     out += cat(",\n  \"machine\": ", schedule::machineJson(chain.machine).dump());
   if (chain.handovers.empty()) return out;
-  out += ",\n  \"handovers\": [";
-  for (size_t i = 0; i < chain.handovers.size(); ++i) {
-    const schedule::Handover& h = chain.handovers[i];
-    out += cat(i ? ",\n    " : "\n    ", "{\"from\": \"", taskText(h.from), "\", \"to\": \"", taskText(h.to),
-               "\", \"bytes\": ", h.bytes, h.is_placed ? ", \"placed\": true}" : "}");
-  }
-  return out + "\n  ]";
+  const auto handoverText = [](const schedule::Handover& h) {
+    return cat("\n    {\"from\": \"", taskText(h.from), "\", \"to\": \"", taskText(h.to), "\", \"bytes\": ", h.bytes,
+               h.is_placed ? ", \"placed\": true}" : "}");
+  };
+  return cat(out, ",\n  \"handovers\": [", joined(chain.handovers, handoverText, ","), "\n  ]");
 }
 
 std::string transfersText(const Prediction& p) {
@@ -314,56 +277,45 @@ std::string predictionJson(const Prediction& p, const MemoryLimits& limits) {
           ", \"stages\": ", p.num_stages, ", \"device_iterations\": ", p.options.device_iterations,
           ", \"micro_batches\": ", p.options.accumulation, ", \"step_ns\": ", p.run.step_ns,
           ", \"bubble\": ", fixed(p.run.bubble(), 6), ", \"peak_bytes\": ", p.peakBytes(), fits(spareBytes(p, limits)),
-          ", \"held\": [");
-  for (size_t s = 0; s < p.run.held.size(); ++s) out += cat(s ? ", " : "", p.run.held[s]);
-  out += "], \"frames\": [";
-  for (size_t s = 0; s < p.run.frames.size(); ++s) out += cat(s ? ", " : "", p.run.frames[s]);
-  out += "], \"workers\": [";
+          ", \"held\": ", listText(p.run.held), ", \"frames\": ", listText(p.run.frames), ", \"workers\": [");
   for (size_t w = 0; w < p.device_of.size(); ++w) {
     const schedule::WorkerTimes& times = p.run.workers[w];
     const double busy = static_cast<double>(times.busy_ns);
-    out += cat(w ? ", " : "", "{\"device\": ", p.device_of[w], ", \"busy_ns\": ", times.busy_ns,
-               ", \"idle_ns\": ", times.idle_ns,
-               ", \"utilisation\": ", fixed(p.run.step_ns ? busy / static_cast<double>(p.run.step_ns) : 0, 6),
-               ", \"peak_bytes\": ", times.peak_bytes, fits(limits.spare(p.device_of[w], times.peak_bytes)),
-               ", \"memory\": [");
-    for (size_t i = 0; i < p.memory[w].size(); ++i)
-      out += cat(i ? ", " : "", "[", p.memory[w][i].time_ns, ", ", p.memory[w][i].bytes, "]");
-    out += "]}";
+    out += cat(
+        w ? ", " : "", "{\"device\": ", p.device_of[w], ", \"busy_ns\": ", times.busy_ns,
+        ", \"idle_ns\": ", times.idle_ns,
+        ", \"utilisation\": ", fixed(p.run.step_ns ? busy / static_cast<double>(p.run.step_ns) : 0, 6),
+        ", \"peak_bytes\": ", times.peak_bytes, fits(limits.spare(p.device_of[w], times.peak_bytes)), ", \"memory\": ",
+        listText(p.memory[w],
+                 [](const schedule::MemoryPoint& point) { return cat("[", point.time_ns, ", ", point.bytes, "]"); }),
+        "}");
   }
   out += "]";
-  if (p.replication.replicas > 1) {
-    out += cat(", \"replicas\": ", p.replication.replicas, ", \"sums_ns\": [");
-    for (size_t s = 0; s < p.reduce_ns.size(); ++s) out += cat(s ? ", " : "", p.reduce_ns[s]);
-    out += "]";
-  }
+  if (p.replication.replicas > 1)
+    out += cat(", \"replicas\": ", p.replication.replicas, ", \"sums_ns\": ", listText(p.reduce_ns));
   if (!p.transfers.empty()) out += transfersText(p);
   return out + "}";
 }
 
 std::string chromeTrace(const Prediction& p) {
-  std::string out = "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [";
-  const char* separator = "\n";
-  auto event = [&](const std::string& text) {
-    out += separator + text;
-    separator = ",\n";
-  };
+  std::vector<std::string> events;
   const bool with_stage = static_cast<size_t>(p.num_stages) > p.device_of.size();
   for (size_t w = 0; w < p.device_of.size(); ++w) {
     const std::string where = cat("\"pid\": 0, \"tid\": ", w);
-    event(cat("{\"name\": \"thread_name\", \"ph\": \"M\", ", where, ", \"args\": {\"name\": \"device ", p.device_of[w],
-              "\"}}"));
+    events.push_back(cat("{\"name\": \"thread_name\", \"ph\": \"M\", ", where, ", \"args\": {\"name\": \"device ",
+                         p.device_of[w], "\"}}"));
     for (const schedule::TimedAction& t : p.run.actions[w])
-      event(cat("{\"name\": \"", schedule::actionText(t.action, with_stage), "\", \"cat\": \"",
-                schedule::actionText(t.action, false)[0], "\", \"ph\": \"X\", ", where,
-                ", \"ts\": ", microseconds(t.start_ns), ", \"dur\": ", microseconds(t.end_ns - t.start_ns),
-                ", \"args\": {\"stage\": ", t.action.stage, ", \"micro_batch\": ", t.action.micro_batch, "}}"));
+      events.push_back(cat("{\"name\": \"", schedule::actionText(t.action, with_stage), "\", \"cat\": \"",
+                           schedule::actionText(t.action, false)[0], "\", \"ph\": \"X\", ", where,
+                           ", \"ts\": ", microseconds(t.start_ns), ", \"dur\": ", microseconds(t.end_ns - t.start_ns),
+                           ", \"args\": {\"stage\": ", t.action.stage, ", \"micro_batch\": ", t.action.micro_batch,
+                           "}}"));
     if (p.memory[w].size() > 1 || p.memory[w].front().bytes > 0)
       for (const schedule::MemoryPoint& point : p.memory[w])
-        event(cat("{\"name\": \"memory of device ", p.device_of[w], "\", \"ph\": \"C\", ", where,
-                  ", \"ts\": ", microseconds(point.time_ns), ", \"args\": {\"bytes\": ", point.bytes, "}}"));
+        events.push_back(cat("{\"name\": \"memory of device ", p.device_of[w], "\", \"ph\": \"C\", ", where,
+                             ", \"ts\": ", microseconds(point.time_ns), ", \"args\": {\"bytes\": ", point.bytes, "}}"));
   }
-  return out + "\n]}\n";
+  return cat("{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n", joined(events, {}, ",\n"), "\n]}\n");
 }
 
 }  // namespace abele::plan

@@ -6,6 +6,7 @@
 #include "base/arg_text.h"
 #include "base/cat.h"
 #include "base/cursor.h"
+#include "base/joined.h"
 #include "plan/liveness.h"
 #include "plan/plan.h"
 #include "schedule/schedule.h"
@@ -18,7 +19,6 @@ using text::Cursor;
 using text::fail;
 
 constexpr std::array<std::string_view, 6> kHomes = {"none", "persistent", "stash", "transient", "input", "ring"};
-constexpr std::string_view kLetters = "FBWU";  // by direction
 constexpr int64_t kMaxMicroBatches = 1'000'000'000;
 
 constexpr std::pair<TensorUse, TensorLocation Locations::*> kLocations[] = {
@@ -27,15 +27,14 @@ constexpr std::pair<TensorUse, TensorLocation Locations::*> kLocations[] = {
     {TensorUse::kAccumulators, &Locations::accumulators},
     {TensorUse::kActivations, &Locations::activations}};
 
-template <class List, class Fn>
-std::string listText(const List& list, Fn&& text) {
-  std::string out;
-  for (const auto& element : list) out += cat(out.empty() ? "" : ", ", text(element));
-  return cat("[", out, "]");
-}
-std::string taskText(int32_t stage, Direction direction) {
-  return cat(kLetters[static_cast<size_t>(direction)], stage);
-}
+constexpr text::Number<PlanOptions> kHeaderNumbers[] = {
+    {"device_iterations", &PlanOptions::device_iterations, text::kSaidAlways},
+    {"accumulation", &PlanOptions::accumulation, text::kSaidAlways},
+    {"num_devices", &PlanOptions::num_devices, 0},
+    {"hop_ns", &PlanOptions::hop_ns, 0},
+    {"alignment", &PlanOptions::alignment, 1}};
+
+std::string tasksText(const std::vector<Task>& tasks) { return cat("[", joined(tasks, taskText), "]"); }
 
 // One more than the last value that has a place.
 size_t placedLimit(const Plan& plan) {
@@ -46,14 +45,10 @@ size_t placedLimit(const Plan& plan) {
 
 std::string headerText(const Plan& plan) {
   const PlanOptions& o = plan.options;
-  std::string out = cat("plan ", schedule::scheduleName(o.schedule), " device_iterations=", o.device_iterations,
-                        " accumulation=", o.accumulation);
+  std::string out = cat("plan ", schedule::scheduleName(o.schedule), text::numbersText(o, kHeaderNumbers));
   if (plan.schedule.micro_batches != o.device_iterations * o.accumulation)
     out += cat(" micro_batches=", plan.schedule.micro_batches);
-  if (o.num_devices != 0) out += cat(" num_devices=", o.num_devices);
-  if (o.hop_ns != 0) out += cat(" hop_ns=", o.hop_ns);
-  if (o.alignment != 1) out += cat(" alignment=", o.alignment);
-  if (!o.most_held.empty()) out += " most_held=" + listText(o.most_held, [](int64_t n) { return n; });
+  if (!o.most_held.empty()) out += cat(" most_held=[", joined(o.most_held), "]");
   if (!o.locations.fetch_ahead) out += " fetch_ahead=false";
   if (placedLimit(plan) != plan.placement.size()) out += cat(" values=", plan.placement.size());
   return out + "\n";
@@ -113,18 +108,10 @@ class Parser {
     if (!schedule::parseSchedule(name, plan_.options.schedule)) fail("unknown schedule '", name, "'");
     PlanOptions& o = plan_.options;
     while (!c.atEnd()) {
-      if (c.acceptKey("device_iterations"))
-        o.device_iterations = positive(c);
-      else if (c.acceptKey("accumulation"))
-        o.accumulation = positive(c);
+      if (const auto* number = text::acceptNumber(c, kHeaderNumbers))
+        o.*number->field = number->unsaid == 0 ? count(c) : positive(c);
       else if (c.acceptKey("micro_batches"))
         plan_.schedule.micro_batches = positive(c);
-      else if (c.acceptKey("num_devices"))
-        o.num_devices = count(c);
-      else if (c.acceptKey("hop_ns"))
-        o.hop_ns = count(c);
-      else if (c.acceptKey("alignment"))
-        o.alignment = positive(c);
       else if (c.acceptKey("most_held"))
         o.most_held = (c.expect('['), text::parseIntegers(c, ']'));
       else if (c.acceptText("fetch_ahead=false"))
@@ -143,36 +130,24 @@ class Parser {
     expectNext("worker", worker, plan_.device_of.size());
     c.expectKey("device");
     plan_.device_of.push_back(c.index());
-    c.expectKey("persistent");
-    plan_.persistent_bytes.push_back(count(c));
-    c.expectKey("transient");
-    plan_.transient_bytes.push_back(count(c));
+    plan_.persistent_bytes.push_back(countOf(c, "persistent"));
+    plan_.transient_bytes.push_back(countOf(c, "transient"));
   }
 
   void parseStage(Cursor& c) {
     expectNext("stage", c.index(), plan_.worker_of.size());
     c.expectKey("worker");
     plan_.worker_of.push_back(reference(c, workers_));
-    c.expectKey("frames");
-    plan_.frames.push_back(count(c));
-    c.expectKey("frame");
-    plan_.stash_bytes.push_back(count(c));
+    plan_.frames.push_back(countOf(c, "frames"));
+    plan_.stash_bytes.push_back(countOf(c, "frame"));
     plan_.users.emplace_back();
-    if (!c.acceptKey("users")) return;
-    for (const auto& [stage, direction] : parseTasks(c)) plan_.users.back().push_back({stage, direction});
+    if (c.acceptKey("users")) plan_.users.back() = parseTasks(c);
   }
 
   void parseCost(Cursor& c) {
     expectNext("cost", c.index(), plan_.options.costs.size());
     schedule::StageCost& cost = plan_.options.costs.emplace_back();
-    const std::pair<const char*, int64_t*> fields[] = {{"forward", &cost.forward_ns},
-                                                       {"backward", &cost.backward_ns},
-                                                       {"weight_grad", &cost.weight_grad_ns},
-                                                       {"update", &cost.update_ns}};
-    for (const auto& [name, field] : fields) {
-      c.expectKey(name);
-      *field = count(c);
-    }
+    cost = {countOf(c, "forward"), countOf(c, "backward"), countOf(c, "weight_grad"), countOf(c, "update")};
   }
 
   void parseLocation(Cursor& c) {
@@ -188,8 +163,7 @@ class Parser {
     c.expectKey("stage");
     group.stage = reference(c, stages_);
     group.use = parseUse(c);
-    c.expectKey("bytes");
-    group.bytes = count(c);
+    group.bytes = countOf(c, "bytes");
     if (c.acceptKey("users")) group.users = parseTasks(c);
   }
 
@@ -200,19 +174,16 @@ class Parser {
     c.expectKey("task");
     ring.task.direction = parseLetter(c);
     ring.task.stage = reference(c, stages_);
-    c.expectKey("frames");
-    ring.frames = count(c);
-    c.expectKey("frame");
-    ring.bytes = count(c);
-    if (!c.acceptKey("users")) return;
-    for (const auto& [stage, direction] : parseTasks(c)) ring.users.push_back({stage, direction});
+    ring.frames = countOf(c, "frames");
+    ring.bytes = countOf(c, "frame");
+    if (c.acceptKey("users")) ring.users = parseTasks(c);
   }
 
   void parsePlacement(Cursor& c) {
     const auto value = static_cast<size_t>(c.index(text::kMaxId));
     if (value < plan_.placement.size() && plan_.placement[value] != Placement{}) fail("%", value, " is placed twice");
     const std::string_view home = c.until("");
-    const auto* at = std::find(kHomes.begin(), kHomes.end(), home);
+    const auto* at = std::ranges::find(kHomes, home);
     if (at == kHomes.end()) fail("unknown place '", home, "' of a value");
     Placement p{.home = static_cast<Home>(at - kHomes.begin())};
     while (!c.atEnd()) {
@@ -254,18 +225,18 @@ class Parser {
   }
 
   Direction parseLetter(Cursor& c) {
-    for (size_t d = 0; d < kLetters.size(); ++d)
-      if (c.accept(kLetters[d])) return static_cast<Direction>(d);
+    for (size_t d = 0; d < kTaskLetters.size(); ++d)
+      if (c.accept(kTaskLetters[d])) return static_cast<Direction>(d);
     fail("expected an action or task (F, B, W or U) ", c.here());
   }
 
-  std::vector<std::pair<int32_t, Direction>> parseTasks(Cursor& c) {
-    std::vector<std::pair<int32_t, Direction>> tasks;
+  std::vector<Task> parseTasks(Cursor& c) {
+    std::vector<Task> tasks;
     c.expect('[');
     if (c.accept(']')) return tasks;
     do {
       const Direction direction = parseLetter(c);
-      tasks.emplace_back(reference(c, stages_), direction);
+      tasks.push_back({reference(c, stages_), direction});
     } while (c.accept(','));
     c.expect(']');
     return tasks;
@@ -278,6 +249,10 @@ class Parser {
     fail("unknown use of tensors '", name, "'");
   }
 
+  int64_t countOf(Cursor& c, const char* key) {
+    c.expectKey(key);
+    return count(c);
+  }
   int64_t count(Cursor& c) {
     const std::string where = c.here();
     const int64_t number = c.integer();
@@ -315,8 +290,8 @@ class Parser {
   void setStages() {
     if (!mistakes_.empty()) return;
     for (size_t w = 0; w < plan_.schedule.workers.size(); ++w) {
-      const auto of_worker = std::count(plan_.worker_of.begin(), plan_.worker_of.end(), static_cast<int>(w));
-      const auto stage = std::find(plan_.worker_of.begin(), plan_.worker_of.end(), static_cast<int>(w));
+      const auto of_worker = std::ranges::count(plan_.worker_of, static_cast<int>(w));
+      const auto stage = std::ranges::find(plan_.worker_of, static_cast<int>(w));
       for (schedule::Action& action : plan_.schedule.workers[w]) {
         if (action.stage != ir::kNone) continue;
         if (of_worker != 1) {
@@ -359,6 +334,8 @@ class Parser {
 
 }  // namespace
 
+std::string taskText(const Task& task) { return cat(kTaskLetters[static_cast<size_t>(task.direction)], task.stage); }
+
 std::string print(const Plan& plan) {
   std::string out = headerText(plan);
   for (size_t s = 0; s < plan.options.costs.size(); ++s) {
@@ -377,17 +354,16 @@ std::string print(const Plan& plan) {
                " transient=", plan.transient_bytes[w], "\n");
   for (size_t s = 0; s < plan.worker_of.size(); ++s)
     out += cat("  stage ", s, " worker=", plan.worker_of[s], " frames=", plan.frames[s], " frame=", plan.stash_bytes[s],
-               " users=", listText(plan.users[s], [](const Task& t) { return taskText(t.stage, t.direction); }), "\n");
+               " users=", tasksText(plan.users[s]), "\n");
   for (size_t g = 0; g < plan.off_chip.size(); ++g) {
     const OffChipGroup& group = plan.off_chip[g];
     out += cat("  off-chip ", g, " stage=", group.stage, " ", tensorUseName(group.use), " bytes=", group.bytes,
-               " users=", listText(group.users, [](const auto& t) { return taskText(t.first, t.second); }), "\n");
+               " users=", tasksText(group.users), "\n");
   }
   for (size_t r = 0; r < plan.rings.size(); ++r) {
     const TaskRing& ring = plan.rings[r];
-    out += cat(ring.is_received ? "  receive " : "  ring ", r, " task=", taskText(ring.task.stage, ring.task.direction),
-               " frames=", ring.frames, " frame=", ring.bytes,
-               " users=", listText(ring.users, [](const Task& t) { return taskText(t.stage, t.direction); }), "\n");
+    out += cat(ring.is_received ? "  receive " : "  ring ", r, " task=", taskText(ring.task), " frames=", ring.frames,
+               " frame=", ring.bytes, " users=", tasksText(ring.users), "\n");
   }
   for (size_t v = 0; v < plan.placement.size(); ++v)
     if (plan.placement[v] != Placement{}) out += placementText(v, plan.placement[v]);
@@ -414,8 +390,8 @@ std::vector<std::string> verify(const Plan& plan, const ir::Graph& graph) {
                                       graph.training);
   for (size_t w = 0; w < plan.schedule.workers.size(); ++w)
     for (const schedule::Action& a : plan.schedule.workers[w])
-      if (plan.worker_of[static_cast<size_t>(a.stage)] != static_cast<int>(w))
-        found("worker ", w, " runs stage ", a.stage, " of worker ", plan.worker_of[static_cast<size_t>(a.stage)]);
+      if (plan.worker_of[a.stage] != static_cast<int>(w))
+        found("worker ", w, " runs stage ", a.stage, " of worker ", plan.worker_of[a.stage]);
   std::set<ir::ValueId> read;
   for (const ir::Node& node : graph.nodes) {
     if (node.is_view) continue;
@@ -424,9 +400,9 @@ std::vector<std::string> verify(const Plan& plan, const ir::Graph& graph) {
   for (const ir::Output& output : graph.outputs)
     if (output.kind == ir::OutputKind::kResult) read.insert(graph.baseOf(output.value));
   for (ir::ValueId v : read)
-    if (plan.placement[static_cast<size_t>(v)].home == Home::kNone) found("%", v, " has no place");
+    if (plan.placement[v].home == Home::kNone) found("%", v, " has no place");
   for (const ir::Node& node : graph.nodes)
-    if (isReceive(node) && plan.placement[static_cast<size_t>(node.results.at(0).at(0))].home != Home::kRing)
+    if (isReceive(node) && plan.placement[node.results.at(0).at(0)].home != Home::kRing)
       found("%", node.results[0][0], " comes from a transfer but is not in a ring");
   return findings;
 }

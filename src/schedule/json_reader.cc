@@ -1,6 +1,9 @@
 #include "schedule/json_reader.h"
 
+#include <algorithm>
 #include <cmath>
+
+#include "base/nearest.h"
 
 namespace abele::schedule {
 namespace {
@@ -32,6 +35,18 @@ JsonReader::JsonReader(std::string what, const std::string& text)
 
 void JsonReader::fail(const Json& value, const std::string& found, std::string expected) const {
   refuse(what_, text_.placeOf(value), found, std::move(expected));
+}
+
+void JsonReader::readMembers(const Json& object, const Members& members) const {
+  readObject(object, [&](const std::string& key, const Json& value) {
+    const auto own = std::ranges::find(members, key, &Members::value_type::first);
+    if (own == members.end()) {
+      std::vector<std::string> keys;
+      for (const auto& [name, read] : members) keys.push_back(name);
+      fail(value, cat("unknown key \"", key, "\""), oneOf(keys));
+    }
+    own->second(value);
+  });
 }
 
 void JsonReader::require(const Json& value, bool fits, const char* expected) const {

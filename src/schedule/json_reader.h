@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/json_text.h"
@@ -23,6 +26,15 @@ class JsonReader {
   void readObject(const Json& value, Fn&& member) const {
     require(value, value.is_object(), "an object");
     for (const auto& [key, each] : value.items()) member(key, each);
+  }
+  /// The keys that an object may have, and what reads their values.
+  using Members = std::vector<std::pair<std::string, std::function<void(const Json&)>>>;
+  void readMembers(const Json& object, const Members& members) const;
+  std::function<void(const Json&)> into(int64_t& field) const {
+    return [this, &field](const Json& value) { field = readInteger(value); };
+  }
+  std::function<void(const Json&)> into(bool& field) const {
+    return [this, &field](const Json& value) { field = readBool(value); };
   }
   template <class Fn>
   void readList(const Json& value, Fn&& element) const {

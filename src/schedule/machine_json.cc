@@ -14,20 +14,11 @@ constexpr int64_t kMostDevices = 1'000'000;
 
 Link readLink(const JsonReader& reader, const Json& value) {
   Link link;
-  reader.readObject(value, [&](const std::string& key, const Json& v) {
-    if (key == "name")
-      link.name = reader.readString(v);
-    else if (key == "devices")
-      link.devices = reader.readInteger(v);
-    else if (key == "latency_ns")
-      link.latency_ns = reader.readInteger(v);
-    else if (key == "bytes_per_s")
-      link.bytes_per_s = reader.readInteger(v);
-    else if (key == "shared")
-      link.is_shared = reader.readBool(v);
-    else
-      reader.failKey(v, key, "name, devices, latency_ns, bytes_per_s or shared");
-  });
+  reader.readMembers(value, {{"name", [&](const Json& v) { link.name = reader.readString(v); }},
+                             {"devices", reader.into(link.devices)},
+                             {"latency_ns", reader.into(link.latency_ns)},
+                             {"bytes_per_s", reader.into(link.bytes_per_s)},
+                             {"shared", reader.into(link.is_shared)}});
   if (link.bytes_per_s < 1) reader.fail(value, cat(link.bytes_per_s, " bytes a second"), "\"bytes_per_s\" above 0");
   if (link.latency_ns < 0 || link.devices < 0 || link.devices > kMostDevices)
     reader.fail(value, "an impossible link", cat("latency_ns from 0, devices from 0 to ", kMostDevices));
@@ -65,18 +56,13 @@ void requireNested(const JsonReader& reader, const Json& value, const Machine& m
 
 Machine readMachine(const JsonReader& reader, const Json& value) {
   Machine machine;
-  reader.readObject(value, [&](const std::string& key, const Json& v) {
-    if (key == "name")
-      machine.name = reader.readString(v);
-    else if (key == "device")
-      readDevice(reader, v, machine);
-    else if (key == "space_devices")
-      machine.space_devices = reader.readInteger(v);
-    else if (key == "links")
-      reader.readList(v, [&](const Json& link) { machine.links.push_back(readLink(reader, link)); });
-    else
-      reader.failKey(v, key, "name, device, space_devices or links");
-  });
+  reader.readMembers(value, {{"name", [&](const Json& v) { machine.name = reader.readString(v); }},
+                             {"device", [&](const Json& v) { readDevice(reader, v, machine); }},
+                             {"space_devices", reader.into(machine.space_devices)},
+                             {"links", [&](const Json& v) {
+                                reader.readList(
+                                    v, [&](const Json& link) { machine.links.push_back(readLink(reader, link)); });
+                              }}});
   requireNested(reader, value, machine);
   return machine;
 }

@@ -36,6 +36,52 @@ SplitCost splitCostOf(const Split& split) {
   return {split.bytes_over, split.prediction.run.step_ns, split.crossing_bytes};
 }
 
+// Above the limit, over all devices.
+int64_t bytesOver(const schedule::Simulation& run, const SplitOptions& options) {
+  int64_t bytes = 0;
+  for (const schedule::WorkerTimes& w : run.workers)
+    if (options.device_bytes > 0) bytes += std::max<int64_t>(0, w.peak_bytes - options.device_bytes);
+  return bytes;
+}
+
+// Fills in all of a Split except the prediction.
+Split stagesOf(const SplitChain& chain, const SplitOptions& options, std::vector<size_t> cuts) {
+  Split split{.schedule = options.schedule, .cuts = std::move(cuts)};
+  split.chain.costs.hop_ns = options.hop_ns;
+  split.chain.machine = options.machine;
+  split.chain.replication = options.replication;
+  using ir::Direction;
+  size_t begin = 0;
+  for (size_t s = 0; s <= split.cuts.size(); ++s) {
+    const bool is_last = s == split.cuts.size();
+    const size_t end = is_last ? chain.pieces.size() : split.cuts[s];
+    ABELE_CHECK(begin < end && end <= chain.pieces.size(), "stage ", s, " of pieces ", begin, " to ", end);
+    schedule::StageCost cost = chain.cost(begin, end);
+    schedule::StageMemory memory = chain.memory(begin, end);
+    if (options.recompute && (!is_last || schedule::lastStageWaits(options.schedule))) {
+      cost.backward_ns += cost.forward_ns;
+      memory.stash_bytes = chain.pieces[begin].crossing_bytes;
+    }
+    split.chain.costs.stages.push_back(cost);
+    split.chain.costs.memory.push_back(memory);
+    split.chain.device_of.push_back(static_cast<int>(s) % options.devices);
+    if (s > 0 && options.machine.hasLinks()) {
+      const auto to = static_cast<int32_t>(s);
+      const Piece& piece = chain.pieces[begin];
+      split.chain.handovers.push_back({{to - 1, Direction::kForward}, {to, Direction::kForward}, piece.crossing_bytes});
+      if (chain.training)
+        split.chain.handovers.push_back(
+            {{to, Direction::kBackward}, {to - 1, Direction::kBackward}, piece.returning_bytes});
+    }
+    if (s > 0) {
+      split.crossing_bytes += chain.pieces[begin].crossing_bytes;
+      split.node_ids.push_back(chain.pieces[begin].first);
+    }
+    begin = end;
+  }
+  return split;
+}
+
 class Search {
  public:
   Search(const SplitChain& chain, const SplitOptions& options) : chain_(chain), options_(options), quick_(options) {
@@ -67,8 +113,7 @@ class Search {
     std::vector<std::vector<size_t>> best = bestTried(std::max(alternatives + 1, kSearchedTried));
     std::vector<Split> splits;
     for (auto& cuts : best) splits.push_back(splitAt(chain_, options_, std::move(cuts)));
-    std::stable_sort(splits.begin(), splits.end(),
-                     [](const Split& a, const Split& b) { return splitCostOf(a) < splitCostOf(b); });
+    std::ranges::stable_sort(splits, [](const Split& a, const Split& b) { return splitCostOf(a) < splitCostOf(b); });
     if (splits.size() > alternatives + 1) splits.resize(alternatives + 1);
     return splits;
   }
@@ -177,8 +222,8 @@ class Search {
     const int link = options_.machine.linkBetween(worker_of_[s - 1], worker_of_[s]);
     if (link < 0) return 0;
     const Piece& piece = chain_.pieces[cut];
-    return static_cast<double>(schedule::messageNs(options_.machine.links[static_cast<size_t>(link)],
-                                                   std::max(piece.crossing_bytes, piece.returning_bytes)));
+    return static_cast<double>(
+        schedule::messageNs(options_.machine.links[link], std::max(piece.crossing_bytes, piece.returning_bytes)));
   }
 
   int64_t overLimit(size_t s, size_t begin, size_t end) const {
@@ -192,34 +237,22 @@ class Search {
   const SplitCost& costOfCuts(const std::vector<size_t>& cuts) {
     auto [it, is_new] = tried_.try_emplace(cuts);
     if (!is_new) return it->second;
-    Split split = splitCosts(cuts);
-    const schedule::CostModel costs = plan::pricedCosts(split.chain);
-    const schedule::Simulation run = schedule::simulate(schedule_, static_cast<int>(stages_), quick_.accumulation,
-                                                        wholeBackward(costs, quick_.schedule));
-    for (const schedule::WorkerTimes& w : run.workers)
-      if (options_.device_bytes > 0) split.bytes_over += std::max<int64_t>(0, w.peak_bytes - options_.device_bytes);
-    return it->second = {split.bytes_over, run.step_ns, split.crossing_bytes};
-  }
-
-  static schedule::CostModel wholeBackward(schedule::CostModel costs, schedule::ScheduleKind schedule) {
-    if (!schedule::splitsBackward(schedule))
-      for (schedule::StageCost& c : costs.stages) {
-        c.backward_ns += c.weight_grad_ns;
-        c.weight_grad_ns = 0;
-      }
-    return costs;
+    const Split split = stagesOf(chain_, options_, cuts);
+    schedule::CostModel costs = plan::pricedCosts(split.chain);
+    if (!schedule::splitsBackward(quick_.schedule)) costs.stages = plan::wholeBackward(std::move(costs.stages));
+    const schedule::Simulation run =
+        schedule::simulate(schedule_, static_cast<int>(stages_), quick_.accumulation, costs);
+    return it->second = {bytesOver(run, options_), run.step_ns, split.crossing_bytes};
   }
 
   std::vector<std::vector<size_t>> bestTried(size_t count) const {
     std::vector<const std::pair<const std::vector<size_t>, SplitCost>*> all;
     for (const auto& entry : tried_) all.push_back(&entry);
-    std::stable_sort(all.begin(), all.end(), [](const auto* a, const auto* b) { return a->second < b->second; });
+    std::ranges::stable_sort(all, [](const auto* a, const auto* b) { return a->second < b->second; });
     std::vector<std::vector<size_t>> best;
     for (size_t i = 0; i < std::min(count, all.size()); ++i) best.push_back(all[i]->first);
     return best;
   }
-
-  Split splitCosts(const std::vector<size_t>& cuts) const;
 
   const SplitChain& chain_;
   const SplitOptions& options_;
@@ -230,46 +263,6 @@ class Search {
   size_t budget_ = 0;
   std::map<std::vector<size_t>, SplitCost> tried_;
 };
-
-// Fills in all of a Split except the prediction.
-Split stagesOf(const SplitChain& chain, const SplitOptions& options, std::vector<size_t> cuts) {
-  Split split{.schedule = options.schedule, .cuts = std::move(cuts)};
-  split.chain.costs.hop_ns = options.hop_ns;
-  split.chain.machine = options.machine;
-  split.chain.replication = options.replication;
-  using ir::Direction;
-  size_t begin = 0;
-  for (size_t s = 0; s <= split.cuts.size(); ++s) {
-    const bool is_last = s == split.cuts.size();
-    const size_t end = is_last ? chain.pieces.size() : split.cuts[s];
-    ABELE_CHECK(begin < end && end <= chain.pieces.size(), "stage ", s, " of pieces ", begin, " to ", end);
-    schedule::StageCost cost = chain.cost(begin, end);
-    schedule::StageMemory memory = chain.memory(begin, end);
-    if (options.recompute && (!is_last || schedule::lastStageWaits(options.schedule))) {
-      cost.backward_ns += cost.forward_ns;
-      memory.stash_bytes = chain.pieces[begin].crossing_bytes;
-    }
-    split.chain.costs.stages.push_back(cost);
-    split.chain.costs.memory.push_back(memory);
-    split.chain.device_of.push_back(static_cast<int>(s) % options.devices);
-    if (s > 0 && options.machine.hasLinks()) {
-      const auto to = static_cast<int32_t>(s);
-      const Piece& piece = chain.pieces[begin];
-      split.chain.handovers.push_back({{to - 1, Direction::kForward}, {to, Direction::kForward}, piece.crossing_bytes});
-      if (chain.training)
-        split.chain.handovers.push_back(
-            {{to, Direction::kBackward}, {to - 1, Direction::kBackward}, piece.returning_bytes});
-    }
-    if (s > 0) {
-      split.crossing_bytes += chain.pieces[begin].crossing_bytes;
-      split.node_ids.push_back(chain.pieces[begin].first);
-    }
-    begin = end;
-  }
-  return split;
-}
-
-Split Search::splitCosts(const std::vector<size_t>& cuts) const { return stagesOf(chain_, options_, cuts); }
 
 }  // namespace
 
@@ -283,8 +276,7 @@ std::vector<schedule::ScheduleKind> trainingSchedules() {
 Split splitAt(const SplitChain& chain, const SplitOptions& options, std::vector<size_t> cuts) {
   Split split = stagesOf(chain, options, std::move(cuts));
   split.prediction = plan::predict(split.chain, predictOptions(chain, options));
-  for (const schedule::WorkerTimes& w : split.prediction.run.workers)
-    if (options.device_bytes > 0) split.bytes_over += std::max<int64_t>(0, w.peak_bytes - options.device_bytes);
+  split.bytes_over = bytesOver(split.prediction.run, options);
   return split;
 }
 

@@ -46,12 +46,10 @@ class Chooser {
  public:
   Chooser(const ir::Graph& whole, const ir::Graph& split, const DefaultScheduleOptions& options)
       : whole_(whole), split_(split), options_(options) {
-    for (const ir::Stage& stage : whole.stages) {
-      auto it = std::find(devices_.begin(), devices_.end(), stage.device);
-      worker_of_.push_back(static_cast<int>(it - devices_.begin()));
-      if (it == devices_.end()) devices_.push_back(stage.device);
-      device_of_.push_back(stage.device);
-    }
+    for (const ir::Stage& stage : whole.stages) device_of_.push_back(stage.device);
+    plan::Workers workers = plan::workersOf(device_of_);
+    worker_of_ = std::move(workers.worker_of);
+    devices_ = std::move(workers.device_of);
   }
 
   DefaultSchedule run() {
@@ -122,7 +120,7 @@ class Chooser {
     bool less = false;
     most_held.resize(worker_of_.size(), std::numeric_limits<int64_t>::max());
     for (size_t s = 0; s < worker_of_.size(); ++s) {
-      if (std::find(workers.begin(), workers.end(), worker_of_[s]) == workers.end() || run.held[s] <= 1) continue;
+      if (std::ranges::find(workers, worker_of_[s]) == workers.end() || run.held[s] <= 1) continue;
       most_held[s] = run.held[s] - 1;
       less = true;
     }
@@ -131,19 +129,14 @@ class Chooser {
 
   // Whether there is work that may run late.
   bool splits() const {
-    return std::any_of(split_.nodes.begin(), split_.nodes.end(),
-                       [](const ir::Node& node) { return node.direction == ir::Direction::kWeightGrad; });
+    return std::ranges::any_of(split_.nodes,
+                               [](const ir::Node& node) { return node.direction == ir::Direction::kWeightGrad; });
   }
 
   std::vector<schedule::StageCost> costsOf(schedule::ScheduleKind kind) const {
     std::vector<schedule::StageCost> costs = options_.plan.costs;
     if (costs.empty()) costs = plan::estimateCosts(schedule::splitsBackward(kind) ? split_ : whole_);
-    if (schedule::splitsBackward(kind)) return costs;
-    for (schedule::StageCost& c : costs) {
-      c.backward_ns += c.weight_grad_ns;
-      c.weight_grad_ns = 0;
-    }
-    return costs;
+    return schedule::splitsBackward(kind) ? costs : plan::wholeBackward(std::move(costs));
   }
 
   schedule::CostModel modelOf(schedule::ScheduleKind kind, std::vector<schedule::StageCost> costs) const {
@@ -178,10 +171,10 @@ class Chooser {
     for (size_t s = 0; s < costs.size(); ++s) {
       const int64_t work =
           options_.plan.accumulation * (costs[s].forward_ns + costs[s].backward_ns) + costs[s].update_ns;
-      busy[static_cast<size_t>(worker_of_[s])] += work;
+      busy[worker_of_[s]] += work;
       all += work;
     }
-    const int64_t slowest = *std::max_element(busy.begin(), busy.end());
+    const int64_t slowest = *std::ranges::max_element(busy);
     return options_.cores > 0 ? std::max(slowest, all / options_.cores) : slowest;
   }
 
@@ -195,7 +188,7 @@ class Chooser {
   // The reason why a schedule takes too much memory, and the workers of the overfull devices. Empty if it fits.
   std::string excessOf(schedule::ScheduleKind kind, const std::vector<int64_t>& most_held, std::vector<int>& full) {
     if (plain_peaks_.empty()) plain_peaks_ = peaksOf(schedule::ScheduleKind::k1F1B);
-    int64_t fullest = *std::max_element(plain_peaks_.begin(), plain_peaks_.end());
+    int64_t fullest = *std::ranges::max_element(plain_peaks_);
     fullest += fullest / kSlackShare;
     std::vector<int64_t> peaks;
     try {
@@ -230,8 +223,8 @@ class Chooser {
 
 bool canCompareSchedules(const ir::Graph& whole, const plan::PlanOptions& options, std::string& why_not) {
   const auto stages = static_cast<int64_t>(whole.stages.size());
-  const bool one_device = std::all_of(whole.stages.begin(), whole.stages.end(),
-                                      [&](const ir::Stage& s) { return s.device == whole.stages.front().device; });
+  const bool one_device =
+      std::ranges::all_of(whole.stages, [&](const ir::Stage& s) { return s.device == whole.stages.front().device; });
   const plan::Locations& l = options.locations;
   if (one_device)
     why_not = "one device";

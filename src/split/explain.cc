@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "base/cat.h"
+#include "base/joined.h"
 #include "plan/cost.h"
 #include "schedule/machine_text.h"
 
@@ -63,7 +64,7 @@ std::vector<StageNodes> stageNodes(const ir::Graph& graph) {
   std::vector<int32_t> made(graph.values.size(), kNone), read(graph.values.size(), kNone);
   for (const Node& node : graph.nodes) {
     if (node.is_view || node.direction != Direction::kForward) continue;
-    StageNodes& stage = stages[static_cast<size_t>(node.stage)];
+    StageNodes& stage = stages[node.stage];
     if (stage.first == nullptr) stage.first = &node;
     stage.last = &node;
     ir::forEachResult(node, [&](ValueId v) { made[v] = node.stage; });
@@ -74,7 +75,7 @@ std::vector<StageNodes> stageNodes(const ir::Graph& graph) {
   }
   for (size_t v = 0; v < made.size(); ++v)
     for (int32_t s = made[v] + 1; made[v] != kNone && s <= read[v]; ++s)
-      stages[static_cast<size_t>(s)].handed_over += graph.values[v].type.extentBytes();
+      stages[s].handed_over += graph.values[v].type.extentBytes();
   return stages;
 }
 
@@ -116,12 +117,8 @@ std::string transfersText(const plan::Prediction& p) {
 }
 
 std::string cutsText(const ir::Graph& graph, const SplitChain& chain, const Split& split) {
-  std::string text;
-  for (size_t cut : split.cuts) {
-    const int32_t position = chain.pieces[cut].first_position;
-    text += cat(text.empty() ? "" : "; ", nodeText(graph.nodes[static_cast<size_t>(position)]));
-  }
-  return text.empty() ? "none" : text;
+  const auto text = [&](size_t cut) { return nodeText(graph.nodes[chain.pieces[cut].first_position]); };
+  return split.cuts.empty() ? "none" : joined(split.cuts, text, "; ");
 }
 
 }  // namespace
@@ -137,7 +134,7 @@ std::string explainStages(const ir::Graph& graph, const plan::Plan& plan, const 
                           const schedule::Replication& replication) {
   const std::vector<schedule::StageCost> costs = plan::estimateCosts(graph);
   plan::Chain chain{.costs = plan::costModelOf(graph, plan, costs), .device_of = {}};
-  for (int worker : plan.worker_of) chain.device_of.push_back(plan.device_of[static_cast<size_t>(worker)]);
+  for (int worker : plan.worker_of) chain.device_of.push_back(plan.device_of[worker]);
   if (machine.hasLinks()) {
     chain.machine = machine;
     chain.replication = replication;
@@ -192,7 +189,7 @@ std::string explainAlternatives(const ir::Graph& graph, const SplitChain& chain,
     if (split.cuts != taken.cuts) add("next best cuts", split, cutsText(graph, chain, split));
   const int most = static_cast<int>(chain.pieces.size());
   std::vector<int> numbers = {1, options.devices / 2, options.devices - 1, options.devices + 1, 2 * options.devices};
-  std::sort(numbers.begin(), numbers.end());
+  std::ranges::sort(numbers);
   numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
   for (int devices : numbers) {
     if (devices < 1 || devices > most || devices == options.devices) continue;

@@ -67,7 +67,7 @@ class ChainBuilder {
       index_of_[i] = static_cast<Index>(work_.size());
       Piece piece;
       // Views directly before an operator belong to it.
-      piece.first = work_.empty() ? 0 : graph_.nodes[static_cast<size_t>(work_.back().piece.last_position)].id + 1;
+      piece.first = work_.empty() ? 0 : graph_.nodes[work_.back().piece.last_position].id + 1;
       piece.first_position = piece.last_position = static_cast<int32_t>(i);
       work_.push_back({piece, {}});
     }
@@ -86,8 +86,8 @@ class ChainBuilder {
       ir::forEachOperand(node, [&](ValueId v) {
         const Index maker = maker_[graph_.baseOf(v)];
         if (maker == kNone || maker >= static_cast<Index>(i)) return;
-        const Index index = index_of_[static_cast<size_t>(maker)];
-        if (graph_.nodes[static_cast<size_t>(maker)].direction == Direction::kForward)
+        const Index index = index_of_[maker];
+        if (graph_.nodes[maker].direction == Direction::kForward)
           latest_forward = std::max(latest_forward, index);
         else
           limit = std::min(limit, index);
@@ -102,13 +102,13 @@ class ChainBuilder {
   // The first operator with at least this id. Views and removed nodes belong to the operator after them.
   Index indexOfId(ir::NodeId id) const {
     const auto found = std::lower_bound(work_.begin(), work_.end(), id, [&](const Work& work, ir::NodeId wanted) {
-      return work.piece.last_position < 0 || graph_.nodes[static_cast<size_t>(work.piece.last_position)].id < wanted;
+      return work.piece.last_position < 0 || graph_.nodes[work.piece.last_position].id < wanted;
     });
     return std::min(static_cast<Index>(found - work_.begin()), count() - 1);
   }
 
   Index count() const { return static_cast<Index>(work_.size()); }
-  Work& workOf(size_t node) { return work_[static_cast<size_t>(index_of_[node])]; }
+  Work& workOf(size_t node) { return work_[index_of_[node]]; }
 
   int64_t timeOf(const Node& node) const {
     return measured_ && node.time_ns > 0 ? node.time_ns : plan::estimateNodeNs(graph_, node);
@@ -219,8 +219,8 @@ class ChainBuilder {
   void findLateWork() {
     std::vector<Index> needed(graph_.values.size(), kNoIndex);
     for (const ir::Output& output : graph_.outputs) {
-      const bool is_sum = output.kind == ir::OutputKind::kUpdate &&
-                          graph_.externals[static_cast<size_t>(output.target)].kind != ir::InputKind::kBuffer;
+      const bool is_sum =
+          output.kind == ir::OutputKind::kUpdate && graph_.externals[output.target].kind != ir::InputKind::kBuffer;
       if (!is_sum) needed[graph_.baseOf(output.value)] = kNone;
     }
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
@@ -262,22 +262,20 @@ class ChainBuilder {
       const Node& node = graph_.nodes[i];
       for (const ir::Write& w : node.writes) {
         external[w.after] = external[w.before];
-        if (external[w.after] != kNone && node.direction == Direction::kForward)
-          written[static_cast<size_t>(external[w.after])] = true;
+        if (external[w.after] != kNone && node.direction == Direction::kForward) written[external[w.after]] = true;
       }
       if (node.is_view || node.direction == Direction::kUpdate) continue;
       ir::forEachOperand(node, [&](ValueId v) {
         const int32_t e = external[graph_.baseOf(v)];
         if (e == kNone) return;
-        auto& [first, last] = touched[static_cast<size_t>(e)];
+        auto& [first, last] = touched[e];
         first = std::min(first, index_of_[i]);
         last = std::max(last, index_of_[i]);
       });
     }
     std::vector<bool> glued(work_.size(), false);
     for (size_t e = 0; e < touched.size(); ++e)
-      for (Index i = touched[e].first + 1; written[e] && i <= touched[e].second; ++i)
-        glued[static_cast<size_t>(i)] = true;
+      for (Index i = touched[e].first + 1; written[e] && i <= touched[e].second; ++i) glued[i] = true;
     return glued;
   }
 
@@ -291,11 +289,11 @@ class ChainBuilder {
       if (i > 0 && !glued[i]) order.push_back(i);
     }
     const auto bytes = [&](size_t i) { return work_[i].piece.crossing_bytes; };
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return bytes(a) < bytes(b); });
+    std::ranges::stable_sort(order, [&](size_t a, size_t b) { return bytes(a) < bytes(b); });
     const size_t most = std::max(kMostPieces, 4 * static_cast<size_t>(parts_));
     const size_t fewest = 4 * static_cast<size_t>(parts_);
     std::vector<size_t> all = order;
-    std::sort(all.begin(), all.end());
+    std::ranges::sort(all);
     if (all.size() <= fewest) return all;
     for (int64_t nearby = std::max<int64_t>(1, work_before.back() / (kNearbyShare * parts_));; nearby *= 2) {
       std::vector<size_t> chosen = select(order, work_before, nearby, /*thin=*/false);
@@ -319,7 +317,7 @@ class ChainBuilder {
         least[j] = std::min(least[j], bytes);
       for (size_t j = i; j > 0 && work_before[i] - work_before[j] <= nearby; --j) least[j] = std::min(least[j], bytes);
     }
-    std::sort(chosen.begin(), chosen.end());
+    std::ranges::sort(chosen);
     return chosen;
   }
 
@@ -352,7 +350,7 @@ class ChainBuilder {
     auto& late = chain_.late_ns;
     late.assign(pieces + 1, std::vector<int64_t>(pieces + 1, 0));
     for (size_t i = 0; i < work_.size(); ++i)
-      for (const auto& [first, ns] : work_[i].late) late[piece_of[static_cast<size_t>(first)]][piece_of[i] + 1] += ns;
+      for (const auto& [first, ns] : work_[i].late) late[piece_of[first]][piece_of[i] + 1] += ns;
     for (size_t b = pieces; b-- > 0;)
       for (size_t e = 0; e <= pieces; ++e) late[b][e] += late[b + 1][e];
     for (auto& row : late) std::partial_sum(row.begin(), row.end(), row.begin());
