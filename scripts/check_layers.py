@@ -55,7 +55,7 @@ LAYERS = {
     "src/session": (f"{ENGINE} compile processes", TORCH),
     # Parts of a model. None of these knows the model.
     "src/report": ("base exe schedule plan options compile session include", TORCH),
-    "src/verification": ("base ir capture device compile session", TORCH),
+    "src/verification": ("base ir capture device compile session include", TORCH),
     "src/calls": ("base registry options compile include", TORCH),
     "src/files": ("base exe memory device options compile session calls", TORCH),
     "src/data": ("base capture kernels options compile calls files include", TORCH),

@@ -27,7 +27,7 @@ struct Difference {
   std::string op;         // for gradients and weights the parameter or buffer
   std::string line;       // line of the program; empty: unknown
   std::string scope;      // names of modules and of name scopes, with "/" between them
-  std::string direction;  // "fwd", "bwd", "wgrad", "update"
+  std::string direction;  // "forward", "backward", "weight-gradient", "update"
   int stage = -1;         // -1: no stage runs it
   int64_t batch = 0, micro_batch = 0;
   std::vector<int64_t> element;  // index of the first element that differs

@@ -20,12 +20,10 @@ namespace abele {
 namespace {
 
 void checkLoading(const DataLoaderOptions& loading) {
-  ABELE_REQUIRE(
-      loading.batch_size >= 1, E0801,
-      {.what = cat("batch_size is ", loading.batch_size), .expected = "1 or more", .remedy = "pass 1 or more"});
-  ABELE_REQUIRE(
-      loading.buffer_size >= 1, E0801,
-      {.what = cat("buffer_size is ", loading.buffer_size), .expected = "1 or more", .remedy = "pass 1 or more"});
+  for (const auto& [name, value] :
+       {std::pair<const char*, int64_t>{"batch_size", loading.batch_size}, {"buffer_size", loading.buffer_size}})
+    ABELE_REQUIRE(value >= 1, E0801,
+                  {.what = cat(name, " is ", value), .expected = "1 or more", .remedy = "pass 1 or more"});
   ABELE_REQUIRE(loading.process_id >= 0 && loading.process_id < loading.num_processes, E0801,
                 {.what = cat("process_id is ", loading.process_id, " of ", loading.num_processes, " processes"),
                  .expected = "0 <= process_id < num_processes",

@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "abele/annotate.h"
+#include "base/at_end.h"
 #include "base/error.h"
 #include "capture/annotate.h"
 
@@ -9,11 +10,6 @@ namespace abele {
 namespace {
 
 thread_local bool in_multi_conv = false;
-
-struct Inside {
-  Inside() { in_multi_conv = true; }
-  ~Inside() { in_multi_conv = false; }
-};
 
 }  // namespace
 
@@ -51,7 +47,8 @@ void MultiConv::run(const std::function<void()>& body) const {
   ABELE_REQUIRE(!in_multi_conv, E0710, {.what = "a MultiConv inside a MultiConv"});
   const int64_t before = capture::numOperators("convolution");
   {
-    const Inside inside;
+    in_multi_conv = true;
+    const AtEnd outside([] { in_multi_conv = false; });
     body();
   }
   const auto count = static_cast<size_t>(capture::numOperators("convolution") - before);

@@ -8,7 +8,6 @@
 #include "modules/module.h"
 #include "optimizer/optimizer.h"
 #include "options/run_time.h"
-#include "session/latency.h"
 
 namespace abele {
 
@@ -21,6 +20,19 @@ detail::StructuredForward ofLists(Forward forward) {
   return [forward = std::move(forward)](const std::vector<at::Tensor>& inputs, const std::string&) {
     return detail::flattenedResults(forward(inputs));
   };
+}
+
+TrainingModel training(const std::string& path, torch::nn::Module* module, const Options* options) {
+  const optim::Optimizer unused = optim::SGD{};
+  return ModelAccess::build<TrainingModel>(path, module, options, &unused);
+}
+InferenceModel inference(const std::string& path, torch::nn::Module* module, const Options* options) {
+  return ModelAccess::build<InferenceModel>(path, module, options, nullptr);
+}
+
+Latency latencyOf(const session::Session& session, session::Way way) {
+  const session::Latency found = session.latency(way);
+  return {found.least, found.most, found.average};
 }
 
 }  // namespace
@@ -44,23 +56,6 @@ InferenceModel detail::makeInferenceModel(torch::nn::Module* module, StructuredF
                                           const std::source_location& line) {
   return ModelAccess::build<InferenceModel>(module, std::move(forward), options, nullptr, modules::textOf(line));
 }
-
-namespace {
-
-TrainingModel training(const std::string& path, torch::nn::Module* module, const Options* options) {
-  const optim::Optimizer unused = optim::SGD{};
-  return ModelAccess::build<TrainingModel>(path, module, options, &unused);
-}
-InferenceModel inference(const std::string& path, torch::nn::Module* module, const Options* options) {
-  return ModelAccess::build<InferenceModel>(path, module, options, nullptr);
-}
-
-Latency latencyOf(const session::Session& session, session::Way way) {
-  const session::Latency found = session::latencyOf(session.perfCounters(), way);
-  return {found.least, found.most, found.average};
-}
-
-}  // namespace
 
 TrainingModel loadTrainingModel(const std::string& path) { return training(path, nullptr, nullptr); }
 TrainingModel loadTrainingModel(const std::string& path, const Options& options) {

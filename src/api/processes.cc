@@ -35,7 +35,7 @@ void synchronize() {
 void executeOnInstances(std::initializer_list<int64_t> instances, const std::function<void()>& function) {
   ABELE_REQUIRE(function, E0708,
                 {.what = "executeOnInstances of a function that holds nothing", .remedy = "pass a function"});
-  if (std::find(instances.begin(), instances.end(), getInstanceIndex()) != instances.end()) function();
+  if (std::ranges::find(instances, getInstanceIndex()) != instances.end()) function();
 }
 
 }  // namespace popdist

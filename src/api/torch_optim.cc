@@ -51,8 +51,8 @@ std::vector<std::string> namesOf(const torch::optim::OptimizerParamGroup& group,
                                  const std::vector<modules::NamedTensor>& tensors, std::set<std::string>& taken) {
   std::vector<std::string> names;
   for (const at::Tensor& parameter : group.params()) {
-    const auto own = std::find_if(tensors.begin(), tensors.end(),
-                                  [&](const modules::NamedTensor& t) { return t.tensor.is_same(parameter); });
+    const auto own =
+        std::ranges::find_if(tensors, [&](const modules::NamedTensor& t) { return t.tensor.is_same(parameter); });
     ABELE_REQUIRE(own != tensors.end() && own->is_parameter, E0706,
                   {.what = "the optimizer holds a tensor that is no parameter of the model",
                    .found = contiguousType(static_cast<DType>(parameter.scalar_type()), parameter.sizes().vec()).str(),

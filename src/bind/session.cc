@@ -10,7 +10,6 @@
 #include "bind/gil.h"
 #include "compile/compiled_program.h"
 #include "ir/text.h"
-#include "session/latency.h"
 
 namespace py = pybind11;
 
@@ -23,7 +22,7 @@ using Handle = py::class_<session::Session, std::shared_ptr<session::Session>>;
 
 void registerSession(py::module_& module) {
   using session::Session;
-  py::enum_<session::Way>(module, "Way", "What a latency is of (src/session/latency.h).")
+  py::enum_<session::Way>(module, "Way", "What a latency is of (src/session/session.h).")
       .value("HostToDevice", session::Way::kHostToDevice)
       .value("Compute", session::Way::kCompute)
       .value("DeviceToHost", session::Way::kDeviceToHost)
@@ -59,7 +58,7 @@ void registerSession(py::module_& module) {
       .def(
           "latency",
           [](const Session& self, session::Way way) {
-            const session::Latency found = session::latencyOf(self.perfCounters(), way);
+            const session::Latency found = self.latency(way);
             return std::tuple(found.least, found.most, found.average);
           },
           py::arg("way"), "(min, max, average) of the last call.")

@@ -21,22 +21,21 @@ using Tensors = std::vector<at::Tensor>;
 using Forward = std::function<Tensors(Tensors)>;
 using PythonUpdate = std::function<void(const Tensors&)>;
 
-py::dict dictOf(const verification::Difference& difference) {
-  const char* const direction = exe::directionName(static_cast<exe::Direction>(difference.direction));
+py::dict dictOf(const Difference& difference) {
   const py::object stage = difference.stage < 0 ? py::object(py::none()) : py::int_(difference.stage);
-  return py::dict("kind"_a = verification::kindName(difference.kind), "operator"_a = difference.op,
-                  "line"_a = difference.line, "scope"_a = difference.scope, "direction"_a = direction,
-                  "stage"_a = stage, "batch"_a = difference.batch, "micro_batch"_a = difference.micro_batch,
+  return py::dict("kind"_a = difference.kind, "operator"_a = difference.op, "line"_a = difference.line,
+                  "scope"_a = difference.scope, "direction"_a = difference.direction, "stage"_a = stage,
+                  "batch"_a = difference.batch, "micro_batch"_a = difference.micro_batch,
                   "element"_a = py::tuple(py::cast(difference.element)), "elements"_a = difference.elements,
                   "of"_a = difference.of, "type"_a = difference.type, "found"_a = difference.found,
                   "expected"_a = difference.expected, "reason"_a = difference.reason);
 }
 
-py::dict dictOf(const verification::Verification& verification) {
+py::dict dictOf(const Verification& verification) {
   const py::object difference = verification.difference ? py::object(dictOf(*verification.difference)) : py::none();
   return py::dict("batches"_a = verification.batches, "micro_batches"_a = verification.micro_batches,
                   "values"_a = verification.values, "notes"_a = verification.notes, "difference"_a = difference,
-                  "text"_a = verification.text());
+                  "text"_a = verification.text);
 }
 
 py::dict verify(compile::ProgramOptions options, Forward forward, Forward eager, const std::vector<TensorRow>& model,

@@ -41,22 +41,26 @@ struct CompiledStage {
   int32_t replica = 0;
 };
 
-struct CompiledProgram {
+/// The part of a program that the cache keeps: all that does not follow from the recording.
+struct LoweredProgram {
+  std::string key;  // result of cacheKey: identifies the input of the compilation
   exe::Executable executable;
-  OptimizerSpec optimizer;
   std::vector<Type> input_types;  // types of the full-size inputs
-  std::vector<CompiledResult> results;
-  std::vector<at::Tensor> host_results;  // results without a target, in order
-  std::vector<WrittenArgument> written;
   std::vector<CompiledAnchor> anchors;
-  std::vector<at::Tensor> constants;  // by external; undefined for other kinds. Dropped after the upload to the device
-  std::vector<capture::OwnStream> own_streams;  // the program's own generators, which exist in this process only
-  std::vector<CompiledStage> stages;            // by replica, then by stage
-  std::vector<ReplicaGrouping> groupings;
+  std::vector<CompiledStage> stages;      // by replica, then by stage
   std::vector<std::string> tensor_names;  // names of all values that can be anchored
   std::string schedule, schedule_reason;  // for SessionReport
   bool is_divided = false;                // pass shard divided operators, by trials on this machine
-  std::string key;                        // result of cacheKey: identifies the input of the compilation
+};
+
+struct CompiledProgram : LoweredProgram {
+  OptimizerSpec optimizer;
+  std::vector<CompiledResult> results;
+  std::vector<at::Tensor> host_results;  // results without a target, in order
+  std::vector<WrittenArgument> written;
+  std::vector<at::Tensor> constants;  // by external; undefined for other kinds. Dropped after the upload to the device
+  std::vector<capture::OwnStream> own_streams;  // the program's own generators, which exist in this process only
+  std::vector<ReplicaGrouping> groupings;
 };
 
 /// The first bytes of a compiled program.

@@ -13,12 +13,11 @@
 #include "base/log.h"
 #include "base/log_silence.h"
 #include "capture/same_program.h"
-#include "compile/default_schedule.h"
 #include "compile/executable_cache.h"
 #include "compile/inputs.h"
 #include "compile/lowering.h"
 #include "compile/measured_placement.h"
-#include "compile/on_device.h"
+#include "compile/meta_tensors.h"
 #include "compile/placement.h"
 #include "compile/replication.h"
 #include "compile/tensor_names.h"
@@ -77,7 +76,7 @@ capture::Recording record(const Program& program, const ProgramOptions& options,
     paged.emplace(options, program.model);
     request.touched = [&](int64_t bytes) { paged->touched(bytes); };
   }
-  const OneValueEach shapes(program.model, options.groupings, options.replicas);
+  const AtEnd shapes = oneValueEach(program.model, options.groupings, options.replicas);
   findGenerators(program, request);
   return capture::capture(request);
 }

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "base/joined.h"
 #include "compile/compiler.h"
 #include "compile/tensors.h"
 #include "plan/liveness.h"
@@ -66,9 +67,26 @@ std::vector<std::string> stageNames(const ir::Graph& graph) {
     else if (own.size() > kMost)
       name = cat(own.front(), " to ", own.back());
     else
-      for (const std::string& part : own) name += cat(name.empty() ? "" : ", ", part);
+      name = joined(own);
   }
   return names;
+}
+
+/// Checks that the executable fits the recorded program in all that the host relies on. The key implies it.
+void checkFits(const CompiledProgram& found, const MadeProgram& compiled, const ir::Graph& recorded) {
+  const auto require = [](bool holds, std::string what) {
+    ABELE_REQUIRE(holds, E0501, {.what = std::move(what), .remedy = "delete the file"});
+  };
+  require(found.input_types == compiled.input_types, "a program with other inputs");
+  const exe::Executable& executable = found.executable;
+  const size_t results = compiled.results.size() + compiled.written.size() + found.anchors.size();
+  require(executable.training == recorded.training && results >= static_cast<size_t>(executable.numOutputs()),
+          "a program with other results");
+  require(executable.externals.size() >= recorded.externals.size(), "a program with fewer tensors");
+  for (size_t i = 0; i < recorded.externals.size(); ++i)
+    require(executable.externals[i].name == recorded.externals[i].name &&
+                static_cast<int>(executable.externals[i].kind) == static_cast<int>(recorded.externals[i].kind) - 1,
+            cat("a program without ", recorded.externals[i].name));
 }
 
 }  // namespace
@@ -90,48 +108,13 @@ void describeStages(MadeProgram& compiled) {
 
 CompiledProgram executableOnly(const MadeProgram& compiled) {
   CompiledProgram program;
-  program.key = compiled.key;
-  program.executable = compiled.executable;
-  program.input_types = compiled.input_types;
-  program.anchors = compiled.anchors;
-  program.stages = compiled.stages;
-  program.tensor_names = compiled.tensor_names;
-  program.schedule = compiled.schedule;
-  program.schedule_reason = compiled.schedule_reason;
-  program.is_divided = compiled.is_divided;
+  static_cast<LoweredProgram&>(program) = compiled;
   return program;
 }
 
-namespace {
-
-/// Checks that the executable fits the recorded program in all that the host relies on. The key implies it.
-void checkFits(const CompiledProgram& found, const MadeProgram& compiled, const ir::Graph& recorded) {
-  const auto require = [](bool holds, std::string what) {
-    ABELE_REQUIRE(holds, E0501, {.what = std::move(what), .remedy = "delete the file"});
-  };
-  require(found.input_types == compiled.input_types, "a program with other inputs");
-  const exe::Executable& executable = found.executable;
-  const size_t results = compiled.results.size() + compiled.written.size() + found.anchors.size();
-  require(executable.training == recorded.training && results >= static_cast<size_t>(executable.numOutputs()),
-          "a program with other results");
-  require(executable.externals.size() >= recorded.externals.size(), "a program with fewer tensors");
-  for (size_t i = 0; i < recorded.externals.size(); ++i)
-    require(executable.externals[i].name == recorded.externals[i].name &&
-                static_cast<int>(executable.externals[i].kind) == static_cast<int>(recorded.externals[i].kind) - 1,
-            cat("a program without ", recorded.externals[i].name));
-}
-
-}  // namespace
-
 void takeExecutable(CompiledProgram found, MadeProgram& compiled, const ir::Graph& recorded) {
   checkFits(found, compiled, recorded);
-  compiled.executable = std::move(found.executable);
-  compiled.anchors = std::move(found.anchors);
-  compiled.stages = std::move(found.stages);
-  compiled.tensor_names = std::move(found.tensor_names);
-  compiled.schedule = std::move(found.schedule);
-  compiled.schedule_reason = std::move(found.schedule_reason);
-  compiled.is_divided = found.is_divided;
+  static_cast<LoweredProgram&>(compiled) = std::move(found);
 }
 
 }  // namespace abele::compile

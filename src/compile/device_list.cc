@@ -40,22 +40,6 @@ void addDevices(const std::string& name, std::vector<c10::Device>& devices) {
   devices.emplace_back(*type, static_cast<c10::DeviceIndex>(std::stoi(number)));
 }
 
-}  // namespace
-
-std::vector<c10::Device> deviceList(const std::string& names) {
-  if (names.empty()) return {kCpu};
-  std::vector<c10::Device> devices;
-  for (size_t begin = 0; begin <= names.size();) {
-    const size_t end = std::min(names.find(',', begin), names.size());
-    const size_t first = std::min(names.find_first_not_of(' ', begin), end);
-    addDevices(names.substr(first, names.find_last_not_of(' ', end - 1) + 1 - first), devices);
-    begin = end + 1;
-  }
-  return devices;
-}
-
-namespace {
-
 /// Number of devices of one replica in a process; 0: the number that the model has.
 int64_t devicesOfReplica(const ProgramOptions& options) { return options.processes.devices / options.replicas; }
 
@@ -70,12 +54,12 @@ size_t beginOf(const ProgramOptions& options, int64_t process, size_t devices) {
 std::vector<c10::Device> withoutRepeats(const std::vector<c10::Device>& devices) {
   std::vector<c10::Device> found;
   for (const c10::Device& device : devices)
-    if (std::find(found.begin(), found.end(), device) == found.end()) found.push_back(device);
+    if (std::ranges::find(found, device) == found.end()) found.push_back(device);
   return found;
 }
 
 c10::Device firstAccelerator(const std::vector<c10::Device>& devices) {
-  const auto first = std::find_if(devices.begin(), devices.end(), [](c10::Device device) { return !device.is_cpu(); });
+  const auto first = std::ranges::find_if(devices, [](c10::Device device) { return !device.is_cpu(); });
   return first == devices.end() ? kCpu : *first;
 }
 
@@ -85,7 +69,7 @@ std::vector<int> layoutOf(const std::vector<c10::Device>& devices, size_t count,
   std::vector<c10::Device> found;
   for (size_t k = 0; k < count; ++k) {
     const c10::Device device = devices[k % devices.size()];
-    const auto at = std::find(found.begin(), found.end(), device);
+    const auto at = std::ranges::find(found, device);
     layout.push_back(static_cast<int>(at - found.begin()));
     is_cpu.push_back(device.is_cpu());
     if (at == found.end()) found.push_back(device);
@@ -94,6 +78,18 @@ std::vector<int> layoutOf(const std::vector<c10::Device>& devices, size_t count,
 }
 
 }  // namespace
+
+std::vector<c10::Device> deviceList(const std::string& names) {
+  if (names.empty()) return {kCpu};
+  std::vector<c10::Device> devices;
+  for (size_t begin = 0; begin <= names.size();) {
+    const size_t end = std::min(names.find(',', begin), names.size());
+    const size_t first = std::min(names.find_first_not_of(' ', begin), end);
+    addDevices(names.substr(first, names.find_last_not_of(' ', end - 1) + 1 - first), devices);
+    begin = end + 1;
+  }
+  return devices;
+}
 
 std::vector<c10::Device> devicesOf(const ProgramOptions& options, int64_t process) {
   std::vector<c10::Device> devices = deviceList(options.device);
@@ -114,7 +110,7 @@ std::vector<c10::Device> devicesBySpace(const ProgramOptions& options) {
   const auto put = [&](int space, c10::Device device) {
     if (static_cast<size_t>(space) >= by_space.size())
       by_space.resize(static_cast<size_t>(space) + 1, firstAccelerator(devices));
-    by_space[static_cast<size_t>(space)] = device;
+    by_space[space] = device;
   };
   for (int64_t d = 0; d < here * options.processes.stages; ++d) {
     const bool is_here = d / here == own;
@@ -152,7 +148,7 @@ std::vector<int> spacesOf(const ProgramOptions& options) {
     return spaces;
   }
   for (const std::vector<int>& layout : layouts) {
-    const int before = spaces.empty() ? 0 : 1 + *std::max_element(spaces.begin(), spaces.end());
+    const int before = spaces.empty() ? 0 : 1 + *std::ranges::max_element(spaces);
     for (const int space : layout) spaces.push_back(before + space);
   }
   return spaces;

@@ -25,7 +25,6 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "base/whole_file.h"
-#include "compile/default_schedule.h"
 #include "compile/measured_placement.h"
 #include "compile/placement.h"
 #include "exe/bytes.h"

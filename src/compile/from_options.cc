@@ -10,10 +10,11 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/joined.h"
 #include "compile/device_list.h"
-#include "compile/expert_settings.h"
 #include "options/input_shares.h"
 #include "options/notes.h"
+#include "options/rows.h"
 
 namespace abele::compile {
 namespace {
@@ -65,11 +66,12 @@ bool isOn(const Options::Values& values, const char* name) {
 }
 
 void requireLossScaling(const ProgramOptions& session) {
-  ABELE_REQUIRE(session.loss_scale_edge > 0 && session.loss_scale_edge < 1, E0702,
-                {.what = cat("binEdgeLocation is ", session.loss_scale_edge), .expected = "between 0 and 1"});
-  ABELE_REQUIRE(
-      session.loss_scale_threshold >= 0 && session.loss_scale_threshold <= 1, E0702,
-      {.what = cat("thresholdUpperCountProportion is ", session.loss_scale_threshold), .expected = "between 0 and 1"});
+  const auto require = [](bool holds, const char* name, double value) {
+    ABELE_REQUIRE(holds, E0702, {.what = cat(name, " is ", value), .expected = "between 0 and 1"});
+  };
+  const double edge = session.loss_scale_edge, threshold = session.loss_scale_threshold;
+  require(edge > 0 && edge < 1, "binEdgeLocation", edge);
+  require(threshold >= 0 && threshold <= 1, "thresholdUpperCountProportion", threshold);
   requirePositive(session.loss_scale_period, "updatePeriod");
 }
 
@@ -297,6 +299,48 @@ void setSpaces(const Options::Values& values, ProgramOptions& session) {
   spaces.assign(static_cast<size_t>(devicesOfReplicaHere(session)), 0);
   if (separates && spaces.empty()) spaces = {0};
   if (separates) std::iota(spaces.begin(), spaces.end(), 0);
+}
+
+/// The values of a setting that agree with the program's own behaviour, as JSON.
+std::vector<std::string> agreeing(const std::string& name, const ProgramOptions& session) {
+  const int64_t replicas = totalReplicas(session);
+  const auto switchOf = [](bool is_needed) {
+    return is_needed ? std::vector<std::string>{"true"} : std::vector<std::string>{"true", "false"};
+  };
+  if (name == "accumulationFactor") return {cat(session.gradient_accumulation)};
+  if (name == "enableGradientAccumulation") return switchOf(session.gradient_accumulation > 1);
+  if (name == "enableReplicatedGraphs") return switchOf(replicas > 1);
+  if (name == "enableDistributedReplicatedGraphs") return switchOf(replicaProcesses(session) > 1);
+  if (name == "globalReplicationFactor") return {cat(replicas)};
+  if (name == "globalReplicaOffset")
+    return {
+        cat(replicaProcesses(session) > 1 ? session.processes.index / session.processes.stages * session.replicas : 0)};
+  if (name == "accumulationAndReplicationReductionType") return {session.mean_reduction ? "1" : "0"};
+  throwInternal(__FILE__, __LINE__, "agreeing", cat("no value for the expert setting ", name));
+}
+
+/// Throws E0702 for an expert setting (Popart().set, _Popart.set) that asks for other results than the program gives.
+/// Requires: names and kinds are valid. Returns: the settings that are only hints and have no effect.
+std::vector<std::string> requireAvailable(const options::OptionMap& settings, const ProgramOptions& session) {
+  std::vector<std::string> hints;
+  for (const auto& [name, value] : settings) {
+    const options::ExpertSetting& row = options::expertSettings().at(name);
+    const auto initial = options::expertDefaults().find(name);
+    const bool is_set = initial == options::expertDefaults().end() || !(initial->second == value);
+    if (row.effect == options::ExpertEffect::kHint && is_set) hints.push_back(name);
+    if (row.effect != options::ExpertEffect::kOnly && row.effect != options::ExpertEffect::kLike) continue;
+    const std::vector<std::string> values =
+        row.effect == options::ExpertEffect::kOnly ? row.values : agreeing(name, session);
+    if (std::find(values.begin(), values.end(), value.text()) != values.end()) continue;
+    const std::string expected = joined(values, {}, " or ");
+    throwUser(
+        ErrorCode::E0702,
+        {.what = cat("option ", name, " = ", value.text(), " is not available: it would change what the model does"),
+         .found = value.text(),
+         .expected = row.option.empty() ? expected : cat(expected, ", as ", row.option, " says"),
+         .remedy = row.option.empty() ? "remove the setting" : cat("remove the setting, and use ", row.option)});
+  }
+  return hints;
 }
 
 void setBuffers(const Options::Values& values, ProgramOptions& session) {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/joined.h"
 #include "compile/lowering.h"
 #include "compile/replication.h"
 #include "exe/build/build.h"
@@ -14,12 +15,6 @@ namespace {
 constexpr size_t kShownTensors = 5;
 constexpr int kMostSmallerBatches = 5;
 
-std::vector<int> devicesOf(const exe::Executable& executable) {
-  std::vector<int> devices;
-  for (const exe::WorkerProgram& worker : executable.workers) devices.push_back(worker.device);
-  return devices;
-}
-
 std::vector<int64_t> peaksOf(const exe::Executable& executable) {
   std::vector<int64_t> peaks;
   for (size_t w = 0; w < executable.workers.size(); ++w)
@@ -28,7 +23,9 @@ std::vector<int64_t> peaksOf(const exe::Executable& executable) {
 }
 
 int64_t spareOf(const exe::Executable& executable, const ProgramOptions& options) {
-  return plan::spareBytes(devicesOf(executable), peaksOf(executable), options.device_memory);
+  std::vector<int> devices;
+  for (const exe::WorkerProgram& worker : executable.workers) devices.push_back(worker.device);
+  return plan::spareBytes(devices, peaksOf(executable), options.device_memory);
 }
 
 /// The worker with the largest deficit; -1 if everything fits.
@@ -71,10 +68,10 @@ class Remedies {
     addOffChip();
     addPhases();
     addSmallerBatches();
-    const bool any = std::any_of(tried_.begin(), tried_.end(), [](const Remedy& r) { return r.spare_bytes >= 0; });
+    const bool any = std::ranges::any_of(tried_, [](const Remedy& r) { return r.spare_bytes >= 0; });
     if (!any) addTogether();
-    std::stable_sort(tried_.begin(), tried_.end(),
-                     [](const Remedy& a, const Remedy& b) { return (a.spare_bytes >= 0) > (b.spare_bytes >= 0); });
+    std::ranges::stable_sort(
+        tried_, [](const Remedy& a, const Remedy& b) { return (a.spare_bytes >= 0) > (b.spare_bytes >= 0); });
     return tried_;
   }
 
@@ -133,7 +130,7 @@ class Remedies {
       if (node.block == ir::kNone || graph_.blocks[node.block].user_id.empty()) return;
       if (!seen.insert(node.block).second) continue;
       if (static_cast<size_t>(node.stage) >= blocks.size()) blocks.resize(static_cast<size_t>(node.stage) + 1);
-      blocks[static_cast<size_t>(node.stage)].push_back(graph_.blocks[node.block].user_id);
+      blocks[node.stage].push_back(graph_.blocks[node.block].user_id);
     }
     std::erase_if(blocks, [](const auto& ids) { return ids.empty(); });
     if (blocks.size() < 2) return;
@@ -148,8 +145,7 @@ class Remedies {
     std::string text;
     for (size_t i = 0; i < blocks.size(); ++i) {
       other.stages.stages.push_back({.blocks = blocks[i], .ipu = -1, .phase = static_cast<int>(i)});
-      std::string ids;
-      for (const std::string& id : blocks[i]) ids += cat(ids.empty() ? "" : ", ", "\"", id, "\"");
+      const std::string ids = joined(blocks[i], [](const std::string& id) { return cat("\"", id, "\""); });
       text +=
           cat(text.empty() ? "" : ", ", blocks[i].size() > 1 ? cat(inLanguage("{Stage{"), ids, inLanguage("}}")) : ids);
     }
@@ -251,10 +247,10 @@ void requireMemory(const exe::Executable& executable, const ir::Graph& graph, co
     if (plan.worker_of[s] == static_cast<int>(place))
       at +=
           cat(at.empty() ? "" : ", ", "stage ", s, graph.stages[s].name.empty() ? "" : cat(" ", graph.stages[s].name));
-  const int device = executable.workers[static_cast<size_t>(worker)].device;
-  const int64_t most = *std::max_element(peaks.begin(), peaks.end());
+  const int device = executable.workers[worker].device;
+  const int64_t most = *std::ranges::max_element(peaks);
   throwUser(ErrorCode::E0405,
-            {.what = whatIsWrong(device, peaks[static_cast<size_t>(worker)], options.device_memory.of(device)),
+            {.what = whatIsWrong(device, peaks[worker], options.device_memory.of(device)),
              .at = at,
              .found = found,
              .expected = expected(),
@@ -265,13 +261,13 @@ void requireMemory(const exe::Executable& executable, const ProgramOptions& opti
   const int worker = fullestWorker(executable, options);
   if (worker < 0) return;
   const std::vector<int64_t> peaks = peaksOf(executable);
-  const int device = executable.workers[static_cast<size_t>(worker)].device;
+  const int device = executable.workers[worker].device;
   throwUser(ErrorCode::E0405,
-            {.what = whatIsWrong(device, peaks[static_cast<size_t>(worker)], options.device_memory.of(device)),
+            {.what = whatIsWrong(device, peaks[worker], options.device_memory.of(device)),
              .at = "a program that was compiled before",
              .expected = expected(),
              .remedy = cat("compile the model with this limit, which names what would fit, or give each device ",
-                           *std::max_element(peaks.begin(), peaks.end()), " bytes")});
+                           *std::ranges::max_element(peaks), " bytes")});
 }
 
 }  // namespace abele::compile

@@ -1,5 +1,5 @@
 // Tensors on the meta device, which have a type and a shape and no memory: a model may be made before it is known where
-// its weights will be.
+// its weights will be. And a model's tensors on the device that it is captured on.
 #pragma once
 
 #include <unordered_map>
@@ -7,6 +7,8 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+
+#include "capture/capture.h"
 
 namespace abele::compile {
 
@@ -25,5 +27,24 @@ void takeMemory(const Memories& memories);
 
 /// Memory that reads as zeros and takes no room until a write.
 c10::Storage zeros(int64_t bytes);
+
+/// While it lives, the model's tensor objects use copies on the device. Tensors that share memory share it there, too.
+/// Afterwards they have their own memory again, unchanged. Tensors that are on the device already do not change.
+/// Tensors on the meta device read as zeros and take no host memory, because a program depends only on shapes. Threads:
+/// no other thread may use the model meanwhile.
+class OnDevice {
+ public:
+  OnDevice(const std::vector<capture::ModelTensor>& model, c10::Device device);
+  ~OnDevice();
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+  /// Returns true if some tensors were on the meta device.
+  bool hasShapesAlone() const { return has_shapes_alone_; }
+
+ private:
+  Memories moved_;
+  bool has_shapes_alone_ = false;
+};
 
 }  // namespace abele::compile

@@ -1,12 +1,14 @@
 // Decisions that the user left to the compiler: where stages begin (AutoSplit), and which schedule runs them (schedule
-// "auto"). Used by compiler.cc, measured_placement.cc and session/explain.cc.
+// "auto", or none named). Used by compiler.cc, measured_placement.cc and session/explain.cc.
 #pragma once
 
 #include <vector>
 
 #include "capture/capture.h"
+#include "compile/lowering.h"
 #include "compile/program_options.h"
 #include "split/auto_split.h"
+#include "split/default_schedule.h"
 
 namespace abele::compile {
 
@@ -40,5 +42,16 @@ struct ScheduleChoice {
 };
 /// All schedules that can train the placed program: the fastest first, those that do not fit last. graph: lowered.
 std::vector<ScheduleChoice> compareSchedules(const ir::Graph& graph, const ProgramOptions& options);
+
+/// Returns true for a training pipeline if the user named no schedule.
+bool leavesSchedule(const ProgramOptions& options);
+
+/// A lowered program and the schedule that was chosen for it.
+struct Lowered {
+  ir::Graph graph;
+  split::DefaultSchedule choice;
+};
+/// Requires: leavesSchedule(options). The caller sets options.schedule to the choice.
+Lowered lowerByDefault(const Captured& captured, ProgramOptions options);
 
 }  // namespace abele::compile

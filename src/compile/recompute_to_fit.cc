@@ -1,5 +1,6 @@
 // Chooses the values that backward recomputes, so that a program fits its devices in little extra time.
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "base/log.h"
@@ -30,6 +31,8 @@ struct RecomputeCandidate {
   int64_t time_ns = 0;  // time that it adds to the candidates before it in the greedy order
 };
 
+using Candidates = std::vector<RecomputeCandidate>;
+
 class Chooser {
  public:
   Chooser(const ir::Graph& lowered, const Captured& captured, const ProgramOptions& options)
@@ -46,11 +49,11 @@ class Chooser {
     findLocals();
     findCandidates();
     Recomputed result{.needed = true, .of = static_cast<int64_t>(all_.size())};
-    std::vector<RecomputeCandidate> chosen;
+    Candidates chosen;
     for (size_t w = 0; w < plan_.device_of.size(); ++w) {
       const int device = plan_.device_of[w];
       if (options_.device_memory.spare(device, peaks[w]) >= 0) continue;
-      const std::vector<RecomputeCandidate> here = chooseFor(w, options_.device_memory.of(device));
+      const Candidates here = chooseFor(w, options_.device_memory.of(device));
       chosen.insert(chosen.end(), here.begin(), here.end());
       log::info("recompute to fit: device ", device, ": ", here.size(), " values");
     }
@@ -71,7 +74,7 @@ class Chooser {
   void findLocals() {
     in_one_task_.assign(graph_.values.size(), false);
     for (const plan::Buffer& buffer : plan::analyseLiveness(graph_, plan_options_, plan_.schedule).buffers) {
-      const bool is_local = std::all_of(buffer.touches.begin(), buffer.touches.end(), [&](const plan::Touch& t) {
+      const bool is_local = std::ranges::all_of(buffer.touches, [&](const plan::Touch& t) {
         return buffer.input < 0 && !buffer.is_received && t.task == buffer.touches.front().task;
       });
       for (ValueId member : buffer.members) in_one_task_[member] = is_local && !buffer.touches.empty();
@@ -101,8 +104,7 @@ class Chooser {
                         .bytes = plan::alignUp(graph_.values[base].type.extentBytes()) * framesOf(home)});
       });
     }
-    std::sort(all_.begin(), all_.end(),
-              [](const RecomputeCandidate& a, const RecomputeCandidate& b) { return a.value < b.value; });
+    std::ranges::sort(all_, {}, &RecomputeCandidate::value);
     is_candidate_ = std::move(is_candidate);
   }
 
@@ -137,7 +139,7 @@ class Chooser {
       }
       const size_t at = static_cast<size_t>(node - graph_.nodes.data());
       if (done[at]) continue;
-      if (std::find(effort.nodes.begin(), effort.nodes.end(), node) == effort.nodes.end()) {
+      if (std::ranges::find(effort.nodes, node) == effort.nodes.end()) {
         effort.nodes.push_back(node);
         effort.time_ns += plan::estimateNodeNs(graph_, *node);
       }
@@ -147,8 +149,8 @@ class Chooser {
   }
 
   // Orders candidates by bytes per time, the best first. Nodes that run again for one value cost nothing for the next.
-  std::vector<RecomputeCandidate> greedyOrder(int device) const {
-    std::vector<RecomputeCandidate> left, order;
+  Candidates greedyOrder(int device) const {
+    Candidates left, order;
     for (const RecomputeCandidate& c : all_)
       if (c.device == device) left.push_back(c);
     std::vector<bool> again(graph_.values.size(), false), done(graph_.nodes.size(), false), held(again);
@@ -162,10 +164,10 @@ class Chooser {
     while (!left.empty()) {
       if (left.size() <= kLookAtAll || order.size() % kRounds == 0)
         for (size_t i = 0; i < left.size(); ++i) look(i);
-      size_t best = static_cast<size_t>(std::max_element(worth.begin(), worth.end()) - worth.begin());
+      size_t best = static_cast<size_t>(std::ranges::max_element(worth) - worth.begin());
       look(best);
       const Effort effort = effortFor(left[best].value, again, done, held);
-      for (const ir::Node* node : effort.nodes) done[static_cast<size_t>(node - graph_.nodes.data())] = true;
+      for (const ir::Node* node : effort.nodes) done[node - graph_.nodes.data()] = true;
       for (ValueId v : effort.kept) held[v] = true;
       again[left[best].value] = true;
       order.push_back(left[best]);
@@ -176,24 +178,23 @@ class Chooser {
   }
   static constexpr size_t kLookAtAll = 256, kRounds = 16;
 
-  int64_t timeOf(const std::vector<RecomputeCandidate>& chosen) const {
+  int64_t timeOf(const Candidates& chosen) const {
     int64_t time_ns = 0;
     std::vector<bool> again(graph_.values.size(), false), done(graph_.nodes.size(), false), held(again);
     for (const RecomputeCandidate& c : chosen) again[c.value] = true;
     for (const RecomputeCandidate& c : chosen) {
       const Effort effort = effortFor(c.value, again, done, held);
       time_ns += effort.time_ns;
-      for (const ir::Node* node : effort.nodes) done[static_cast<size_t>(node - graph_.nodes.data())] = true;
+      for (const ir::Node* node : effort.nodes) done[node - graph_.nodes.data()] = true;
     }
     return time_ns;
   }
 
   // --- plans ---------------------------------------------------------------------------------------------------------
-  std::vector<ValueId> keptWithout(const std::vector<RecomputeCandidate>& chosen) const {
+  std::vector<ValueId> keptWithout(const Candidates& chosen) const {
     std::vector<ValueId> kept = captured_.kept;
     for (const RecomputeCandidate& c : all_)
-      if (std::none_of(chosen.begin(), chosen.end(),
-                       [&](const RecomputeCandidate& other) { return other.value == c.value; }))
+      if (std::ranges::none_of(chosen, [&](const RecomputeCandidate& other) { return other.value == c.value; }))
         kept.push_back(c.value);
     return kept;
   }
@@ -206,7 +207,7 @@ class Chooser {
     return plan::makePlan(graph, plan_options_);
   }
 
-  int64_t peakWith(const std::vector<RecomputeCandidate>& chosen, size_t worker) const {
+  int64_t peakWith(const Candidates& chosen, size_t worker) const {
     ir::Graph graph = graph_;
     passes::PassContext context;
     context.recompute = rules_;
@@ -215,10 +216,10 @@ class Chooser {
     return plan::peakDeviceBytes(planOf(std::move(graph)))[worker];
   }
 
-  std::vector<RecomputeCandidate> chooseFor(size_t worker, int64_t limit) const {
-    const std::vector<RecomputeCandidate> order = greedyOrder(plan_.device_of[worker]);
+  Candidates chooseFor(size_t worker, int64_t limit) const {
+    const Candidates order = greedyOrder(plan_.device_of[worker]);
     const auto first = [&](size_t count) {
-      return std::vector<RecomputeCandidate>(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count));
+      return Candidates(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count));
     };
     // Finds the shortest prefix of the order that fits, by bisection. Without one, takes any choice that fits.
     size_t fits = 0, low = 0, high = order.size();
@@ -245,22 +246,20 @@ class Chooser {
       return withoutTheUnneeded(first(high), worker, limit);
     }
     if (order.size() <= kFewCandidates)
-      if (std::vector<RecomputeCandidate> any = anyThatFits(order, worker, limit); !any.empty()) return any;
+      if (Candidates any = anyThatFits(order, worker, limit); !any.empty()) return any;
     const auto least =
-        std::min_element(peaks.begin(), peaks.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+        std::ranges::min_element(peaks, [](const auto& a, const auto& b) { return a.second < b.second; });
     return least == peaks.end() ? order : first(least->first);
   }
 
   // Removes values that need not be recomputed after all, the longest time first.
-  std::vector<RecomputeCandidate> withoutTheUnneeded(std::vector<RecomputeCandidate> chosen, size_t worker,
-                                                     int64_t limit) const {
-    std::vector<RecomputeCandidate> by_time = chosen;
-    std::stable_sort(by_time.begin(), by_time.end(),
-                     [](const RecomputeCandidate& a, const RecomputeCandidate& b) { return a.time_ns > b.time_ns; });
+  Candidates withoutTheUnneeded(Candidates chosen, size_t worker, int64_t limit) const {
+    Candidates by_time = chosen;
+    std::ranges::stable_sort(by_time, std::greater(), &RecomputeCandidate::time_ns);
     int plans = 0;
     for (const RecomputeCandidate& c : by_time) {
       if (++plans > kMostRemovals) break;
-      std::vector<RecomputeCandidate> fewer = chosen;
+      Candidates fewer = chosen;
       std::erase_if(fewer, [&](const RecomputeCandidate& other) { return other.value == c.value; });
       if (timeOf(fewer) < timeOf(chosen) && peakWith(fewer, worker) <= limit) chosen = std::move(fewer);
     }
@@ -268,11 +267,10 @@ class Chooser {
   }
 
   // The set that fits in the least time, among all sets; empty if none fits.
-  std::vector<RecomputeCandidate> anyThatFits(const std::vector<RecomputeCandidate>& order, size_t worker,
-                                              int64_t limit) const {
-    std::vector<RecomputeCandidate> best;
+  Candidates anyThatFits(const Candidates& order, size_t worker, int64_t limit) const {
+    Candidates best;
     for (uint32_t set = 1; set < (1U << order.size()); ++set) {
-      std::vector<RecomputeCandidate> chosen;
+      Candidates chosen;
       for (size_t i = 0; i < order.size(); ++i)
         if ((set >> i) & 1U) chosen.push_back(order[i]);
       if ((best.empty() || timeOf(chosen) < timeOf(best)) && peakWith(chosen, worker) <= limit) best = chosen;
@@ -288,7 +286,7 @@ class Chooser {
   plan::Plan plan_;
   passes::RecomputeRules rules_;
   std::vector<bool> repeatable_, is_candidate_, in_one_task_;  // by value
-  std::vector<RecomputeCandidate> all_;
+  Candidates all_;
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -67,6 +68,28 @@ int64_t devicesOfModel(const ProgramOptions& options, const exe::Executable& exe
   return devices;
 }
 
+int64_t slicesIn(const ReplicaGrouping& grouping, int64_t replicas) {
+  if (grouping.one_per_replica || grouping.type == CommGroup::kNone) return replicas;
+  return replicas / grouping.shards;
+}
+
+void checkGrouping(const ReplicaGrouping& grouping, const at::Tensor& whole, int64_t replicas) {
+  ABELE_REQUIRE(fits(grouping, replicas), E0702,
+                {.what = cat("replicaGrouping of ", grouping.parameter, " has ", grouping.shards,
+                             " replicas in a group of ", replicas, " replicas"),
+                 .expected = cat("a divisor of ", replicas)});
+  ABELE_REQUIRE(whole.dim() > 0, E0702,
+                {.what = cat("replicaGrouping of the scalar parameter ", grouping.parameter),
+                 .expected = "a parameter whose first dimension counts the groups",
+                 .remedy = "give the parameter a first dimension"});
+  const int64_t slices = slicesIn(grouping, replicas);
+  ABELE_REQUIRE(whole.size(0) == slices, E0702,
+                {.what = cat("replicaGrouping of ", grouping.parameter, " needs ", slices, " values"),
+                 .found = typeOf(whole).str(),
+                 .expected = cat("a first dimension of ", slices, grouping.one_per_replica ? ", one per replica" : ""),
+                 .remedy = "stack the values along a new first dimension"});
+}
+
 }  // namespace
 
 void checkStageProcesses(const ProgramOptions& options, const exe::Executable& executable) {
@@ -96,57 +119,24 @@ void checkReplicaDevices(const ProgramOptions& options, const plan::Plan& plan) 
                  .remedy = cat("use at most ", options.num_devices / devices, " replicas")});
 }
 
-namespace {
-
-int64_t slicesIn(const ReplicaGrouping& grouping, int64_t replicas) {
-  if (grouping.one_per_replica || grouping.type == CommGroup::kNone) return replicas;
-  return replicas / grouping.shards;
-}
-
-void checkGrouping(const ReplicaGrouping& grouping, const at::Tensor& whole, int64_t replicas) {
-  ABELE_REQUIRE(fits(grouping, replicas), E0702,
-                {.what = cat("replicaGrouping of ", grouping.parameter, " has ", grouping.shards,
-                             " replicas in a group of ", replicas, " replicas"),
-                 .expected = cat("a divisor of ", replicas)});
-  ABELE_REQUIRE(whole.dim() > 0, E0702,
-                {.what = cat("replicaGrouping of the scalar parameter ", grouping.parameter),
-                 .expected = "a parameter whose first dimension counts the groups",
-                 .remedy = "give the parameter a first dimension"});
-  const int64_t slices = slicesIn(grouping, replicas);
-  ABELE_REQUIRE(whole.size(0) == slices, E0702,
-                {.what = cat("replicaGrouping of ", grouping.parameter, " needs ", slices, " values"),
-                 .found = typeOf(whole).str(),
-                 .expected = cat("a first dimension of ", slices, grouping.one_per_replica ? ", one per replica" : ""),
-                 .remedy = "stack the values along a new first dimension"});
-}
-
-}  // namespace
-
-OneValueEach::OneValueEach(const std::vector<capture::ModelTensor>& model,
-                           const std::vector<ReplicaGrouping>& groupings, int64_t replicas) {
-  at::NoGradGuard no_grad;
+AtEnd oneValueEach(const std::vector<capture::ModelTensor>& model, const std::vector<ReplicaGrouping>& groupings,
+                   int64_t replicas) {
+  const at::NoGradGuard no_grad;
+  std::vector<std::pair<at::Tensor, at::Tensor>> wholes;  // the model's tensor and the tensor of all its values
   for (const ReplicaGrouping& grouping : groupings) {
     if (grouping.type == CommGroup::kAll) continue;
-    const auto found = std::find_if(model.begin(), model.end(), [&](const capture::ModelTensor& m) {
-      return m.is_parameter && m.name == grouping.parameter;
-    });
+    const auto found = std::ranges::find_if(
+        model, [&](const capture::ModelTensor& m) { return m.is_parameter && m.name == grouping.parameter; });
     ABELE_REQUIRE(found != model.end(), E0702,
                   {.what = cat("replicaGrouping names ", grouping.parameter, ", which is no parameter of the model")});
     checkGrouping(grouping, *found->tensor, replicas);
+    wholes.emplace_back(*found->tensor, found->tensor->variable_data());
   }
-  for (const ReplicaGrouping& grouping : groupings) {
-    if (grouping.type == CommGroup::kAll) continue;
-    const auto found = std::find_if(model.begin(), model.end(),
-                                    [&](const capture::ModelTensor& m) { return m.name == grouping.parameter; });
-    at::Tensor& tensor = *found->tensor;
-    wholes_.emplace_back(tensor, tensor.variable_data());
-    tensor.set_data(tensor.variable_data().select(0, 0).clone());
-  }
-}
-
-OneValueEach::~OneValueEach() {
-  at::NoGradGuard no_grad;
-  for (auto& [tensor, whole] : wholes_) tensor.set_data(whole);
+  for (auto& [tensor, whole] : wholes) tensor.set_data(whole.select(0, 0).clone());
+  return AtEnd([wholes] {
+    const at::NoGradGuard again;
+    for (const auto& [tensor, whole] : wholes) tensor.set_data(whole);
+  });
 }
 
 }  // namespace abele::compile

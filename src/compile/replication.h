@@ -1,9 +1,9 @@
 // Rules for replicas: copies in the executable, buffers that differ, parameters of groups.
 #pragma once
 
-#include <utility>
 #include <vector>
 
+#include "base/at_end.h"
 #include "capture/capture.h"
 #include "compile/program_options.h"
 #include "exe/build/build.h"
@@ -21,18 +21,9 @@ void checkClipping(const ProgramOptions& options, const OptimizerSpec& optimizer
 void checkStageProcesses(const ProgramOptions& options, const exe::Executable& executable);
 /// Throws E0402 if all replicas together need more devices than there are.
 void checkReplicaDevices(const ProgramOptions& options, const plan::Plan& plan);
-/// While it lives, parameters with a ReplicaGrouping have the shape of a single value, as forward sees them.
-class OneValueEach {
- public:
-  /// Throws E0702 for groupings that do not fit, and then changes nothing.
-  OneValueEach(const std::vector<capture::ModelTensor>& model, const std::vector<ReplicaGrouping>& groupings,
-               int64_t replicas);
-  ~OneValueEach();
-  OneValueEach(const OneValueEach&) = delete;
-  OneValueEach& operator=(const OneValueEach&) = delete;
-
- private:
-  std::vector<std::pair<at::Tensor, at::Tensor>> wholes_;  // the model's tensor and the tensor of all its values
-};
+/// Until the end, parameters with a ReplicaGrouping have the shape of a single value, as forward sees them. Throws
+/// E0702 for groupings that do not fit, and then changes nothing.
+AtEnd oneValueEach(const std::vector<capture::ModelTensor>& model, const std::vector<ReplicaGrouping>& groupings,
+                   int64_t replicas);
 
 }  // namespace abele::compile

@@ -103,9 +103,7 @@ void writeProgramFile(const std::string& path, const ProgramFile& file) {
   writeWholeFile(path, encode(file));
 }
 
-std::string encode(const ProgramFile& file) {
-  return exe::sealed(kProgramFileMagic, kProgramFileVersion, file);
-}
+std::string encode(const ProgramFile& file) { return exe::sealed(kProgramFileMagic, kProgramFileVersion, file); }
 
 ProgramFile readProgramFile(const std::string& path) {
   removeLeftovers(std::filesystem::path(path).parent_path());

@@ -13,7 +13,7 @@
 
 namespace abele::model {
 
-abele::Verification LibTorchModel::verify(const std::vector<detail::Flat>& batches) {
+Verification LibTorchModel::verify(const std::vector<detail::Flat>& batches) {
   const detail::StructuredForward& forward = own().forward();
   ABELE_REQUIRE(forward, E0705,
                 {.what = "a loaded model has no forward to compare with",
@@ -47,26 +47,7 @@ abele::Verification LibTorchModel::verify(const std::vector<detail::Flat>& batch
     inputs.push_back(batch.tensors);
   }
   const CompileHooks hooks;
-  const verification::Verification found = verification::verify(request, inputs);
-  abele::Verification result{found.batches, found.micro_batches, found.values, {}, found.notes, found.text()};
-  if (!found.difference) return result;
-  const verification::Difference& d = *found.difference;
-  result.difference = abele::Difference{verification::kindName(d.kind),
-                                        d.op,
-                                        d.line,
-                                        d.scope,
-                                        exe::directionName(static_cast<exe::Direction>(d.direction)),
-                                        d.stage,
-                                        d.batch,
-                                        d.micro_batch,
-                                        d.element,
-                                        d.elements,
-                                        d.of,
-                                        d.type,
-                                        d.found,
-                                        d.expected,
-                                        d.reason};
-  return result;
+  return verification::verify(request, inputs);
 }
 
 }  // namespace abele::model

@@ -33,8 +33,8 @@ class Measurement {
     std::set<std::pair<int32_t, int32_t>> tasks;  // several segments may be parts of one: src/exe/build/buckets.h
     for (size_t i = 0; !steps_.empty() && i < steps_.front().actions.size(); ++i) {
       const runtime::ActionTime& action = steps_.front().actions[i];
-      const exe::Segment& segment = exe_.segments[static_cast<size_t>(action.segment)];
-      if (exe_.workers[static_cast<size_t>(action.worker)].isLink()) continue;
+      const exe::Segment& segment = exe_.segments[action.segment];
+      if (exe_.workers[action.worker].isLink()) continue;
       if (static_cast<size_t>(segment.stage) != stage || segment.direction != direction) continue;
       std::vector<int64_t> times;
       for (const RecentStep& step : steps_) times.push_back(step.actions[i].end_ns - step.actions[i].begin_ns);
@@ -69,17 +69,15 @@ class Measurement {
     for (const exe::WorkerProgram& worker : exe_.workers) planned += worker.actions.size();
     if (planned != step.actions.size()) return;  // several steps of the runtime, one after another
     std::vector<std::vector<int64_t>> ends(exe_.segments.size());
-    for (const runtime::ActionTime& action : step.actions)
-      ends[static_cast<size_t>(action.segment)].push_back(action.end_ns);
+    for (const runtime::ActionTime& action : step.actions) ends[action.segment].push_back(action.end_ns);
     size_t i = 0;
     for (const exe::WorkerProgram& worker : exe_.workers)
       for (size_t k = 0; k < worker.actions.size(); ++k, ++i) {
         if (k == 0) continue;
         int64_t awaited = 0;
         for (const exe::Wait& wait : worker.actions[k].waits)
-          awaited = std::max(
-              awaited,
-              ends[static_cast<size_t>(wait.segment)][static_cast<size_t>(std::max<int64_t>(1, wait.completions)) - 1]);
+          awaited =
+              std::max(awaited, ends[wait.segment][static_cast<size_t>(std::max<int64_t>(1, wait.completions)) - 1]);
         const int64_t before = step.actions[i - 1].end_ns;
         (awaited > before ? hops : gaps).push_back(step.actions[i].begin_ns - std::max(awaited, before));
       }

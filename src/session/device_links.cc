@@ -1,5 +1,3 @@
-#include "session/device_links.h"
-
 #include <vector>
 
 #include "collective/device_links.h"
@@ -24,7 +22,7 @@ std::vector<collective::DeviceLink> linksOf(const exe::Executable& executable, c
     collective::DeviceLink& link = links.emplace_back(collective::DeviceLink{use.link + offset, use.from, use.to});
     const int32_t worker = use.from == own ? use.from_worker : use.to == own ? use.to_worker : -1;
     if (worker < 0) continue;
-    const auto space = static_cast<size_t>(executable.workers[static_cast<size_t>(worker)].space);
+    const auto space = static_cast<size_t>(executable.workers[worker].space);
     link.own = devices[space % devices.size()];
   }
   return links;

@@ -36,10 +36,10 @@ void busyTimes(Session& session, const DeviceUse& use, std::vector<int64_t>& bus
   if (!impl.compiled) return;
   const std::vector<exe::WorkerProgram>& workers = impl.compiled->executable.workers;
   for (const runtime::ActionTime& action : impl.last_step.actions) {
-    const exe::WorkerProgram& worker = workers[static_cast<size_t>(action.worker)];
+    const exe::WorkerProgram& worker = workers[action.worker];
     const int64_t device = worker.device - use.first;
     if (worker.isLink() || device < 0 || device >= use.count) continue;
-    busy_ns[static_cast<size_t>(device)] += action.end_ns - action.begin_ns;
+    busy_ns[device] += action.end_ns - action.begin_ns;
   }
 }
 

@@ -1,12 +1,18 @@
-// Shows the graphs of a compilation: in the log, and in the file that POPTORCH_EXPORT_PROTO_FILE names.
+// What a compilation writes for people: its graphs, in the log and in the file that POPTORCH_EXPORT_PROTO_FILE names,
+// and the file of initial weights.
 #include <filesystem>
+#include <fstream>
+
+#include <ATen/core/Tensor.h>
 
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/whole_file.h"
+#include "compile/tensors.h"
 #include "exe/executable.h"
 #include "ir/text.h"
+#include "memory/offload.h"
 #include "session/impl.h"
 
 namespace abele::session {
@@ -64,6 +70,24 @@ void showCompiled(const Compiled& compiled) {
   }
   const std::string target = environmentText("POPTORCH_EXPORT_PROTO_FILE");
   if (!target.empty()) exportTo(target, compiled);
+}
+
+void saveInitializers(const std::vector<capture::ModelTensor>& model, const std::string& path) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  for (const capture::ModelTensor& m : model) {
+    if (!m.tensor->defined() || !m.tensor->device().is_cpu() || m.tensor->layout() != at::kStrided) continue;
+    compile::requireMemory(*m.tensor, m.name);
+    {
+      const at::Tensor dense = m.tensor->detach().contiguous();
+      file.write(static_cast<const char*>(dense.const_data_ptr()), static_cast<std::streamsize>(dense.nbytes()));
+    }
+    memory::releaseIfOffloaded(*m.tensor);
+  }
+  file.close();
+  ABELE_REQUIRE(file, E0712,
+                {.what = "the weights cannot be written to the file of saveInitializersToFile",
+                 .at = path,
+                 .remedy = "name a file in a folder that exists, or remove the setting"});
 }
 
 }  // namespace abele::session

@@ -45,8 +45,8 @@ std::string Session::pieces() const {
   const std::vector<int32_t> position = ir::positionsById(graph);
   std::string out = "[";
   for (const split::Piece& piece : chain.pieces) {
-    const ir::Node& first = pieces.graph.nodes.at(static_cast<size_t>(piece.first_position));
-    const ir::Node& placed = graph.nodes[static_cast<size_t>(position[static_cast<size_t>(first.id)])];
+    const ir::Node& first = pieces.graph.nodes.at(piece.first_position);
+    const ir::Node& placed = graph.nodes[position[first.id]];
     out += cat(out.size() > 1 ? ",\n" : "\n", "{\"forward_ns\": ", piece.forward_ns,
                ", \"backward_ns\": ", piece.backward_ns, ", \"update_ns\": ", piece.update_ns,
                ", \"crossing_bytes\": ", piece.crossing_bytes, ", \"stage\": ", placed.stage, ", \"op\": \"", first.op,

@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/DefaultDtype.h>
 
+#include "base/at_end.h"
 #include "base/fork.h"
 #include "base/turns.h"
 #include "compile/compiler.h"
@@ -78,18 +79,6 @@ struct Handover {
 };
 
 struct Session::Impl {
-  /// While it lives the session runs or compiles. Throws E0608 where it does already.
-  class Busy {
-   public:
-    Busy(Impl& session, const char* call);
-    ~Busy() { session_.caller = nullptr; }
-    Busy(const Busy&) = delete;
-    Busy& operator=(const Busy&) = delete;
-
-   private:
-    Impl& session_;
-  };
-
   ~Impl() { drop(); }
 
   compile::ProgramOptions options;
@@ -117,6 +106,8 @@ struct Session::Impl {
   void note(int64_t call_ns);
   /// Throws E0705 naming the call when nothing is compiled, E0607 when that was before a fork, E0608 within a step.
   Compiled& require(const char* call) const;
+  /// The session runs or compiles until the end. Throws E0608 where it does already.
+  AtEnd enter(const char* call);
   /// Throws E0608 when this call comes from within a step or compilation of the session.
   void requireIdle(const char* call) const;
   /// Destroys what is compiled. In a forked child it is left alone: threads that sleep there were not forked.
@@ -205,11 +196,24 @@ inline constexpr char kLossScaleFactor[] = "lossScaleUpdateFactor";
 at::Tensor lossScaleAnchor(const compile::ProgramOptions& options, const compile::Anchor& anchor,
                            const std::vector<double>& scales);
 
-// initializers.cc
-/// Writes the model's tensors to a file. Throws E0712.
-void saveInitializers(const std::vector<capture::ModelTensor>& model, const std::string& path);
+// trial.cc
+/// Steps of a program that is not the session's own, to measure a placement (compile/measured_placement.h). Loads it
+/// onto devices with copies of the model's weights, and runs steps until their median is reliable: at least three steps
+/// in half a second, fewer if one takes long. The model, its random stream and the inputs do not change. Throws the
+/// errors of loading and running.
+compile::PlacementTrial timeTrial(const compile::Program& program, compile::MadeProgram made,
+                                  const compile::ProgramOptions& options, const std::vector<at::Tensor>& inputs);
+
+// device_links.cc
+/// Connects the accelerators of a loaded program with those of other processes, past the host's memory. Does nothing
+/// unless ABELE_HANDOVER=device asks for it and a link leaves this process's replica. All processes call it. poll: as
+/// in Session. Throws E0714, E0702, E0606, E0602.
+void connectLinks(const Compiled& compiled, const compile::ProgramOptions& options, const std::function<bool()>& poll);
 
 // dump.cc
+/// The expert setting saveInitializersToFile: writes the weights that a program starts from, the elements of every
+/// tensor of the model, row by row, tensor after tensor in the order of the model. Throws E0712.
+void saveInitializers(const std::vector<capture::ModelTensor>& model, const std::string& path);
 /// Logs the graphs of a compilation, and writes the file that POPTORCH_EXPORT_PROTO_FILE names (E0702).
 void showCompiled(const Compiled& compiled);
 

@@ -20,7 +20,7 @@ bool overlaps(const Type& type) {
   std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
   for (size_t d = 0; d < type.sizes.size(); ++d)
     if (type.sizes[d] > 1) dims.emplace_back(type.strides[d], type.sizes[d]);
-  std::sort(dims.begin(), dims.end());
+  std::ranges::sort(dims);
   int64_t extent = 1;
   for (const auto& [stride, size] : dims) {
     if (stride < extent) return true;

@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "base/error.h"
+#include "base/joined.h"
 #include "base/log.h"
 #include "compile/device_list.h"
 #include "compile/tensors.h"
@@ -45,14 +46,6 @@ std::vector<at::Tensor*> matchModel(const exe::Executable& executable, const std
   return matched;
 }
 
-}  // namespace
-
-int threadsPerDevice(const compile::ProgramOptions& options, const exe::Executable& executable) {
-  return compile::threadsPerDevice(options, executable.numComputing() / executable.stage_processes);
-}
-
-namespace {
-
 /// Asks for the tensors of the model that are on the meta device and that this process needs: those that its devices
 /// have, and in the first process those that no device has, which are part of what it saves.
 void materializeModel(const Compiled& compiled, const compile::ProgramOptions& options) {
@@ -80,22 +73,6 @@ void materializeModel(const Compiled& compiled, const compile::ProgramOptions& o
                                         "first call")});
 }
 
-}  // namespace
-
-bool isHere(const Compiled& compiled, size_t external, const compile::ProgramOptions& options) {
-  const exe::Executable& executable = compiled.executable;
-  const int64_t own = options.processes.index % options.processes.stages;
-  const exe::External& what = executable.externals[external];
-  const auto isOwn = [&](int32_t slot) {
-    const int32_t process = executable.processOf(executable.slots[slot].group);
-    return process < 0 || process == own;
-  };
-  return what.slot >= 0 && (isOwn(what.slot) || std::ranges::any_of(what.replica_slots, isOwn) ||
-                            std::ranges::any_of(what.copies, isOwn));
-}
-
-namespace {
-
 /// Is it what the program was compiled for? Of a parameter with groups of replicas `host` has a value for each.
 bool fits(const Compiled& compiled, size_t external, const at::Tensor& host) {
   const Type& type = compiled.executable.slots[compiled.executable.externals[external].slot].type;
@@ -109,7 +86,49 @@ bool fits(const Compiled& compiled, size_t external, const at::Tensor& host) {
   return own.sizes == type.sizes || (type.sizes.size() == 1 && own.extentBytes() == type.extentBytes());
 }
 
+bool isToBeUploaded(const Compiled& compiled, size_t external) {
+  const at::Tensor* host = compiled.model_of[external];
+  return host && compiled.executable.externals[external].slot >= 0 && !host->is_meta();
+}
+
+void setLossScaling(Compiled& compiled, double loss_scaling) {
+  if (!compiled.unscaled_loss_gradient.defined()) {
+    for (const int32_t i : exe::externalsOf(compiled.executable, exe::ExternalKind::kConstant))
+      if (compiled.executable.externals[i].name == capture::kLossGradient) compiled.loss_gradient = i;
+    if (compiled.loss_gradient < 0) return;
+    // While the constants are here: asking the device may ask another process, which may be elsewhere.
+    const at::Tensor& constant = compiled.constants.at(compiled.loss_gradient);
+    compiled.unscaled_loss_gradient = memoryOf(compiled, static_cast<size_t>(compiled.loss_gradient), constant).clone();
+  }
+  compiled.backend->upload(compiled.loss_gradient, compiled.unscaled_loss_gradient.mul(loss_scaling));
+}
+
+/// What this process computes on, each device once.
+std::string devicesUsed(const exe::Executable& executable, const std::vector<c10::Device>& by_space,
+                        int64_t stage_process) {
+  std::set<int32_t> spaces;
+  for (const exe::WorkerProgram& worker : executable.workers)
+    if (!worker.isLink() && worker.process == stage_process) spaces.insert(worker.space);
+  return joined(spaces, [&](int32_t space) { return by_space[static_cast<size_t>(space) % by_space.size()].str(); });
+}
+
 }  // namespace
+
+int threadsPerDevice(const compile::ProgramOptions& options, const exe::Executable& executable) {
+  return compile::threadsPerDevice(options, executable.numComputing() / executable.stage_processes);
+}
+
+bool isHere(const Compiled& compiled, size_t external, const compile::ProgramOptions& options) {
+  const exe::Executable& executable = compiled.executable;
+  const int64_t own = options.processes.index % options.processes.stages;
+  const exe::External& what = executable.externals[external];
+  const auto isOwn = [&](int32_t slot) {
+    const int32_t process = executable.processOf(executable.slots[slot].group);
+    return process < 0 || process == own;
+  };
+  return what.slot >= 0 && (isOwn(what.slot) || std::ranges::any_of(what.replica_slots, isOwn) ||
+                            std::ranges::any_of(what.copies, isOwn));
+}
 
 void requireFits(const Compiled& compiled, size_t external, const at::Tensor& host) {
   const exe::External& what = compiled.executable.externals[external];
@@ -120,15 +139,6 @@ void requireFits(const Compiled& compiled, size_t external, const at::Tensor& ho
                  .expected = compiled.executable.slots[what.slot].type.str(),
                  .remedy = "call destroy() before the next call, so that the model is compiled again"});
 }
-
-namespace {
-
-bool isToBeUploaded(const Compiled& compiled, size_t external) {
-  const at::Tensor* host = compiled.model_of[external];
-  return host && compiled.executable.externals[external].slot >= 0 && !host->is_meta();
-}
-
-}  // namespace
 
 void uploadTensor(Compiled& compiled, size_t external) {
   const at::Tensor& host = *compiled.model_of[external];
@@ -178,25 +188,6 @@ at::Tensor memoryOf(const Compiled& compiled, size_t index, const at::Tensor& ho
   return host.detach().as_strided(type.sizes, type.strides, host.storage_offset());
 }
 
-namespace {
-
-void setLossScaling(Compiled& compiled, double loss_scaling) {
-  if (!compiled.unscaled_loss_gradient.defined()) {
-    const std::vector<exe::External>& externals = compiled.executable.externals;
-    for (size_t i = 0; i < externals.size(); ++i)
-      if (externals[i].kind == exe::ExternalKind::kConstant && externals[i].name == capture::kLossGradient &&
-          externals[i].slot >= 0)
-        compiled.loss_gradient = static_cast<int32_t>(i);
-    if (compiled.loss_gradient < 0) return;
-    // While the constants are here: asking the device may ask another process, which may be elsewhere.
-    const at::Tensor& constant = compiled.constants.at(static_cast<size_t>(compiled.loss_gradient));
-    compiled.unscaled_loss_gradient = memoryOf(compiled, static_cast<size_t>(compiled.loss_gradient), constant).clone();
-  }
-  compiled.backend->upload(compiled.loss_gradient, compiled.unscaled_loss_gradient.mul(loss_scaling));
-}
-
-}  // namespace
-
 void setHypers(Compiled& compiled, const compile::OptimizerSpec& optimizer) {
   const double loss_scaling = optimizer.loss_scaling * compiled.loss_scale_factor;
   for (size_t group = 0; group < optimizer.groups.size(); ++group) {
@@ -207,22 +198,6 @@ void setHypers(Compiled& compiled, const compile::OptimizerSpec& optimizer) {
   }
   setLossScaling(compiled, loss_scaling);
 }
-
-namespace {
-
-/// What this process computes on, each device once.
-std::string devicesUsed(const exe::Executable& executable, const std::vector<c10::Device>& by_space,
-                        int64_t stage_process) {
-  std::set<int32_t> spaces;
-  for (const exe::WorkerProgram& worker : executable.workers)
-    if (!worker.isLink() && worker.process == stage_process) spaces.insert(worker.space);
-  std::string names;
-  for (const int32_t space : spaces)
-    names += cat(names.empty() ? "" : ", ", by_space[static_cast<size_t>(space) % by_space.size()].str());
-  return names;
-}
-
-}  // namespace
 
 void load(Compiled& compiled, const compile::ProgramOptions& options, const at::Generator& generator) {
   const exe::Executable& executable = compiled.executable;
@@ -246,8 +221,7 @@ void load(Compiled& compiled, const compile::ProgramOptions& options, const at::
   const bool is_cpu = compile::captureDevice(options).is_cpu();
   if (!is_cpu) {
     const std::vector<c10::Device> by_space = compile::devicesBySpace(options);
-    for (const c10::Device& each : by_space)
-      device.accelerator += cat(device.accelerator.empty() ? "" : ",", each.str());
+    device.accelerator = joined(by_space, &c10::Device::str, ",");
     if (options.processes.count > 1)
       log::info("process ", options.processes.index, " runs on ",
                 devicesUsed(executable, by_space, device.stage_process));
@@ -263,11 +237,8 @@ void load(Compiled& compiled, const compile::ProgramOptions& options, const at::
   materializeModel(compiled, options);
   if (options.share_weights) compiled.shared.emplace(*compiled.backend, options.weights_owner, options.training);
   uploadModel(compiled);
-  for (size_t i = 0; i < executable.externals.size(); ++i) {
-    const exe::External& external = executable.externals[i];
-    if (external.kind == exe::ExternalKind::kConstant && external.slot >= 0)
-      compiled.backend->upload(static_cast<int32_t>(i), memoryOf(compiled, i, compiled.constants.at(i)));
-  }
+  for (const int32_t i : exe::externalsOf(executable, exe::ExternalKind::kConstant))
+    compiled.backend->upload(i, memoryOf(compiled, i, compiled.constants.at(i)));
   setHypers(compiled, compiled.optimizer);
   compiled.backend->setGenerator(generator);
   std::vector<device::OwnStream> own;

@@ -11,7 +11,6 @@
 #include "compile/tensors.h"
 #include "ir/text.h"
 #include "processes/processes.h"
-#include "session/device_links.h"
 #include "session/impl.h"
 
 namespace abele::session {
@@ -21,18 +20,15 @@ compile::CompiledProgram Session::program() const {
   const Compiled& compiled = impl_->require("program()");
   compile::CompiledProgram program = compiled;
   program.constants.assign(compiled.executable.externals.size(), at::Tensor());
-  for (size_t i = 0; i < program.constants.size(); ++i) {
-    const exe::External& external = compiled.executable.externals[i];
-    if (external.kind == exe::ExternalKind::kConstant && external.slot >= 0)
-      program.constants[i] = compiled.backend->value(static_cast<int32_t>(i));
-  }
+  for (const int32_t i : exe::externalsOf(compiled.executable, exe::ExternalKind::kConstant))
+    program.constants[i] = compiled.backend->value(i);
   return program;
 }
 
 namespace {
 
 bool isGrouped(const compile::CompiledProgram& program, const std::string& parameter) {
-  return std::any_of(program.groupings.begin(), program.groupings.end(), [&](const compile::ReplicaGrouping& grouping) {
+  return std::ranges::any_of(program.groupings, [&](const compile::ReplicaGrouping& grouping) {
     return grouping.parameter == parameter && grouping.type != compile::CommGroup::kAll;
   });
 }
@@ -81,16 +77,6 @@ void checkFits(const compile::CompiledProgram& program, const compile::ProgramOp
   }
 }
 
-}  // namespace
-
-namespace {
-
-bool takesConstants(const exe::Executable& executable) {
-  return std::any_of(executable.externals.begin(), executable.externals.end(), [](const exe::External& external) {
-    return external.kind == exe::ExternalKind::kConstant && external.slot >= 0;
-  });
-}
-
 /// A file may hold anything that its reader's checks accept, such as other tensor types than the model's, or operators
 /// with arguments that they refuse.
 void loadOrRefuse(Compiled& compiled, const compile::ProgramOptions& options) {
@@ -110,17 +96,27 @@ void loadOrRefuse(Compiled& compiled, const compile::ProgramOptions& options) {
   }
 }
 
+/// Throws E0705 if the session did not compile the program itself.
+const Compiled& requireMadeHere(const Compiled& compiled, const char* what) {
+  ABELE_REQUIRE(compiled.is_made_here, E0705,
+                {.what = cat(what, " needs a program that was compiled by this process"),
+                 .found = "one that was loaded from a file or found in the cache",
+                 .remedy = "compile without the cache to look at graph and plan"});
+  return compiled;
+}
+
 }  // namespace
 
 void Session::load(compile::CompiledProgram program, const std::vector<capture::ModelTensor>& model,
                    const compile::Poll& poll, const compile::MetaTensors& meta) {
-  const Impl::Busy busy(*impl_, "load()");
+  const AtEnd busy = impl_->enter("load()");
   const c10::InferenceMode not_inference(false);  // as in compile()
   checkFits(program, impl_->options, model);
   compile::requireMemory(program.executable, impl_->options);
-  ABELE_REQUIRE(!program.constants.empty() || !takesConstants(program.executable), E0712,
-                {.what = "the program has no constants: it is an entry of a cache",
-                 .remedy = "save() a compiled model, and load that file"});
+  ABELE_REQUIRE(
+      !program.constants.empty() || exe::externalsOf(program.executable, exe::ExternalKind::kConstant).empty(), E0712,
+      {.what = "the program has no constants: it is an entry of a cache",
+       .remedy = "save() a compiled model, and load that file"});
   auto next = std::make_unique<Compiled>();
   static_cast<compile::CompiledProgram&>(*next) = std::move(program);
   next->model = model;
@@ -137,19 +133,6 @@ void Session::load(compile::CompiledProgram program, const std::vector<capture::
   impl_->from_cache = false;
   impl_->capture_s = impl_->compile_s = 0;
 }
-
-namespace {
-
-/// Throws E0705 if the session did not compile the program itself.
-const Compiled& requireMadeHere(const Compiled& compiled, const char* what) {
-  ABELE_REQUIRE(compiled.is_made_here, E0705,
-                {.what = cat(what, " needs a program that was compiled by this process"),
-                 .found = "one that was loaded from a file or found in the cache",
-                 .remedy = "compile without the cache to look at graph and plan"});
-  return compiled;
-}
-
-}  // namespace
 
 const ir::Graph& Session::graph() const { return requireMadeHere(impl_->require("graph()"), "graph()").graph; }
 const plan::Plan& Session::plan() const { return requireMadeHere(impl_->require("plan()"), "plan()").plan; }

@@ -1,5 +1,7 @@
 // Figures of a session's last step: stages, moments of input and output, cycles, anchored values.
 #include <algorithm>
+#include <functional>
+#include <ranges>
 
 #include <ATen/core/Tensor.h>
 
@@ -71,13 +73,25 @@ std::vector<int64_t> forwardEnds(const compile::ProgramOptions& options, const C
   for (const runtime::ActionTime& action : step.actions) {
     const exe::Segment& segment = executable.segments[action.segment];
     if (segment.direction != exe::Direction::kForward) continue;
-    int64_t& end = ends.at(static_cast<size_t>(executable.globalMicroBatch(action.micro_batch, segment.replica)));
+    int64_t& end = ends.at(executable.globalMicroBatch(action.micro_batch, segment.replica));
     end = std::max(end, action.end_ns);
   }
   return ends;
 }
 
 double seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+/// By result: the moment of the latest of the tensors, or of the earliest. Of several inputs for a result the last
+/// counts.
+std::vector<double> momentsOf(const std::vector<std::vector<double>>& tensors, size_t results, bool latest) {
+  std::vector<double> moments;
+  for (size_t i = 0; i < results; ++i) {
+    const auto of = [&](const std::vector<double>& times) { return times.at((i + 1) * (times.size() / results) - 1); };
+    moments.push_back(latest ? std::ranges::max(tensors | std::views::transform(of))
+                             : std::ranges::min(tensors | std::views::transform(of)));
+  }
+  return moments;
+}
 
 }  // namespace
 
@@ -89,7 +103,7 @@ PerfCounters Session::perfCounters() const {
   if (!impl_->last_step.actions.empty() && options.synthetic_data == compile::SyntheticData::kOff) {
     const std::vector<int64_t> ends = forwardEnds(options, compiled, impl_->last_step);
     const auto stepOf = [&](int64_t micro_batch) {
-      return impl_->handovers.at(static_cast<size_t>(micro_batch / compiled.executable.micro_batches));
+      return impl_->handovers.at(micro_batch / compiled.executable.micro_batches);
     };
     for (size_t i = 0; i < ends.size(); ++i) {
       const Handover moved = stepOf(static_cast<int64_t>(i) / options.replicas);
@@ -112,6 +126,26 @@ PerfCounters Session::perfCounters() const {
   return counters;
 }
 
+Latency Session::latency(Way way) const {
+  const PerfCounters times = perfCounters();
+  const size_t results = times.output.empty() ? 0 : times.output[0].size();
+  if (results == 0 || times.input.empty() || times.input[0].empty()) return {};
+  const auto given = [&] { return momentsOf(times.input_complete, results, /*latest=*/true); };
+  const auto ready = [&](bool latest) { return momentsOf(times.output, results, latest); };
+  const bool is_asked = way == Way::kHostToDevice || way == Way::kAll;
+  std::vector<double> took = way == Way::kHostToDevice ? given()
+                             : way == Way::kCompute    ? ready(/*latest=*/true)
+                                                       : momentsOf(times.output_complete, results, /*latest=*/true);
+  const std::vector<double> begins = is_asked               ? momentsOf(times.input, results, /*latest=*/false)
+                                     : way == Way::kCompute ? given()
+                                                            : ready(/*latest=*/false);
+  std::ranges::transform(took, begins, took.begin(), std::minus());
+  Latency latency{.least = std::ranges::min(took), .most = std::ranges::max(took)};
+  for (const double each : took) latency.average += each / static_cast<double>(results);
+  latency.average = std::clamp(latency.average, latency.least, latency.most);  // rounding may move it outside
+  return latency;
+}
+
 int64_t Session::cycles() const {
   impl_->require("cycles()");
   return static_cast<int64_t>(static_cast<double>(impl_->last_step.wall_ns) * 1e-9 *
@@ -121,11 +155,12 @@ int64_t Session::cycles() const {
 at::Tensor Session::anchor(const std::string& short_name) const {
   const Compiled& compiled = impl_->require("anchor()");
   const std::vector<compile::Anchor>& asked = impl_->options.anchors;
-  const bool known = std::any_of(compiled.anchors.begin(), compiled.anchors.end(),
-                                 [&](const compile::CompiledAnchor& anchor) { return anchor.name == short_name; }) ||
-                     std::any_of(asked.begin(), asked.end(), [&](const compile::Anchor& anchor) {
-                       return anchor.short_name == short_name && anchor.long_name == compile::kFinalLossScale;
-                     });
+  const bool known =
+      std::ranges::any_of(compiled.anchors,
+                          [&](const compile::CompiledAnchor& anchor) { return anchor.name == short_name; }) ||
+      std::ranges::any_of(asked, [&](const compile::Anchor& anchor) {
+        return anchor.short_name == short_name && anchor.long_name == compile::kFinalLossScale;
+      });
   ABELE_REQUIRE(
       known, E0708,
       {.what = cat("no tensor is anchored as ", short_name),

@@ -22,10 +22,8 @@
 #include "memory/reused_pages.h"
 #include "processes/links.h"
 #include "processes/processes.h"
-#include "session/device_links.h"
 #include "session/impl.h"
 #include "session/inputs.h"
-#include "session/trial.h"
 
 namespace abele::session {
 namespace {
@@ -33,22 +31,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double secondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// Some operators on integers ask for torch's default type, which is the process's: while it lives, it is this one.
-class DefaultType {
- public:
-  explicit DefaultType(caffe2::TypeMeta type) : before_(c10::get_default_dtype()), differs_(type != before_) {
-    if (differs_) c10::set_default_dtype(type);
-  }
-  ~DefaultType() {
-    if (differs_) c10::set_default_dtype(before_);
-  }
-  DefaultType(const DefaultType&) = delete;
-  DefaultType& operator=(const DefaultType&) = delete;
-
- private:
-  caffe2::TypeMeta before_;
-  bool differs_;
-};
+/// Some operators on integers ask for torch's default type, which is the process's: until the end, it is this one.
+AtEnd useDefaultType(caffe2::TypeMeta type) {
+  const caffe2::TypeMeta before = c10::get_default_dtype();
+  if (type != before) c10::set_default_dtype(type);
+  return AtEnd([type, before] {
+    if (type != before) c10::set_default_dtype(before);
+  });
+}
 
 /// Adds a step to those before it: micro_batch is the number of its first one among all, times go on where they ended.
 void append(const runtime::StepReport& step, int64_t micro_batch, runtime::StepReport& report) {
@@ -136,9 +126,10 @@ void Session::Impl::requireIdle(const char* call) const {
                  .remedy = "call it when the model has returned, or use another model inside"});
 }
 
-Session::Impl::Busy::Busy(Impl& session, const char* call) : session_(session) {
-  session.requireIdle(call);
-  session.caller = currentCaller();
+AtEnd Session::Impl::enter(const char* call) {
+  requireIdle(call);
+  caller = currentCaller();
+  return AtEnd([this] { caller = nullptr; });
 }
 
 void Session::Impl::drop() {
@@ -152,7 +143,7 @@ void Session::compile(const compile::Program& program, const std::vector<at::Ten
   // What is made here outlives the caller's inference mode, and capture looks at versions of tensors.
   const c10::InferenceMode not_inference(false);
   const Clock::time_point start = Clock::now();
-  const Impl::Busy busy(*impl_, "compile()");
+  const AtEnd busy = impl_->enter("compile()");
   compile::ProgramOptions options = impl_->options;
   // Shares of the work as large models have them.
   const auto reached = [&program](int percent) {
@@ -253,8 +244,8 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
   const Clock::time_point start = Clock::now();
   at::NoGradGuard no_grad;
   Compiled& compiled = impl_->require("run()");
-  const Impl::Busy busy(*impl_, "run()");
-  const DefaultType default_type(compiled.default_type);
+  const AtEnd busy = impl_->enter("run()");
+  const AtEnd default_type = useDefaultType(compiled.default_type);
   compile::requireMemory(given);
   checkSameInputs(compiled.input_types, given);
   const bool is_synthetic = impl_->options.synthetic_data != compile::SyntheticData::kOff;

@@ -58,6 +58,18 @@ struct PerfCounters {
   std::vector<std::vector<double>> input, input_complete, output, output_complete;
 };
 
+/// How long the tensors of the last call took, over the micro-batches that it returned; zeros before the first call and
+/// with synthetic data. Units: s. Source: spec executor.md section 8.
+struct Latency {
+  double least = 0, most = 0, average = 0;
+};
+enum class Way {
+  kHostToDevice,  // from the first request of an input until all inputs are complete
+  kCompute,       // from complete inputs until the last output is ready
+  kDeviceToHost,  // from the first output that is ready until all are complete
+  kAll,           // from the first request of an input until all outputs are complete
+};
+
 /// Threads: one caller at a time. A call from within a step or compilation throws E0608. In a forked child, calls of a
 /// session that its parent compiled throw E0607, and its destructor leaves alone what needs the parent's threads.
 class Session {
@@ -129,6 +141,7 @@ class Session {
   const std::vector<std::string>& tensorNames() const;
   std::vector<int> stageDevices() const;  // by stage
   PerfCounters perfCounters() const;      // empty lists before the first call and with synthetic data
+  Latency latency(Way way) const;
   /// Cycles of the last call on a device clock of kCyclesPerSecond; 0 before the first call.
   static constexpr int64_t kCyclesPerSecond = 1'330'000'000;
   int64_t cycles() const;

@@ -78,8 +78,8 @@ Message difference(const passes::OptimizerRules& compiled, const passes::Optimiz
 /// say the same in different words.
 passes::OptimizerRules withTypes(passes::OptimizerRules rules, const exe::Executable& executable) {
   std::optional<DType> type;
-  for (const exe::External& external : executable.externals) {
-    if (external.kind != exe::ExternalKind::kParameter || external.slot < 0) continue;
+  for (const int32_t i : exe::externalsOf(executable, exe::ExternalKind::kParameter)) {
+    const exe::External& external = executable.externals[i];
     if (!rules.group_of.contains(external.name)) continue;
     const DType own = executable.slots[external.slot].type.dtype;
     if (type && *type != own) return rules;
@@ -91,12 +91,8 @@ passes::OptimizerRules withTypes(passes::OptimizerRules rules, const exe::Execut
 }
 
 /// Indices of the externals that are the optimizer's state.
-std::vector<size_t> stateOf(const Compiled& compiled) {
-  const std::vector<exe::External>& externals = compiled.executable.externals;
-  std::vector<size_t> indices;
-  for (size_t i = 0; i < externals.size(); ++i)
-    if (externals[i].kind == exe::ExternalKind::kState && externals[i].slot >= 0) indices.push_back(i);
-  return indices;
+std::vector<int32_t> stateOf(const Compiled& compiled) {
+  return exe::externalsOf(compiled.executable, exe::ExternalKind::kState);
 }
 
 /// Of the host's tensor: with groups of replicas a slice for each.
@@ -195,10 +191,8 @@ void Session::copyBuffersToDevice(const std::vector<std::string>& names) {
     const auto [first, last] = used.equal_range(name);
     for (auto it = first; it != last; ++it) chosen.push_back(it->second);
   }
-  for (int32_t i : chosen) {
-    if (compiled.model_of[i]->is_meta()) continue;
-    uploadTensor(compiled, static_cast<size_t>(i));
-  }
+  for (int32_t i : chosen)
+    if (!compiled.model_of[i]->is_meta()) uploadTensor(compiled, static_cast<size_t>(i));
 }
 
 void Session::setOptimizer(const compile::OptimizerSpec& optimizer) {
@@ -222,7 +216,7 @@ std::map<std::string, at::Tensor> Session::optimizerState() const {
 StoredTensors Session::wholeState() const {
   const Compiled& compiled = impl_->require("optimizerState()");
   StoredTensors state;
-  for (const size_t i : stateOf(compiled)) {
+  for (const int32_t i : stateOf(compiled)) {
     const auto read = [&compiled, i] {
       const at::NoGradGuard no_grad;
       return copyOf(compiled, i);
@@ -242,7 +236,7 @@ StoredTensors Session::ownState() const {
   const Compiled& compiled = impl_->require("optimizerState()");
   if (!compiled.has_own_weights_alone) return wholeState();
   StoredTensors state;
-  for (const size_t i : stateOf(compiled))
+  for (const int32_t i : stateOf(compiled))
     if (isHere(compiled, i, impl_->options))
       state.emplace(compiled.executable.externals[i].name, heldState(compiled, i, /*lends=*/false));
   return state;
@@ -255,7 +249,7 @@ StoredTensors Session::storedState() const {
     for (auto& [name, tensor] : optimizerState()) state.emplace(name, stored(tensor));
     return state;
   }
-  for (const size_t i : stateOf(compiled))
+  for (const int32_t i : stateOf(compiled))
     state.emplace(compiled.executable.externals[i].name, heldState(compiled, i, /*lends=*/true));
   return state;
 }
@@ -279,8 +273,7 @@ void Session::takeStoredState(const StoredTensors& state) {
   double factor = compiled.loss_scale_factor;
   std::optional<std::vector<int64_t>> counts;
   std::map<std::string, int32_t> index_of;
-  for (const size_t i : stateOf(compiled))
-    index_of.insert_or_assign(compiled.executable.externals[i].name, static_cast<int32_t>(i));
+  for (const int32_t i : stateOf(compiled)) index_of.insert_or_assign(compiled.executable.externals[i].name, i);
   for (const auto& [name, tensor] : state) {
     if (name == kLossScaleFactor) {
       if (impl_->options.auto_loss_scaling) factor = tensor.read().item<double>();
@@ -334,14 +327,12 @@ std::map<std::string, at::Tensor> Session::gradientSums() const {
        .found = cat(executable.processes, " processes"),
        .remedy = "start one process with all replicas"});
   std::map<std::string, at::Tensor> sums;
-  for (size_t i = 0; i < executable.externals.size(); ++i) {
-    const exe::External& external = executable.externals[i];
-    if (external.kind != exe::ExternalKind::kAccumulator || external.slot < 0) continue;
+  for (const int32_t i : exe::externalsOf(executable, exe::ExternalKind::kAccumulator)) {
     at::Tensor sum = copyOf(compiled, i);
     // In ascending order, as the reduction of replicas before an update.
     for (int32_t replica = 1; replica < executable.replicas; ++replica)
-      at::add_out(sum, sum, compiled.backend->value(static_cast<int32_t>(i), replica));
-    sums.emplace(executable.externals[external.owner].name, std::move(sum));
+      at::add_out(sum, sum, compiled.backend->value(i, replica));
+    sums.emplace(executable.externals[executable.externals[i].owner].name, std::move(sum));
   }
   return sums;
 }

@@ -1,5 +1,3 @@
-#include "session/trial.h"
-
 #include <algorithm>
 #include <chrono>
 

@@ -43,7 +43,7 @@ void copyWrittenToHost(Session& session) {
   }
   for (int64_t edited = compiled.weight_watch.firstEdited(hosts); edited >= 0;
        edited = compiled.weight_watch.firstEdited(hosts))
-    hosts[static_cast<size_t>(edited)] = nullptr;
+    hosts[edited] = nullptr;
   for (size_t i = 0; i < hosts.size(); ++i) {
     if (!hosts[i]) continue;
     downloadSlices(compiled, i, *hosts[i]);

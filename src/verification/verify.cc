@@ -16,7 +16,7 @@
 #include "base/instructions.h"
 #include "compile/device_list.h"
 #include "compile/inputs.h"
-#include "compile/on_device.h"
+#include "compile/meta_tensors.h"
 #include "compile/tensors.h"
 #include "device/backend.h"
 #include "ir/rewrite.h"
@@ -70,7 +70,7 @@ struct Found {
   ValueId value = ir::kNone;
   int32_t model_tensor = -1;
   int32_t stage = -1;
-  Difference::Kind kind = Difference::Kind::kValue;
+  std::string kind = kValue;
   at::Tensor found, expected;
 };
 
@@ -92,16 +92,16 @@ class Comparison final : public device::Watch {
       return compareSum(action, parameter, tensor);
     if (segment >= compiled_->origins.size() || instruction >= static_cast<int64_t>(compiled_->origins[segment].size()))
       return;
-    const auto& values = eager_->values[static_cast<size_t>(action.micro_batch)];
-    for (const exe::Origin& origin : compiled_->origins[segment][static_cast<size_t>(instruction)]) {
+    const auto& values = eager_->values[action.micro_batch];
+    for (const exe::Origin& origin : compiled_->origins[segment][instruction]) {
       if (origin.slot != slot || static_cast<size_t>(origin.value) >= values.size()) continue;
-      const EagerValues::Value& eager = values[static_cast<size_t>(origin.value)];
+      const EagerValues::Value& eager = values[origin.value];
       if (!eager.is_seen) continue;
       const bool is_equal = fingerprint(tensor) == eager.fingerprint;
       const std::lock_guard lock(mu_);
       ++count_;
       if (is_equal) continue;
-      note({.place = {action.micro_batch, position_[static_cast<size_t>(origin.value)]},
+      note({.place = {action.micro_batch, position_[origin.value]},
             .value = origin.value,
             .stage = compiled_->executable.segments[segment].stage,
             .expected = eager.kept},
@@ -118,7 +118,7 @@ class Comparison final : public device::Watch {
     const ir::Graph& captured = compiled.captured;
     const std::vector<int32_t> positions = ir::positionsById(captured);
     for (const ir::Value& value : captured.values)
-      position_.push_back(value.def == ir::kNone ? -1 : positions[static_cast<size_t>(value.def)]);
+      position_.push_back(value.def == ir::kNone ? -1 : positions[value.def]);
     const exe::Executable& executable = compiled.executable;
     sums_of_.resize(executable.segments.size());
     for (size_t s = 0; s < executable.segments.size(); ++s)
@@ -135,12 +135,12 @@ class Comparison final : public device::Watch {
 
   static int32_t ownerOf(const session::Compiled& compiled, int32_t written) {
     const exe::Executable& executable = compiled.executable;
-    const exe::Slot& slot = executable.slots[static_cast<size_t>(written)];
+    const exe::Slot& slot = executable.slots[written];
     for (const exe::External& external : executable.externals) {
       if (external.kind != exe::ExternalKind::kAccumulator || external.slot < 0) continue;
-      const exe::Slot& own = executable.slots[static_cast<size_t>(external.slot)];
+      const exe::Slot& own = executable.slots[external.slot];
       if (own.group != slot.group || own.offset_bytes != slot.offset_bytes) continue;
-      const std::string& name = executable.externals[static_cast<size_t>(external.owner)].name;
+      const std::string& name = executable.externals[external.owner].name;
       for (size_t m = 0; m < compiled.model.size(); ++m)
         if (compiled.model[m].name == name) return static_cast<int32_t>(m);
     }
@@ -155,8 +155,8 @@ class Comparison final : public device::Watch {
 
   void compareSum(const runtime::ActionContext& action, int32_t parameter, const at::Tensor& tensor) {
     const auto k = static_cast<size_t>(action.micro_batch);
-    const uint64_t expected = eager_->sums[k][static_cast<size_t>(parameter)];
-    const at::Tensor& kept = eager_->sum_tensors[k][static_cast<size_t>(parameter)];
+    const uint64_t expected = eager_->sums[k][parameter];
+    const at::Tensor& kept = eager_->sum_tensors[k][parameter];
     if (expected == 0 || (kept.defined() && kept.scalar_type() != tensor.scalar_type())) return;
     const bool is_equal = fingerprint(tensor) == expected;
     const std::lock_guard lock(mu_);
@@ -164,8 +164,8 @@ class Comparison final : public device::Watch {
     if (is_equal) return;
     note({.place = {action.micro_batch, static_cast<int64_t>(compiled_->captured.nodes.size()) + parameter},
           .model_tensor = parameter,
-          .stage = compiled_->executable.segments[static_cast<size_t>(action.segment)].stage,
-          .kind = Difference::Kind::kGradient,
+          .stage = compiled_->executable.segments[action.segment].stage,
+          .kind = kGradient,
           .expected = kept},
          tensor);
   }
@@ -193,7 +193,7 @@ class Run {
         batches_(batches),
         wanted_(wanted),
         device_(compile::captureDevice(request.options)),
-        restored_(request.program.model) {
+        restored_(restoreModel(request.program.model)) {
     if (!device_.is_cpu()) moved_.emplace(request.program.model, device_);
   }
 
@@ -208,9 +208,9 @@ class Run {
     session.parts().watch = &comparison_;
     session.compile(request_.program, batches_[0], request_.optimizer);
     compiled_ = session.parts().compiled.get();
-    const RestoredGenerators generators(compiled_->own_streams);
+    const AtEnd generators = restoreGenerators(compiled_->own_streams);
     compiled_->warned_of_edits = true;  // eager's updates write the same tensors
-    const ThreadsAndRandom scope(session::threadsPerDevice(options, compiled_->executable), options);
+    const AtEnd scope = useThreadsAndRandom(session::threadsPerDevice(options, compiled_->executable), options);
     update_ = request_.make_update ? request_.make_update() : torchUpdate(request_.optimizer, request_.program.model);
     if (options.training && !update_)
       result_.notes.push_back("weights after the update: torch has no optimizer with these rules");
@@ -228,6 +228,7 @@ class Run {
     }
     if (result_.micro_batches == 1)
       result_.notes.push_back("constants of the program: there is one micro-batch, and none to compare it with");
+    result_.text = textOf(result_);
     return std::move(result_);
   }
 
@@ -240,22 +241,22 @@ class Run {
     first_.reset();
     std::vector<std::vector<at::Tensor>> results;
     {
-      const RestoredGenerators generators(compiled_->own_streams);
+      const AtEnd generators = restoreGenerators(compiled_->own_streams);
       for (int64_t k = 0; k < micro_batches_; ++k) results.push_back(runEagerly(k));
     }
     comparison_.start(*compiled_, eager_);
-    const std::vector<at::Tensor> device = session.run(batches_[static_cast<size_t>(batch_)]);
+    const std::vector<at::Tensor> device = session.run(batches_[batch_]);
     comparison_.stop();
     result_.values += comparison_.takeCount();
     if (comparison_.first()) take(*comparison_.first());
-    for (int64_t k = 0; k < micro_batches_; ++k) compareResults(device, k, results[static_cast<size_t>(k)]);
+    for (int64_t k = 0; k < micro_batches_; ++k) compareResults(device, k, results[k]);
     compareWeights();
     if (first_) report();
   }
 
   // One micro-batch: captured once more, then plainly. Returns the results of forward.
   std::vector<at::Tensor> runEagerly(int64_t k) {
-    const std::vector<at::Tensor> arguments = session::partOf(batches_[static_cast<size_t>(batch_)], k, micro_batches_);
+    const std::vector<at::Tensor> arguments = session::partOf(batches_[batch_], k, micro_batches_);
     const capture::Recording recording = record(k, arguments);
     if (std::optional<Parting> parting =
             compareCaptures(compiled_->captured, constants_, recording.graph, recording.constants))
@@ -264,9 +265,10 @@ class Run {
     for (size_t i = 0; i < recording.constants.size(); ++i)
       if (!constants_[i].defined()) constants_[i] = recording.constants[i];
     const bool observes = wanted_ && wanted_->value == ir::kNone && isWanted(k);
-    Observer observer(observes);
+    std::unordered_set<uint64_t> seen;
+    const AtEnd observer = observeResults(observes ? &seen : nullptr);
     PlainStep plain = runPlainly(request_, compiled_->captured, arguments, lossGradient(), device_);
-    if (observes) nameFirstUnknown(k, observer.take());
+    if (observes) nameFirstUnknown(k, seen);
     compareWithPlain(k, recording, plain);
     addGradients(k, plain.gradients.empty() ? recording.gradients : plain.gradients);
     return std::move(plain.results);
@@ -283,7 +285,7 @@ class Run {
     auto& values = eager_.values.emplace_back(compiled_->captured.values.size());
     request.made = [&](ValueId value, const at::Tensor& tensor) {
       if (static_cast<size_t>(value) >= values.size() || isUnwritten(value)) return;
-      EagerValues::Value& seen = values[static_cast<size_t>(value)];
+      EagerValues::Value& seen = values[value];
       seen = {true, fingerprint(tensor), eager_.keep(tensor, isWanted(k) && wanted_->value == value)};
     };
     return capture::capture(request);
@@ -293,14 +295,14 @@ class Run {
   bool isUnwritten(ValueId value) const {
     const int64_t position = positionOf(value);
     if (position < 0) return false;
-    const ir::Node& node = compiled_->captured.nodes[static_cast<size_t>(position)];
+    const ir::Node& node = compiled_->captured.nodes[position];
     if (node.op == "aten::mkldnn_rnn_layer") return compiled_->captured.values[value].type.dtype == DType::kUInt8;
     return node.op.starts_with("aten::empty") || node.op.starts_with("aten::new_empty");
   }
   int64_t positionOf(ValueId value) const {
     if (positions_.empty()) positions_ = ir::positionsById(compiled_->captured);
-    const ir::NodeId def = compiled_->captured.values[static_cast<size_t>(value)].def;
-    return def == ir::kNone ? -1 : positions_[static_cast<size_t>(def)];
+    const ir::NodeId def = compiled_->captured.values[value].def;
+    return def == ir::kNone ? -1 : positions_[def];
   }
 
   bool isWanted(int64_t k) const { return wanted_ && wanted_->batch == batch_ && wanted_->micro_batch == k; }
@@ -337,7 +339,7 @@ class Run {
       if (a.scalar_type() != b.scalar_type()) continue;
       take({.place = {k, numNodes() + static_cast<int64_t>(i)},
             .value = resultValue(i),
-            .kind = Difference::Kind::kCapture,
+            .kind = kCapture,
             .found = a.detach().clone(),
             .expected = b.detach().clone()});
     }
@@ -361,10 +363,7 @@ class Run {
       if (first == ir::kNone || positionOf(value) < positionOf(first)) first = value;
     }
     if (first == ir::kNone) return;
-    take({.place = {k, positionOf(first)},
-          .value = first,
-          .kind = Difference::Kind::kCapture,
-          .found = values[static_cast<size_t>(first)].kept});
+    take({.place = {k, positionOf(first)}, .value = first, .kind = kCapture, .found = values[first].kept});
   }
 
   void addGradients(int64_t k, const std::vector<std::vector<at::Tensor>>& gradients) {
@@ -410,8 +409,8 @@ class Run {
       const exe::External& external = compiled_->executable.externals[e];
       const auto kind = external.kind;
       if (external.slot < 0 || (kind != exe::ExternalKind::kParameter && kind != exe::ExternalKind::kBuffer)) continue;
-      const auto own = std::find_if(request_.program.model.begin(), request_.program.model.end(),
-                                    [&](const auto& m) { return m.name == external.name; });
+      const auto own =
+          std::ranges::find_if(request_.program.model, [&](const auto& m) { return m.name == external.name; });
       if (own == request_.program.model.end()) continue;
       const at::Tensor expected = session::memoryOf(*compiled_, e, *own->tensor).detach();
       const at::Tensor found = compiled_->backend->value(static_cast<int32_t>(e));
@@ -423,30 +422,27 @@ class Run {
       if (isSame(found, expected)) continue;
       take({.place = {micro_batches_, static_cast<int64_t>(own - request_.program.model.begin())},
             .model_tensor = static_cast<int32_t>(own - request_.program.model.begin()),
-            .kind = Difference::Kind::kWeight,
+            .kind = kWeight,
             .found = found,
             .expected = expected.clone()});
     }
   }
 
   void report() {
-    Difference difference;
+    Difference difference = parting_ ? *parting_ : differenceOf(first_->kind);
     if (parting_) {
-      difference = *parting_;
       const auto position = static_cast<size_t>(first_->place.position);
       if (position < compiled_->captured.nodes.size())
         describeNode(compiled_->captured.nodes[position], compiled_->graph, difference);
     }
-    difference.kind = first_->kind;
     difference.batch = batch_;
     difference.micro_batch = std::min(first_->place.micro_batch, micro_batches_ - 1);
     if (first_->model_tensor >= 0) {
-      const std::string& name = request_.program.model[static_cast<size_t>(first_->model_tensor)].name;
+      const std::string& name = request_.program.model[first_->model_tensor].name;
       difference.op = name;
       describeOwner(name, difference);
     } else if (first_->value != ir::kNone && positionOf(first_->value) >= 0) {
-      describeNode(compiled_->captured.nodes[static_cast<size_t>(positionOf(first_->value))], compiled_->graph,
-                   difference);
+      describeNode(compiled_->captured.nodes[positionOf(first_->value)], compiled_->graph, difference);
     }
     if (first_->stage >= 0) difference.stage = first_->stage;
     if (first_->found.defined() && first_->expected.defined())
@@ -454,23 +450,22 @@ class Run {
     else if (!parting_ && first_->value != ir::kNone && !wanted_)
       want_ = Wanted{batch_, first_->place.micro_batch, first_->value};
     // The values of a captured run are known; which of them a plain run lacks is not.
-    if (first_->kind == Difference::Kind::kCapture && !wanted_)
-      want_ = Wanted{batch_, first_->place.micro_batch, ir::kNone};
+    if (first_->kind == kCapture && !wanted_) want_ = Wanted{batch_, first_->place.micro_batch, ir::kNone};
     result_.difference = std::move(difference);
   }
 
   // Where a parameter's gradient sum, or the tensor itself, is written last.
   void describeOwner(const std::string& name, Difference& difference) const {
-    const std::string written = difference.kind == Difference::Kind::kGradient ? cat("grad/", name) : name;
+    const std::string written = difference.kind == kGradient ? cat("grad/", name) : name;
     for (const ir::Node& node : compiled_->graph.nodes)
       for (const ir::Write& write : node.writes)
         for (const ir::Input& input : compiled_->graph.inputs) {
           if (input.value != compiled_->graph.baseOf(write.before) || input.kind == ir::InputKind::kArgument) continue;
-          if (compiled_->graph.externals[static_cast<size_t>(input.external)].name != written) continue;
+          if (compiled_->graph.externals[input.external].name != written) continue;
           difference.line = node.source;
           difference.scope = node.scope;
           difference.stage = node.stage;
-          difference.direction = node.direction;
+          difference.direction = exe::directionName(static_cast<exe::Direction>(node.direction));
         }
   }
 
@@ -478,7 +473,7 @@ class Run {
   const std::vector<std::vector<at::Tensor>>& batches_;
   const std::optional<Wanted> wanted_;
   const c10::Device device_;  // of eager, and of captures
-  const RestoredModel restored_;
+  const AtEnd restored_;
   std::optional<compile::OnDevice> moved_;  // the model lives there meanwhile
   Comparison comparison_;
   session::Compiled* compiled_ = nullptr;

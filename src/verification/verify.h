@@ -9,46 +9,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "abele/verify.h"
 #include "session/session.h"
 
 namespace abele::verification {
 
-/// The first difference between eager and compiled, in the order of eager's computation.
-struct Difference {
-  enum class Kind {
-    kValue,     // the devices computed another value than eager
-    kCapture,   // eager computes another value when it is not captured
-    kConstant,  // a constant of the program differs for this micro-batch
-    kProgram,   // forward did something else for this micro-batch than at compile time
-    kGradient,  // the sum of a parameter's gradients
-    kWeight,    // a parameter or buffer after the step
-  };
-  Kind kind = Kind::kValue;
-  std::string op;     // "aten::mul.Tensor"; for weights and gradients their name
-  std::string line;   // "train.py:88"; empty: unknown
-  std::string scope;  // "encoder/layer.3"
-  ir::Direction direction = ir::Direction::kForward;
-  int32_t stage = -1;  // -1: no stage runs it
-  int64_t batch = 0;
-  int64_t micro_batch = 0;       // within the batch
-  std::vector<int64_t> element;  // index of the first element that differs
-  int64_t elements = 0, of = 0;  // number of elements that differ, and of all elements
-  std::string type;              // type of the value, "f32[4,8]"
-  std::string found, expected;   // the two values, or actions of the program. Empty if a second run did not show them
-  std::string reason;            // in words
-};
-
-struct Verification {
-  int64_t batches = 0;
-  int64_t micro_batches = 0;  // over all batches
-  int64_t values = 0;         // number of comparisons: operators, gradients, weights, buffers and results
-  std::optional<Difference> difference;
-  std::vector<std::string> notes;  // comparisons that were left out, and why
-  bool equal() const { return !difference; }
-  /// The result for people.
-  std::string text() const;
-};
-const char* kindName(Difference::Kind kind);
+/// The values of Difference::kind.
+inline constexpr const char *kValue = "value", *kCapture = "capture", *kConstant = "constant", *kProgram = "program",
+                            *kGradient = "gradient", *kWeight = "weight";
 
 /// Applies gradients, by index in Session::Program::model, to the weights as an optimizer does.
 using Update = std::function<void(const std::vector<at::Tensor>& gradients)>;
@@ -72,6 +40,8 @@ struct VerifyRequest {
 /// Throws: the errors of compile() and run(); E0702 for options without an eager counterpart (replicas, several
 /// processes, stochastic rounding, stages on the CPU among accelerators); E0708 without batches.
 Verification verify(const VerifyRequest& request, const std::vector<std::vector<at::Tensor>>& batches);
+/// The result for people: Verification::text.
+std::string textOf(const Verification& verification);
 
 /// The update of a torch.optim optimizer as a sequence of torch's operators. Null for rules that torch lacks.
 Update torchUpdate(const compile::OptimizerSpec& optimizer, const std::vector<capture::ModelTensor>& model);
@@ -85,6 +55,8 @@ struct Parting {
 /// constants: of each capture, by external. Undefined ones are not compared.
 std::optional<Parting> compareCaptures(const ir::Graph& compiled, const std::vector<at::Tensor>& compiled_constants,
                                        const ir::Graph& now, const std::vector<at::Tensor>& constants);
+/// One of this kind; the rest is to be filled in.
+inline Difference differenceOf(const std::string& kind) { return {.kind = kind, .direction = "forward"}; }
 /// Fills operator, line, scope, direction and stage. lowered: the same program after the passes.
 void describeNode(const ir::Node& node, const ir::Graph& lowered, Difference& difference);
 /// Fills element, counts, type, found and expected from two tensors of the same type.

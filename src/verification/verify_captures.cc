@@ -78,7 +78,7 @@ std::optional<Parting> compareNodes(const ir::Graph& compiled, const ir::Graph& 
   for (size_t i = 0; i < count; ++i) {
     const bool both = i < compiled.nodes.size() && i < now.nodes.size();
     if (both && sameProgram(compiled.nodes[i], now.nodes[i])) continue;
-    Parting parting{static_cast<int64_t>(i), {.kind = Difference::Kind::kProgram}};
+    Parting parting{static_cast<int64_t>(i), differenceOf(kProgram)};
     Difference& difference = parting.difference;
     describeNode(i < compiled.nodes.size() ? compiled.nodes[i] : now.nodes[i], compiled, difference);
     if (both) {
@@ -92,6 +92,18 @@ std::optional<Parting> compareNodes(const ir::Graph& compiled, const ir::Graph& 
     return parting;
   }
   return std::nullopt;
+}
+
+std::string numberAt(const at::Tensor& flat, int64_t index) {
+  const at::Scalar value = flat[index].item();
+  if (value.isBoolean()) return value.toBool() ? "True" : "False";
+  if (value.isIntegral(/*includeBool=*/false)) return cat(value.toLong());
+  if (value.isComplex()) {
+    const auto number = value.toComplexDouble();
+    return cat(number.real(), " + ", number.imag(), "i");
+  }
+  const double number = value.toDouble();
+  return flat.scalar_type() == at::kFloat ? cat(static_cast<float>(number)) : cat(number);
 }
 
 }  // namespace
@@ -108,7 +120,7 @@ std::optional<Parting> compareCaptures(const ir::Graph& compiled, const std::vec
     if (!before.defined() || !after.defined() || name == capture::kLossGradient || isSame(before, after)) continue;
     const size_t reader = firstReader(compiled, input.value);
     if (first && first->position <= static_cast<int64_t>(reader)) continue;
-    first = Parting{static_cast<int64_t>(reader), {.kind = Difference::Kind::kConstant}};
+    first = Parting{static_cast<int64_t>(reader), differenceOf(kConstant)};
     if (reader < compiled.nodes.size()) describeNode(compiled.nodes[reader], compiled, first->difference);
     compareElements(before, after, first->difference);
     first->difference.reason =
@@ -122,9 +134,9 @@ void describeNode(const ir::Node& node, const ir::Graph& lowered, Difference& di
   difference.op = node.op;
   difference.line = node.source;
   difference.scope = node.scope;
-  difference.direction = node.direction;
-  const auto same = std::find_if(lowered.nodes.begin(), lowered.nodes.end(),
-                                 [&](const ir::Node& each) { return each.id == node.id && each.op == node.op; });
+  difference.direction = exe::directionName(static_cast<exe::Direction>(node.direction));
+  const auto same = std::ranges::find_if(
+      lowered.nodes, [&](const ir::Node& each) { return each.id == node.id && each.op == node.op; });
   if (same != lowered.nodes.end()) difference.stage = same->stage;
 }
 
@@ -147,22 +159,6 @@ uint64_t fingerprint(const at::Tensor& given) {
 at::Tensor hostCopy(const at::Tensor& tensor) {
   return tensor.is_cpu() ? tensor.detach().clone() : tensor.detach().cpu();
 }
-
-namespace {
-
-std::string numberAt(const at::Tensor& flat, int64_t index) {
-  const at::Scalar value = flat[index].item();
-  if (value.isBoolean()) return value.toBool() ? "True" : "False";
-  if (value.isIntegral(/*includeBool=*/false)) return cat(value.toLong());
-  if (value.isComplex()) {
-    const auto number = value.toComplexDouble();
-    return cat(number.real(), " + ", number.imag(), "i");
-  }
-  const double number = value.toDouble();
-  return flat.scalar_type() == at::kFloat ? cat(static_cast<float>(number)) : cat(number);
-}
-
-}  // namespace
 
 void compareElements(const at::Tensor& found, const at::Tensor& expected, Difference& difference) {
   const c10::InferenceMode no_autograd;

@@ -1,5 +1,6 @@
 #include "verification/verify_eager.h"
 
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -48,68 +49,70 @@ int64_t lossResult(const ir::Graph& captured) {
 
 bool isTrained(const at::Tensor& tensor) { return tensor.requires_grad() && tensor.is_leaf(); }
 
+struct Saved {
+  at::Tensor tensor, copy, gradient;
+  int64_t version = 0;
+};
+
 }  // namespace
 
-RestoredModel::RestoredModel(const std::vector<capture::ModelTensor>& model) {
+AtEnd restoreModel(const std::vector<capture::ModelTensor>& model) {
   const c10::AutoGradMode no_grad(false);
+  std::vector<Saved> all;
   for (const capture::ModelTensor& each : model) {
     if (!each.tensor->defined() || !each.tensor->has_storage()) continue;
-    const at::Tensor tensor = each.tensor->detach();
     const c10::VariableVersion& counter = each.tensor->unsafeGetTensorImpl()->version_counter();
-    saved_.push_back({*each.tensor, tensor.clone(), {}, counter.enabled() ? counter.current_version() : 0});
-    if (isTrained(*each.tensor)) saved_.back().gradient = std::exchange(each.tensor->mutable_grad(), at::Tensor());
+    all.push_back({*each.tensor, each.tensor->detach().clone(), {}, counter.enabled() ? counter.current_version() : 0});
+    if (isTrained(*each.tensor)) all.back().gradient = std::exchange(each.tensor->mutable_grad(), at::Tensor());
   }
+  return AtEnd([all = std::move(all)] {
+    const c10::AutoGradMode no_grad(false);
+    for (const Saved& saved : all) {
+      if (!isSame(saved.tensor, saved.copy)) saved.tensor.detach().copy_(saved.copy);
+      c10::VariableVersion counter = saved.tensor.unsafeGetTensorImpl()->version_counter();  // shared with the tensor
+      if (counter.enabled()) counter.set_version(saved.version);
+      if (isTrained(saved.tensor)) saved.tensor.mutable_grad() = saved.gradient;
+    }
+  });
 }
 
-RestoredModel::~RestoredModel() {
-  const c10::AutoGradMode no_grad(false);
-  for (const Saved& saved : saved_) {
-    if (!isSame(saved.tensor, saved.copy)) saved.tensor.detach().copy_(saved.copy);
-    c10::VariableVersion counter = saved.tensor.unsafeGetTensorImpl()->version_counter();  // shared with the tensor
-    if (counter.enabled()) counter.set_version(saved.version);
-    if (isTrained(saved.tensor)) saved.tensor.mutable_grad() = saved.gradient;
-  }
+AtEnd restoreGenerators(const std::vector<capture::OwnStream>& streams) {
+  std::vector<at::Tensor> states;
+  for (const capture::OwnStream& stream : streams) states.push_back(stream.generator.get_state());
+  return AtEnd([&streams, states = std::move(states)] {
+    for (size_t i = 0; i < states.size(); ++i) {
+      at::Generator generator = streams[i].generator;
+      const capture::GeneratorLock lock(generator);
+      generator.set_state(states[i]);
+    }
+  });
 }
 
-RestoredGenerators::RestoredGenerators(const std::vector<capture::OwnStream>& streams) : streams_(streams) {
-  for (const capture::OwnStream& stream : streams) states_.push_back(stream.generator.get_state());
-}
-
-RestoredGenerators::~RestoredGenerators() {
-  for (size_t i = 0; i < states_.size(); ++i) {
-    at::Generator generator = streams_[i].generator;
-    const capture::GeneratorLock lock(generator);
-    generator.set_state(states_[i]);
-  }
-}
-
-ThreadsAndRandom::ThreadsAndRandom(int threads, const compile::ProgramOptions& options)
-    : threads_(at::get_num_threads()),
-      generator_(at::globalContext().defaultGenerator(compile::captureDevice(options))) {
-  const capture::GeneratorLock lock(generator_);
-  random_ = generator_.get_state();
-  if (options.has_seed) generator_.set_current_seed(options.seed);
+AtEnd useThreadsAndRandom(int threads, const compile::ProgramOptions& options) {
+  at::Generator generator = at::globalContext().defaultGenerator(compile::captureDevice(options));
+  const int threads_before = at::get_num_threads();
+  const capture::GeneratorLock lock(generator);
+  const at::Tensor random = generator.get_state();
+  if (options.has_seed) generator.set_current_seed(options.seed);
   at::set_num_threads(threads);
+  return AtEnd([generator, threads_before, random]() mutable {
+    at::set_num_threads(threads_before);
+    const capture::GeneratorLock again(generator);
+    generator.set_state(random);
+  });
 }
 
-ThreadsAndRandom::~ThreadsAndRandom() {
-  at::set_num_threads(threads_);
-  const capture::GeneratorLock lock(generator_);
-  generator_.set_state(random_);
-}
-
-Observer::Observer(bool is_on) : seen_(std::make_unique<std::unordered_set<uint64_t>>()) {
-  if (!is_on) return;
-  observed = seen_.get();
+AtEnd observeResults(std::unordered_set<uint64_t>* seen) {
+  if (!seen) return AtEnd([] {});
+  observed = seen;
   at::RecordFunctionCallback callback(
       [](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> { return nullptr; }, noteResults);
-  handle_ = at::addThreadLocalCallback(callback.needsOutputs(true).scopes({at::RecordScope::FUNCTION}));
-}
-
-Observer::~Observer() {
-  if (handle_ == 0) return;
-  at::removeCallback(handle_);
-  observed = nullptr;
+  const at::CallbackHandle handle =
+      at::addThreadLocalCallback(callback.needsOutputs(true).scopes({at::RecordScope::FUNCTION}));
+  return AtEnd([handle] {
+    at::removeCallback(handle);
+    observed = nullptr;
+  });
 }
 
 PlainStep runPlainly(const VerifyRequest& request, const ir::Graph& captured, const std::vector<at::Tensor>& arguments,
@@ -121,7 +124,7 @@ PlainStep runPlainly(const VerifyRequest& request, const ir::Graph& captured, co
   const std::vector<at::Tensor> results = request.eager(std::move(copies));
   PlainStep step;
   const int64_t loss = request.options.training ? lossResult(captured) : -1;
-  if (loss >= 0 && static_cast<size_t>(loss) < results.size() && results[static_cast<size_t>(loss)].requires_grad()) {
+  if (loss >= 0 && static_cast<size_t>(loss) < results.size() && results[loss].requires_grad()) {
     std::vector<at::Tensor> parameters;
     std::vector<size_t> owners;
     for (size_t i = 0; i < request.program.model.size(); ++i) {
@@ -130,7 +133,7 @@ PlainStep runPlainly(const VerifyRequest& request, const ir::Graph& captured, co
       parameters.push_back(*each.tensor);
       owners.push_back(i);
     }
-    const at::Tensor& root = results[static_cast<size_t>(loss)];
+    const at::Tensor& root = results[loss];
     const std::vector<std::vector<at::Tensor>> gradients =
         capture::gradients(root, at::full_like(root.detach(), loss_gradient), parameters);
     step.gradients.resize(request.program.model.size());

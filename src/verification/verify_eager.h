@@ -1,74 +1,25 @@
 // The eager side of verify: plain forward and backward, and objects that restore the state. Used by verify.cc.
 #pragma once
 
-#include <memory>
 #include <unordered_set>
 #include <vector>
 
-#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
+#include "base/at_end.h"
 #include "verification/verify.h"
 
 namespace abele::verification {
 
-/// Restores the contents and versions of the model's tensors, so that their changes stay invisible. Meanwhile
-/// parameters have no gradients.
-class RestoredModel {
- public:
-  explicit RestoredModel(const std::vector<capture::ModelTensor>& model);
-  ~RestoredModel();
-  RestoredModel(const RestoredModel&) = delete;
-  RestoredModel& operator=(const RestoredModel&) = delete;
-
- private:
-  struct Saved {
-    at::Tensor tensor, copy, gradient;
-    int64_t version = 0;
-  };
-  std::vector<Saved> saved_;
-};
-
-/// Restores the program's own generators to their present state. The streams outlive it.
-class RestoredGenerators {
- public:
-  explicit RestoredGenerators(const std::vector<capture::OwnStream>& streams);
-  ~RestoredGenerators();
-  RestoredGenerators(const RestoredGenerators&) = delete;
-  RestoredGenerators& operator=(const RestoredGenerators&) = delete;
-
- private:
-  const std::vector<capture::OwnStream>& streams_;
-  std::vector<at::Tensor> states_;
-};
-
-/// While it lives, eager uses the number of threads of a device, and draws the devices' random numbers.
-class ThreadsAndRandom {
- public:
-  ThreadsAndRandom(int threads, const compile::ProgramOptions& options);
-  ~ThreadsAndRandom();
-  ThreadsAndRandom(const ThreadsAndRandom&) = delete;
-  ThreadsAndRandom& operator=(const ThreadsAndRandom&) = delete;
-
- private:
-  int threads_;
-  at::Generator generator_;  // the default generator of eager's device
-  at::Tensor random_;
-};
-
-/// Records fingerprints of all results of operators on this thread while it lives.
-class Observer {
- public:
-  explicit Observer(bool is_on);
-  ~Observer();
-  Observer(const Observer&) = delete;
-  Observer& operator=(const Observer&) = delete;
-  std::unordered_set<uint64_t> take() { return std::move(*seen_); }
-
- private:
-  std::unique_ptr<std::unordered_set<uint64_t>> seen_;
-  uint64_t handle_ = 0;
-};
+/// Restores the contents and versions of the model's tensors at the end, so that their changes stay invisible.
+/// Meanwhile parameters have no gradients.
+AtEnd restoreModel(const std::vector<capture::ModelTensor>& model);
+/// Restores the program's own generators to their present state at the end. The streams outlive it.
+AtEnd restoreGenerators(const std::vector<capture::OwnStream>& streams);
+/// Until the end, eager uses the number of threads of a device, and draws the devices' random numbers.
+AtEnd useThreadsAndRandom(int threads, const compile::ProgramOptions& options);
+/// Until the end, records fingerprints of all results of operators on this thread. Null: does nothing.
+AtEnd observeResults(std::unordered_set<uint64_t>* seen);
 
 struct PlainStep {
   std::vector<at::Tensor> results;  // detached from autograd

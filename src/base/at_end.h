@@ -1,0 +1,21 @@
+// AtEnd puts back what a scope changes.
+#pragma once
+
+#include <functional>
+#include <utility>
+
+namespace abele {
+
+/// Calls a function at the end of its scope. The function does not throw.
+class [[nodiscard]] AtEnd {
+ public:
+  explicit AtEnd(std::function<void()> act) : act_(std::move(act)) {}
+  ~AtEnd() { act_(); }
+  AtEnd(const AtEnd&) = delete;
+  AtEnd& operator=(const AtEnd&) = delete;
+
+ private:
+  std::function<void()> act_;
+};
+
+}  // namespace abele
