@@ -6,6 +6,7 @@
 #include "base/cat.h"
 #include "base/instructions.h"
 #include "exe/instruction_slots.h"
+#include "exe/progress.h"
 #include "exe/verify_parts.h"
 
 namespace abele::exe {
@@ -143,34 +144,11 @@ class ActionVerifier : Finder {
     }
   }
 
-  // Runs all lists on counters. A worker that has to wait is visited again when its counter moves.
   void checkProgress() {
-    std::vector<int64_t> done(exe_.segments.size(), 0);
-    std::vector<size_t> head(exe_.workers.size(), 0);
-    std::vector<std::vector<size_t>> sleepers(exe_.segments.size());  // waiting workers, by the segment of the wait
-    std::vector<size_t> awake;
-    for (size_t w = exe_.workers.size(); w-- > 0;) awake.push_back(w);
-    while (!awake.empty()) {
-      const size_t w = awake.back();
-      awake.pop_back();
-      const std::vector<Action>& actions = exe_.workers[w].actions;
-      for (; head[w] < actions.size(); ++head[w]) {
-        const Action& a = actions[head[w]];
-        const auto unmet =
-            std::ranges::find_if(a.waits, [&](const Wait& wait) { return done[wait.segment] < wait.completions; });
-        if (unmet != a.waits.end()) {
-          sleepers[unmet->segment].push_back(w);
-          break;
-        }
-        ++done[a.segment];
-        std::vector<size_t>& woken = sleepers[a.segment];
-        awake.insert(awake.end(), woken.begin(), woken.end());
-        woken.clear();
-      }
-    }
-    for (size_t w = 0; w < head.size(); ++w) {
-      if (head[w] == exe_.workers[w].actions.size()) continue;
-      const Action& a = exe_.workers[w].actions[head[w]];
+    const std::vector<size_t> ran = runOnCounters(exe_, [](size_t, const Action&) {});
+    for (size_t w = 0; w < ran.size(); ++w) {
+      if (ran[w] == exe_.workers[w].actions.size()) continue;
+      const Action& a = exe_.workers[w].actions[ran[w]];
       require(false, "worker ", w, " waits forever before ", exe_.segments[a.segment].name, " of micro-batch ",
               a.micro_batch);
     }

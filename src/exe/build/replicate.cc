@@ -53,6 +53,10 @@ class Replicator {
  private:
   // --- who owns what -------------------------------------------------------------------------------------------------
   int32_t externalAt(int32_t group, int64_t offset_bytes) const { return places_.at(group, offset_bytes).external; }
+  // -1 for memory that is not persistent.
+  int32_t externalOf(const MemoryUse& use) const {
+    return isPersistent(use.group) ? externalAt(use.group, use.offset_bytes) : -1;
+  }
 
   // owner_[e][r]: the replica whose copy of external e replica r uses; never larger than r.
   void chooseOwners() {
@@ -82,7 +86,7 @@ class Replicator {
     for (size_t s = 0; s < num_segments_; ++s) {
       if (isUpdate(s)) continue;
       for (const MemoryUse& use : uses_[s].writes)
-        if (isPersistent(use.group)) written[externalAt(use.group, use.offset_bytes)] = true;
+        if (const int32_t e = externalOf(use); e >= 0) written[e] = true;
     }
     return written;
   }
@@ -276,7 +280,7 @@ class Replicator {
       return !isUpdate(segment) || !isPersistent(use.group) || kept.count(externalAt(use.group, use.offset_bytes)) > 0;
     };
     auto moved = [&](const MemoryUse& use) {
-      const int32_t e = isPersistent(use.group) ? externalAt(use.group, use.offset_bytes) : -1;
+      const int32_t e = externalOf(use);
       const bool is_sum = isUpdate(segment) && e >= 0 && exe_.externals[e].kind == ExternalKind::kAccumulator;
       return memoryOf(is_sum ? firstOf(e, replica) : replica, use);
     };
@@ -307,7 +311,7 @@ class Replicator {
     for (size_t s = num_segments_; s-- > 0;) {
       if (!isUpdate(s)) continue;
       for (const MemoryUse& use : uses_[s].reads) {
-        const int32_t e = isPersistent(use.group) ? externalAt(use.group, use.offset_bytes) : -1;
+        const int32_t e = externalOf(use);
         if (e < 0 || exe_.externals[e].kind != ExternalKind::kAccumulator) continue;
         // Transfers read sums too; but the updates of a sum's parameter run in the space of the sum.
         if (workerOf(s).space != exe_.workers[exe_.groups[use.group].worker].space) continue;
@@ -422,7 +426,7 @@ class Replicator {
   bool updatesOwner(size_t segment, int32_t sum) const {
     const auto& writes = uses_[segment].writes;
     return std::ranges::any_of(writes, [&](const MemoryUse& use) {
-      return isPersistent(use.group) && externalAt(use.group, use.offset_bytes) == exe_.externals[sum].owner;
+      return isPersistent(use.group) && externalOf(use) == exe_.externals[sum].owner;
     });
   }
 
