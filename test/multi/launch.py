@@ -1,4 +1,4 @@
-"""Starts programs with poprun, as a user does."""
+"""Starts programs with poprun, as a user does. Those of Python start warm (support/warm.py)."""
 
 import os
 import pathlib
@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import torch
+from support import warm
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -16,8 +17,9 @@ LIMIT_S = 180  # far beyond what anything takes: a test that hangs shall fail
 def _call(arguments, variables, files=None):
     """The command and its environment. files: the most that its processes may open."""
     path = os.pathsep.join([str(HERE), *sys.path])
+    words = [word for each in arguments for word in (warm.python() if each == sys.executable else [str(each)])]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "POPDIST_"))}
-    command = [*(["prlimit", f"--nofile={files}"] if files else []), POPRUN, *map(str, arguments)]
+    command = [*(["prlimit", f"--nofile={files}"] if files else []), POPRUN, *words]
     return {"args": command, "env": {**inherited, "PYTHONPATH": path, **variables}, "text": True}
 
 
