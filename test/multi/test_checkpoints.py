@@ -7,6 +7,7 @@ import sys
 import abele
 import pytest
 import torch
+from support import warm
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from launch import HERE, LIMIT_S, poprun
@@ -20,7 +21,7 @@ def run(folder, processes, *numbers):
     if processes == 1:
         path = "import sys; sys.path[:0] = " + repr(sys.path)
         program = f"{path}; sys.argv = {['', str(folder), *map(str, numbers)]!r}; " + "import runpy; "
-        command = [sys.executable, "-c", program + f"runpy.run_path({str(SCRIPT)!r}, run_name='__main__')"]
+        command = [*warm.python(), "-c", program + f"runpy.run_path({str(SCRIPT)!r}, run_name='__main__')"]
         done = subprocess.run(command, text=True, capture_output=True, timeout=LIMIT_S)
     else:
         done = poprun("--num-instances", processes, sys.executable, SCRIPT, folder, *numbers)

@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 
+from support import warm
 from support.forked import place_of
 from support.ports import free_port
 
@@ -34,7 +35,7 @@ def test_processes_that_end_one_after_the_other_say_nothing_of_it(tmp_path):
     port, path = free_port(), os.pathsep.join([str(HERE), *sys.path])
     running = [
         subprocess.Popen(
-            [sys.executable, HERE / "failing.py", "ends_in_turn"],
+            [*warm.python(), HERE / "failing.py", "ends_in_turn"],
             env={**os.environ, "PYTHONPATH": path, "FIFOS": str(tmp_path), **place_of(process, 3, port)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from support import warm
 
 HERE = pathlib.Path(__file__).parent
 MOST_S = 60  # on any machine, however busy; how long it took is printed
@@ -18,7 +19,7 @@ def test_a_process_that_is_killed(processes, hold, device):
     """ABELE_KILLS: how often; `./dev test --long` asks for 100 of each."""
     kills = int(os.environ.get("ABELE_KILLS", "4"))
     done = subprocess.run(
-        [sys.executable, HERE / "kills.py", str(processes), str(kills), hold],
+        [*warm.python(), HERE / "kills.py", str(processes), str(kills), hold],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "ABELE_DEVICE": device},
         capture_output=True,
         text=True,

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from support import warm
 
 HERE = pathlib.Path(__file__).parent
 
@@ -15,7 +16,7 @@ def test_every_resume_is_equal(tmp_path, kind):
     """ABELE_KILLS: how often; `./dev test --long` asks for 100 of each."""
     kills = int(os.environ.get("ABELE_KILLS", "4" if kind == "alone" else "2"))
     done = subprocess.run(
-        [sys.executable, HERE / "resumes.py", kind, str(kills), tmp_path],
+        [*warm.python(), HERE / "resumes.py", kind, str(kills), tmp_path],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
