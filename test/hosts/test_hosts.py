@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support import warm
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "multi"))
@@ -42,7 +43,7 @@ def start(hosts, places, arguments, **variables):
         }
         path = os.pathsep.join([str(HERE), str(HERE.parent / "multi"), *sys.path])
         env = {**os.environ, "PYTHONPATH": path, **{name: str(value) for name, value in own.items()}}
-        command = [sys.executable, *map(str, arguments)]
+        command = [*warm.python(), *map(str, arguments)]
         running.append(hosts.start(host, command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
     return running
 
