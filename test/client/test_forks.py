@@ -2,11 +2,11 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import poptorch
 import pytest
+from support import warm
 
 PYTHON = Path(poptorch.__file__).parents[1]
 LIMIT_S = 300  # a process that hangs shall fail
@@ -91,7 +91,7 @@ CHILDREN = {
 
 def _run(program, **variables):
     done = subprocess.run(
-        [sys.executable, "-c", SETUP + program + END],
+        [*warm.python(), "-c", SETUP + program + END],
         env={**os.environ, "PYTHONPATH": str(PYTHON), **variables},
         capture_output=True,
         text=True,

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from support import warm
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -37,7 +38,7 @@ STAGES = {
 
 
 def _run(code, *arguments, check=True, timeout=300):
-    command = [sys.executable, "-c", code] if "\n" in code else [sys.executable, code]
+    command = [*warm.python(), "-c", code] if "\n" in code else [sys.executable, code]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=timeout)
     assert not check or done.returncode == 0, done.stderr
     return done
