@@ -3,13 +3,13 @@
 import os
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import poptorch
 import pytest
 import torch
+from support import warm
 
 PYTHON = Path(poptorch.__file__).parents[1]
 LIMIT_S = 300
@@ -152,7 +152,7 @@ print("ends", flush=True)
 def test_daemon_threads_at_exit(where):
     for spins in ("0", "10000", "100000"):
         done = subprocess.run(
-            [sys.executable, "-c", AT_EXIT, where, spins],
+            [*warm.python(), "-c", AT_EXIT, where, spins],
             env={**os.environ, "PYTHONPATH": str(PYTHON)},
             capture_output=True,
             text=True,
