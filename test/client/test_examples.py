@@ -11,6 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from ports import free_port
+from support import warm
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 LIMIT_S = 600  # far beyond what anything takes
@@ -19,7 +20,7 @@ STOPPED = 3
 
 def run(name, *arguments, status=0, **variables):
     """What examples/python/NAME.py prints."""
-    command = [sys.executable, EXAMPLES / "python" / f"{name}.py", *map(str, arguments)]
+    command = [*warm.python(), EXAMPLES / "python" / f"{name}.py", *map(str, arguments)]
     done = subprocess.run(
         command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
@@ -53,7 +54,7 @@ def test_gpt_draws_what_eager_draws():
 
 def test_gpt_refuses_a_character_that_the_text_has_not():
     done = subprocess.run(
-        [sys.executable, EXAMPLES / "python" / "gpt.py", "--steps", "1", "--prompt", "\u00e4"],
+        [*warm.python(), EXAMPLES / "python" / "gpt.py", "--steps", "1", "--prompt", "\u00e4"],
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
@@ -155,7 +156,7 @@ def test_timm_is_fine_tuned():
     missing = [name for name in ("timm", "torchvision") if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"{', '.join(missing)} not installed")
-    command = [sys.executable, "-c", WITHOUT_KERNELS, EXAMPLES / "python" / "timm_finetuning.py", "--epochs", "1"]
+    command = [*warm.python(), "-c", WITHOUT_KERNELS, EXAMPLES / "python" / "timm_finetuning.py", "--epochs", "1"]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     before, after = (float(found) for found in re.findall(r"(?:new head|fine-tuned): (\d+\.\d) %", done.stdout))
@@ -176,6 +177,6 @@ def test_adapters_of_peft_train_as_eager_trains_them():
 def test_without_its_package_an_example_says_what_it_needs(package, name):
     program = "import runpy, sys; sys.modules[sys.argv[2]] = None; sys.path.insert(0, sys.argv[1].rpartition('/')[0]); "
     program += "runpy.run_path(sys.argv[1], run_name='__main__')"
-    command = [sys.executable, "-c", program, str(EXAMPLES / "python" / f"{name}.py"), package]
+    command = [*warm.python(), "-c", program, str(EXAMPLES / "python" / f"{name}.py"), package]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 1 and f"pip install {package}" in done.stderr
