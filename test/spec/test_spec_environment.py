@@ -12,6 +12,7 @@ from pathlib import Path
 import poptorch
 import pytest
 import torch
+from support import warm
 
 PYTHON = Path(poptorch.__file__).parents[1]
 MODEL = """
@@ -21,9 +22,9 @@ MODEL = """
 """
 
 
-def run(program, check=True, **variables):
+def run(program, check=True, python=(sys.executable,), **variables):
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
+        [*python, "-c", textwrap.dedent(program)],
         env={**os.environ, "PYTHONPATH": str(PYTHON), **variables},
         capture_output=True,
         text=True,
@@ -227,13 +228,13 @@ def test_repeated_lines_stop(level, capfd):
 def test_the_log_of_the_environment(tmp_path):
     log = tmp_path / "log.txt"
     log.write_text("of an earlier run\n")
-    done = run(MODEL, POPTORCH_LOG_LEVEL="DEBUG", POPTORCH_LOG_DEST=str(log))
+    done = run(MODEL, python=warm.python(), POPTORCH_LOG_LEVEL="DEBUG", POPTORCH_LOG_DEST=str(log))
     assert native_lines(log.read_text()) and "earlier" not in log.read_text()
     assert "poptorch:cpp" not in done.stderr and "[poptorch::python] [debug]" in done.stderr
     assert "device_iterations=1" in done.stderr  # option values
-    assert native_lines(run(MODEL, POPTORCH_LOG_LEVEL="DEBUG", POPTORCH_LOG_DEST="stdout").stdout)
+    assert native_lines(run(MODEL, python=warm.python(), POPTORCH_LOG_LEVEL="DEBUG", POPTORCH_LOG_DEST="stdout").stdout)
     for wrong in ({"POPTORCH_LOG_LEVEL": "LOUD"}, {"POPTORCH_LOG_DEST": str(log / "inside.txt")}):
-        done = run("import poptorch", check=False, **wrong)
+        done = run("import poptorch", check=False, python=warm.python(), **wrong)
         assert done.returncode == 1 and "Error" in done.stderr and list(wrong.values())[0] in done.stderr
 
 
