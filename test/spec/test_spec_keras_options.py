@@ -21,6 +21,7 @@ from keras_models import (  # noqa: F401
     under_strategy,
     undisturbed,
 )
+from support import warm
 
 spec = pytest.mark.spec
 X, Y = data()
@@ -119,7 +120,7 @@ def alone(code, arguments=(), **env):
     """Runs code in a process of its own."""
     path = os.pathsep.join([str(Path(ipu.__file__).parents[2]), *filter(None, sys.path)])
     env = {**os.environ, "PYTHONPATH": path, **env}
-    return subprocess.run([sys.executable, "-c", code, *arguments], text=True, capture_output=True, env=env)
+    return subprocess.run([*warm.python(), "-c", code, *arguments], text=True, capture_output=True, env=env)
 
 
 @spec("keras/1/import")
