@@ -2,11 +2,11 @@
 
 import os
 import subprocess
-import sys
 
 import poptorch
 import pytest
 import torch
+from support import warm
 from support.ports import free_port
 
 
@@ -45,7 +45,7 @@ poptorch.trainingModel(Net(), opts)(torch.ones(1, 2))
     here = os.path.dirname(__file__)
     env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "ABELE_PROCESS_TIMEOUT": "20"}
     env["PYTHONPATH"] = os.pathsep.join([here, os.path.dirname(here), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    done = subprocess.run([*warm.python(), "-c", code], env=env, capture_output=True, text=True)
     assert done.returncode == 1
     assert "E0714 no-process-group: process 0 of 2 cannot open the files" in done.stderr
     assert "ulimit -n" in done.stderr

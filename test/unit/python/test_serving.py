@@ -2,7 +2,6 @@
 
 import random
 import subprocess
-import sys
 import textwrap
 import threading
 
@@ -10,6 +9,7 @@ import abele
 import numpy
 import pytest
 import torch
+from support import warm
 
 BATCH, WORDS, FOR_EVER_MS = 8, 50, 1e8
 
@@ -217,5 +217,5 @@ def test_a_program_that_ends_without_stopping_it():
         server = abele.serve(abele.inferenceModel(torch.nn.Linear(2, 2)), batch_rows=4, longest_wait_ms=1e8)
         answer = server.submit(torch.ones(1, 2))
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], text=True, capture_output=True, timeout=300)
+    done = subprocess.run([*warm.python(), "-c", textwrap.dedent(program)], text=True, capture_output=True, timeout=300)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr

@@ -3,12 +3,12 @@
 import os
 import signal
 import subprocess
-import sys
 import textwrap
 import threading
 
 import abele
 import pytest
+from support import warm
 
 
 def test_signals_are_noted_and_given_back():
@@ -96,7 +96,7 @@ PROGRAM = """
 
 
 def test_a_run_that_is_stopped_goes_on(tmp_path):
-    command = [sys.executable, "-c", textwrap.dedent(PROGRAM)]
+    command = [*warm.python(), "-c", textwrap.dedent(PROGRAM)]
 
     def run(folder, last):
         done = subprocess.run(
