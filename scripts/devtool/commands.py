@@ -85,7 +85,7 @@ def _test_models(expression: str | None) -> None:
 
 
 # The tests of Python run in two processes, which take about as long as each other: this half beside all the rest.
-_FIRST_HALF = ["test/client", "test/unit", "test/parity", "test/golden", "test/error"]
+_FIRST_HALF = ["test/client", "test/parity", "test/golden", "test/error"]
 
 
 def test(options) -> None:
