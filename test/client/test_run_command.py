@@ -4,12 +4,12 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import abele
 import pytest
 import torch
+from support import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("ABELE_BUILD_DIR", ROOT / "build" / "dev"))
@@ -149,8 +149,8 @@ def test_python_then_the_command_then_python_is_one_run(tmp_path, data, processe
     found = abele.load_tensors(tmp_path / "losses")
     equal({"step": torch.arange(51, 101), "loss": torch.stack(whole.losses[50:100])}, found)
     launcher = [COMMAND.with_name("poprun"), "--num-instances", processes] if processes > 1 else []
-    words = [*launcher, sys.executable, "-c", GO_ON, Path(__file__).parent, tmp_path, "150"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    words = [*launcher, *warm.python(), "-c", GO_ON, Path(__file__).parent, tmp_path, "150"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), str(ROOT / "test")])}
     again = subprocess.run(list(map(str, words)), env=env, text=True, capture_output=True, timeout=300)
     assert again.returncode == 0, again.stdout + again.stderr
     expected = whole.state()
