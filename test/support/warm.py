@@ -51,7 +51,8 @@ def _start_templates():
                 env=environment,
                 pass_fds=[listener.fileno()],
             )
-        atexit.register(template.communicate)
+        atexit.register(template.wait)
+        atexit.register(template.kill)  # comes first: a child of this process may hold the end of the pipe open
     return folder
 
 
