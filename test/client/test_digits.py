@@ -3,10 +3,10 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("ABELE_BUILD_DIR", ROOT / "build" / "dev"))
@@ -19,7 +19,7 @@ def run(*command):
 
 
 def python_program(*arguments):
-    return run(sys.executable, ROOT / "examples" / "python" / "digits.py", *arguments)
+    return run(*warm.python(), ROOT / "examples" / "python" / "digits.py", *arguments)
 
 
 @pytest.mark.parametrize("model", ["vit", "resnet"])
