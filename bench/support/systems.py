@@ -17,18 +17,22 @@ from .workloads import SEED
 
 class Compiled:
     """The same step on our devices: one holds the whole model, or two hold its halves, or (devices: None) as many as
-    are fastest when they are measured. own: devices that this process
-    has of them, the others being in further processes that torchrun's variables tell of; None: all. fusion: as of
-    Options.fusion. shared: as of Options.shareWeights; None: the default of the front end poptorch, else abele.
+    are fastest when they are measured. divided: all devices share the work of one block. own: devices that this
+    process has of them, the others being in further processes that torchrun's variables tell of; None: all. fusion: as
+    of Options.fusion. shared: as of Options.shareWeights; None: the default of the front end poptorch, else abele.
     configure: called with the options."""
 
-    def __init__(self, workload, devices, threads, own=None, fusion="exact", shared=None, configure=None):
+    def __init__(
+        self, workload, devices, threads, own=None, fusion="exact", shared=None, divided=False, configure=None
+    ):
         import abele
         import poptorch
 
         torch.set_num_threads(threads)
         model = workload.model()
-        if devices == 2:
+        if divided:
+            poptorch.BeginBlock(model.parts[0], ipu_id=range(devices))
+        elif devices == 2:
             poptorch.BeginBlock(model.parts[0], ipu_id=0)
             poptorch.BeginBlock(model.parts[workload.cut], ipu_id=1)
         front = poptorch if shared is None else abele
@@ -112,11 +116,13 @@ def build(name, workload):
     if name in PEERS:
         return PEERS[name].build(workload)
     apart = name.endswith("-apart")  # each device in a process of its own
-    name, _, fusion = name.removesuffix("-apart").partition("/")  # "1x2/off": without joined instructions
+    name, _, way = name.removesuffix("-apart").partition("/")  # "1x2/off": a fusion; "2x1/divided": one block
+    divided = way == "divided"
+    fusion = "exact" if divided else way or "exact"
     if name == "auto":
-        return Compiled(workload, None, os.cpu_count(), fusion=fusion or "exact")
+        return Compiled(workload, None, os.cpu_count(), fusion=fusion)
     devices, threads = name.split("x")
-    return Compiled(workload, int(devices), int(threads), own=1 if apart else None, fusion=fusion or "exact")
+    return Compiled(workload, int(devices), int(threads), own=1 if apart else None, fusion=fusion, divided=divided)
 
 
 def serve(pipe, name, workload_name, environment=None):
