@@ -6,6 +6,7 @@
 #include "base/arg_text.h"
 #include "base/cat.h"
 #include "base/cursor.h"
+#include "base/joined.h"
 #include "ir/text_impl.h"
 
 namespace abele::ir {
@@ -17,16 +18,6 @@ using text::isWord;
 using text::quoted;
 
 std::string idText(int64_t id) { return id >= 0 ? cat("%", id) : std::string("none"); }
-
-template <class List, class Fn>
-std::string joined(const List& list, Fn&& text) {
-  std::string out;
-  for (const auto& element : list) {
-    if (!out.empty()) out += ", ";
-    out += text(element);
-  }
-  return out;
-}
 
 // Collects "key=value" pairs and flags that differ from their defaults.
 class Attributes {
@@ -49,7 +40,7 @@ class Attributes {
     if (value != left_out) add(key, directionName(value));
   }
   void operator()(const char* key, const std::vector<int32_t>& value, const std::vector<int32_t>&) {
-    if (!value.empty()) append(cat(key, "=[", joined(value, [](int32_t number) { return cat(number); }), "]"));
+    if (!value.empty()) append(cat(key, "=[", joined(value), "]"));
   }
   void operator()(const char* key, bool value, bool) {
     if (value) append(key);

@@ -507,14 +507,16 @@ class Sharding {
     };
     using Key = std::tuple<int32_t, int32_t, size_t>;  // stage of the pipeline, step, part
     std::map<Key, int32_t> stage_of;
-    for (size_t i = 0; i < spots_.size(); ++i)
-      if (!out_[i].is_view) stage_of[{spots_[i].stage, stepOf(spots_[i]), spots_[i].part}] = kNone;
+    std::set<std::pair<int32_t, size_t>> used;  // stage of the pipeline, part
+    for (size_t i = 0; i < spots_.size(); ++i) {
+      if (out_[i].is_view) continue;
+      stage_of[{spots_[i].stage, stepOf(spots_[i]), spots_[i].part}] = kNone;
+      used.emplace(spots_[i].stage, spots_[i].part);
+    }
     // A device without a part has an empty stage: it takes cores, as the trials did.
     for (int32_t s = 0; index(s) < steps.size(); ++s)
       for (size_t part = 0; part < numParts(s); ++part)
-        if (std::ranges::none_of(
-                stage_of, [&](const auto& e) { return std::get<0>(e.first) == s && std::get<2>(e.first) == part; }))
-          stage_of[{s, 0, part}] = kNone;
+        if (!used.contains({s, part})) stage_of[{s, 0, part}] = kNone;
     std::vector<ir::Stage> stages;
     for (auto& [key, number] : stage_of) {
       const auto& [pipeline, step, part] = key;
