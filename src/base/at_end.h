@@ -1,4 +1,5 @@
-// AtEnd puts back what a scope changes.
+// AtEnd puts back what a scope changes. c10::make_scope_exit does so for a scope of its own; an AtEnd has a type that
+// functions declare and return.
 #pragma once
 
 #include <functional>

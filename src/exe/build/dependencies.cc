@@ -187,8 +187,7 @@ void addWaits(Executable& executable, const std::vector<SegmentUses>& uses) {
   dropImpliedWaits(executable);
 }
 
-// --- off-chip frames
-// ---------------------------------------------------------------------------------------------------
+// --- off-chip frames -------------------------------------------------------------------------------------------------
 
 void addFetches(Executable& exe) {
   std::vector<std::map<int32_t, bool>> groups_of;
