@@ -45,10 +45,17 @@ const exe::External& externalAt(const exe::Executable& executable, int32_t index
 std::vector<int32_t> slotsOf(const exe::External& external) {
   std::vector<int32_t> slots = external.replica_slots;
   if (slots.empty()) slots.push_back(external.slot);
-  slots.insert(slots.end(), external.copies.begin(), external.copies.end());
+  for (const exe::ExternalCopy& copy : external.copies) slots.insert(slots.end(), copy.slots.begin(), copy.slots.end());
   std::sort(slots.begin(), slots.end());
   slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
   return slots;
+}
+
+at::Tensor contentsOf(const exe::Executable& executable, const exe::External& external, int32_t slot,
+                      const at::Tensor& host) {
+  const exe::ExternalCopy* copy = exe::copyWith(external, slot);
+  if (!copy || copy->dim < 0) return host;
+  return host.narrow(copy->dim, copy->begin, executable.slots[slot].type.sizes[static_cast<size_t>(copy->dim)]);
 }
 
 void checkUpload(const exe::Executable& executable, const exe::External& external, const at::Tensor& host) {

@@ -16,6 +16,9 @@ void checkOptions(const DeviceOptions& options);
 const exe::External& externalAt(const exe::Executable& executable, int32_t index);
 /// The slots of all copies of a used external, each once: copies of replicas and of memory spaces.
 std::vector<int32_t> slotsOf(const exe::External& external);
+/// The part of an external's tensor that a slot has: all of it, or a view of a range.
+at::Tensor contentsOf(const exe::Executable& executable, const exe::External& external, int32_t slot,
+                      const at::Tensor& host);
 /// Throws E0704 unless the tensor has the type of the external. Requires: the program uses the external.
 void checkUpload(const exe::Executable& executable, const exe::External& external, const at::Tensor& host);
 void checkDownload(const exe::Executable& executable, const exe::External& external, const at::Tensor& host);

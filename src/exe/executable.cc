@@ -21,11 +21,16 @@ int32_t Executable::processOf(int32_t group) const {
   return worker < 0 ? -1 : workers[worker].process;
 }
 
-std::vector<int32_t> slotsOf(const Executable& executable, const External& external, int32_t replica) {
+std::vector<int32_t> slotsOf(const External& external, int32_t replica) {
   std::vector<int32_t> slots{external.slotOf(replica)};
-  for (auto c = static_cast<size_t>(replica); c < external.copies.size(); c += static_cast<size_t>(executable.replicas))
-    slots.push_back(external.copies[c]);
+  for (const ExternalCopy& copy : external.copies) slots.push_back(copy.slots[static_cast<size_t>(replica)]);
   return slots;
+}
+
+const ExternalCopy* copyWith(const External& external, int32_t slot) {
+  for (const ExternalCopy& copy : external.copies)
+    if (std::ranges::find(copy.slots, slot) != copy.slots.end()) return &copy;
+  return nullptr;
 }
 
 int64_t Executable::inputParts() const { return input_part.empty() ? 1 : 1 + *std::ranges::max_element(input_part); }

@@ -120,6 +120,14 @@ struct WorkerProgram {
 /// True for a link from its space to itself: it adds up gradient sums with other processes while other workers compute.
 inline bool addsUp(const WorkerProgram& worker) { return worker.from >= 0 && worker.from == worker.to; }
 
+/// The contents of an external, or a range of them, for another memory space. The host fills it, too.
+struct ExternalCopy {
+  std::vector<int32_t> slots;  // by replica
+  int32_t dim = -1;            // the range is along this dimension, as long as the slot; -1: all contents
+  int64_t begin = 0;
+  bool operator==(const ExternalCopy&) const = default;
+};
+
 /// A persistent tensor that the host reads or writes. Same order as ir::Graph::externals (unused ones have slot -1).
 enum class ExternalKind : uint8_t { kParameter, kBuffer, kConstant, kAccumulator, kState };
 struct External {
@@ -129,9 +137,7 @@ struct External {
   int32_t owner = -1;
   double initial = 0;
   std::vector<int32_t> replica_slots = {};  // by replica; empty: all use `slot`
-  /// Further slots with the same contents, for other memory spaces: by copy and replica, replica fastest. The host
-  /// fills all of them and reads `slot`.
-  std::vector<int32_t> copies = {};
+  std::vector<ExternalCopy> copies = {};
   int32_t slotOf(int32_t replica) const { return replica_slots.empty() ? slot : replica_slots[replica]; }
   bool operator==(const External&) const = default;
 };
@@ -188,8 +194,10 @@ struct Executable {
   bool operator==(const Executable&) const = default;
 };
 
-/// All slots that hold the external's contents for a replica: its own slot and the copies for other memory spaces.
-std::vector<int32_t> slotsOf(const Executable& executable, const External& external, int32_t replica);
+/// All slots that hold contents of the external for a replica: its own slot and the copies for other memory spaces.
+std::vector<int32_t> slotsOf(const External& external, int32_t replica);
+/// The copy that has a slot of the external; null for a slot of its own.
+const ExternalCopy* copyWith(const External& external, int32_t slot);
 /// Indices of the externals of a kind that have memory.
 std::vector<int32_t> externalsOf(const Executable& executable, ExternalKind kind);
 /// By result (Executable::output_slots): the process, of stage_processes, whose worker makes it; -1: no process makes

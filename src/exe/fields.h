@@ -7,7 +7,7 @@
 namespace abele::exe {
 
 inline constexpr const char* kExecutableMagic = "ABELEABX";
-inline constexpr uint32_t kExecutableVersion = 10;
+inline constexpr uint32_t kExecutableVersion = 11;
 
 // In the namespace of the enums, where the Reader finds them by argument.
 inline bool isKnown(GroupKind k) { return k <= GroupKind::kOutput; }
@@ -30,6 +30,10 @@ void visit(A& a, Slot& x) {
 template <class A>
 void visit(A& a, Wait& x) {
   visitFields(a, x.segment, x.completions);
+}
+template <class A>
+void visit(A& a, ExternalCopy& x) {
+  visitFields(a, x.slots, x.dim, x.begin);
 }
 template <class A>
 void visit(A& a, External& x) {

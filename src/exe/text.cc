@@ -107,6 +107,10 @@ std::string listText(const Items& items, const Text& text = {}) {
   return cat("[", joined(items, text), "]");
 }
 std::string slotText(int32_t slot) { return slot < 0 ? std::string("none") : cat("$", slot); }
+std::string copyText(const ExternalCopy& copy) {
+  return cat(" copy ", listText(copy.slots, slotText),
+             copy.dim < 0 ? "" : cat(" dim=", copy.dim, " begin=", copy.begin));
+}
 
 // Writes "3@5 spare=12": 3 numbers, after 5 others of the micro-batch.
 std::string normalsText(const Normals& n) {
@@ -287,7 +291,14 @@ class Parser {
     c.expectKey("initial");
     external.initial = c.real();
     if (c.acceptText("by replica")) external.replica_slots = (c.expect('['), parseSlots(c, ']'));
-    if (c.acceptText("copies")) external.copies = (c.expect('['), parseSlots(c, ']'));
+    while (c.acceptText("copy")) {
+      c.expect('[');
+      ExternalCopy& copy = external.copies.emplace_back(ExternalCopy{parseSlots(c, ']')});
+      if (!c.acceptText("dim=")) continue;
+      copy.dim = static_cast<int32_t>(c.integer());
+      c.expectKey("begin");
+      copy.begin = c.integer();
+    }
   }
 
   void parseEnds(Cursor& c) {
@@ -424,7 +435,7 @@ std::string print(const Executable& exe) {
     out += cat("  external ", nameText(e.name), " ", kExternalKinds[static_cast<size_t>(e.kind)], " ", slotText(e.slot),
                " owner=", e.owner, " initial=", e.initial,
                e.replica_slots.empty() ? "" : " by replica " + listText(e.replica_slots, slotText),
-               e.copies.empty() ? "" : " copies " + listText(e.copies, slotText), "\n");
+               joined(e.copies, copyText, ""), "\n");
   out += "  inputs " + listText(exe.input_slots, slotText) + " outputs " + listText(exe.output_slots, slotText) + "\n";
   for (size_t s = 0; s < exe.sources.size(); ++s) out += cat("  source ", s, " ", text::quoted(exe.sources[s]), "\n");
   for (size_t s = 0; s < exe.segments.size(); ++s) {

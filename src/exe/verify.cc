@@ -239,26 +239,42 @@ class Verifier : Finder {
       }
   }
 
+  static bool isRange(const ExternalCopy& copy, const Type& type, Type whole) {
+    const auto dim = static_cast<size_t>(copy.dim);
+    if (dim >= whole.sizes.size() || type.sizes.size() != whole.sizes.size()) return false;
+    const int64_t rest = whole.sizes[dim] - copy.begin;
+    whole.sizes[dim] = type.sizes[dim];
+    return copy.begin >= 0 && type.sizes[dim] <= rest && type.dtype == whole.dtype && type.sizes == whole.sizes;
+  }
+
   void checkExternal(size_t index) {
     const External& e = exe_.externals[index];
     const std::string where = cat("external ", e.name);
     require(e.replica_slots.empty() || (size(e.replica_slots) == exe_.replicas && e.slot >= 0), where, ": ",
             e.replica_slots.size(), " slots for ", exe_.replicas, " replicas");
-    const auto check = [&](int32_t slot) {
+    // copy: whose slot it is; null for one of the external's own
+    const auto check = [&](int32_t slot, const ExternalCopy* copy) {
       if (!checkSlotId(slot, where) || slot < 0) return;
       const Group* group = groupOf(slot);
       require(group && group->kind == GroupKind::kPersistent, where, ": slot ", slot, " is not persistent");
-      require(e.slot < 0 || e.slot >= size(exe_.slots) || exe_.slots[slot].type == exe_.slots[e.slot].type, where,
-              ": slot ", slot, " has another type");
+      if (e.slot < 0 || e.slot >= size(exe_.slots)) return;
+      const Type &type = exe_.slots[slot].type, &whole = exe_.slots[e.slot].type;
+      require(copy && copy->dim >= 0 ? isRange(*copy, type, whole) : type == whole, where, ": slot ", slot,
+              " has another type");
     };
-    check(e.slot);
-    require(e.copies.empty() || (e.slot >= 0 && exe_.replicas >= 1 && size(e.copies) % exe_.replicas == 0), where, ": ",
-            size(e.copies), " copies for ", exe_.replicas, " replicas");
-    for (const std::vector<int32_t>* slots : {&e.replica_slots, &e.copies})
-      for (int32_t slot : *slots) {
+    check(e.slot, nullptr);
+    for (int32_t slot : e.replica_slots) {
+      require(slot >= 0, where, ": slot ", slot);
+      check(slot, nullptr);
+    }
+    for (const ExternalCopy& copy : e.copies) {
+      require(e.slot >= 0 && size(copy.slots) == exe_.replicas, where, ": a copy with ", copy.slots.size(),
+              " slots for ", exe_.replicas, " replicas");
+      for (int32_t slot : copy.slots) {
         require(slot >= 0, where, ": slot ", slot);
-        check(slot);
+        check(slot, &copy);
       }
+    }
     require(e.owner >= -1 && e.owner < size(exe_.externals) &&
                 (e.owner < 0 || exe_.externals[e.owner].kind == ExternalKind::kParameter),
             where, ": owner ", e.owner);
@@ -313,24 +329,27 @@ class Verifier : Finder {
     struct Range {
       int64_t begin, end;
       size_t external;
+      const ExternalCopy* copy;  // null: the external's own memory
     };
     std::map<int32_t, std::vector<Range>> ranges;  // by group
     for (size_t e = 0; e < exe_.externals.size(); ++e) {
       const External& external = exe_.externals[e];
       if (external.slot < 0) continue;
-      const auto note = [&](int32_t id) {
+      const auto note = [&](int32_t id, const ExternalCopy* copy) {
         const Slot& slot = exe_.slots[id];
-        if (slot.type.extentBytes() > 0) ranges[slot.group].push_back({slot.offset_bytes, endOf(slot), e});
+        if (slot.type.extentBytes() > 0) ranges[slot.group].push_back({slot.offset_bytes, endOf(slot), e, copy});
       };
       for (int64_t r = 0; r < (external.replica_slots.empty() ? 1 : exe_.replicas); ++r)
-        note(external.slotOf(static_cast<int32_t>(r)));
-      for (int32_t id : external.copies) note(id);
+        note(external.slotOf(static_cast<int32_t>(r)), nullptr);
+      for (const ExternalCopy& copy : external.copies)
+        for (int32_t id : copy.slots) note(id, &copy);
     }
     for (auto& [group, list] : ranges) {
       std::ranges::sort(list, [](const Range& a, const Range& b) { return a.begin < b.begin; });
       for (size_t i = 1; i < list.size(); ++i)
-        require(list[i].begin >= list[i - 1].end || list[i].external == list[i - 1].external, "externals ",
-                exe_.externals[list[i - 1].external].name, " and ", exe_.externals[list[i].external].name,
+        require(list[i].begin >= list[i - 1].end ||
+                    (list[i].external == list[i - 1].external && list[i].copy == list[i - 1].copy),
+                "externals ", exe_.externals[list[i - 1].external].name, " and ", exe_.externals[list[i].external].name,
                 " share memory");
     }
   }

@@ -86,6 +86,8 @@ struct Input {
   ValueId value = kNone;
   InputKind kind = InputKind::kArgument;
   int32_t external = kNone;
+  int32_t dim = kNone;  // not kNone: a copy of a range of the external along this dimension, as long as the value
+  int64_t begin = 0;    // where the range begins
   bool operator==(const Input&) const = default;
 };
 

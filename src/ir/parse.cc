@@ -186,7 +186,7 @@ class Parser {
     c.expect('=');
     input.kind = static_cast<InputKind>(findName(kInputKindNames, c.word("a kind of input"), "kind of input"));
     input.external = parseTarget(c);
-    c.expectEnd();
+    parseFields(c, [&](auto&& field) { inputAttributes(input, field); });
     graph_.inputs.push_back(input);
   }
 

@@ -116,8 +116,12 @@ class Printer {
       out_ += cat("  external ", i, " ", inputKindName(external.kind), " ", quoted(external.name), ": ",
                   external.type.str(), attributes.braced(), "\n");
     }
-    for (const Input& input : graph_.inputs)
-      out_ += cat("  input ", definition(input.value), " = ", inputKindName(input.kind), target(input.external), "\n");
+    for (const Input& input : graph_.inputs) {
+      Attributes attributes;
+      inputAttributes(input, attributes);
+      out_ += cat("  input ", definition(input.value), " = ", inputKindName(input.kind), target(input.external),
+                  attributes.braced(), "\n");
+    }
   }
 
   void printNode(const Node& node, NodeId expected_id) {

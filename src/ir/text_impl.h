@@ -46,6 +46,11 @@ void stageAttributes(T& stage, Fn&& field) {
   field("group", stage.group, std::vector<int32_t>());
 }
 template <class T, class Fn>
+void inputAttributes(T& input, Fn&& field) {
+  field("dim", input.dim, kNone);
+  field("begin", input.begin, int64_t{0});
+}
+template <class T, class Fn>
 void externalAttributes(T& external, Fn&& field) {
   field("owner", external.owner, kNone);
   field("initial", external.initial, 0.0);

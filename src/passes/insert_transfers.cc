@@ -4,6 +4,7 @@
 // Cost:    O(nodes + operands + copies * tasks).   Undone by: nothing.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "base/instructions.h"
 #include "ir/rewrite.h"
 #include "ir/task.h"
+#include "passes/dense_parts.h"
 #include "passes/pass.h"
 
 namespace abele::passes {
@@ -25,8 +27,8 @@ using ir::ValueId;
 
 // After this pass, a stage reads only memory of its own space. The first task that reads a base value of another space
 // brings it there once; the other tasks there read the copy. Arguments come from the host to each space. So do
-// externals that micro-batches do not write: each space that reads one has a copy, which the host fills. If an update
-// writes the external, a transfer refreshes the copies after it.
+// externals that micro-batches do not write: each space has a copy of the ranges that it reads, which the host fills.
+// If an update writes the external, transfers refresh the copies after it.
 class Transfers {
  public:
   explicit Transfers(ir::Graph& graph) : graph_(graph) {
@@ -53,13 +55,17 @@ class Transfers {
 
  private:
   struct Copy {
-    Task task;  // the first task that reads it, which therefore brings it
+    Task task;                        // the first task that reads it, which therefore brings it
+    std::optional<Range> range = {};  // the part of an external; nothing: the whole value
     ValueId value = kNone;
   };
   struct Refresh {
     int32_t external = kNone;
-    ValueId copy = kNone;
-    int32_t stage = kNone;
+    Copy copy;
+  };
+  struct Readers {
+    std::set<Task> tasks;
+    std::vector<std::optional<Range>> ranges;  // the parts of an external that they read; nothing: the whole value
   };
   using Key = std::pair<ValueId, int32_t>;  // base value and space
 
@@ -144,16 +150,26 @@ class Transfers {
 
   void noteReader(ValueId v, const Task& task) {
     const ValueId base = graph_.baseOf(v);
-    if (isElsewhere(base, task)) readers_[{base, spaceOf(task.stage)}].insert(task);
+    if (!isElsewhere(base, task)) return;
+    Readers& readers = readers_[{base, spaceOf(task.stage)}];
+    readers.tasks.insert(task);
+    if (comesFromHost(base)) readers.ranges.push_back(rangeOf(v));
+  }
+  // Only of row-major externals: both ends of a message between processes need their elements in one order.
+  std::optional<Range> rangeOf(ValueId v) const {
+    const Type& type = graph_.values[index(graph_.baseOf(v))].type;
+    return type == contiguousType(type.dtype, type.sizes) ? rangeOfView(type, graph_.values[index(v)]) : std::nullopt;
   }
 
   // One copy serves all tasks that come after the first. Updates of several stages have no order among them, and
   // neither have some weight gradients, so each of these gets its own copy.
   void chooseTasks() {
-    for (const auto& [key, tasks] : readers_) {
+    for (const auto& [key, readers] : readers_) {
+      const std::set<Task>& tasks = readers.tasks;
       std::vector<Copy>& copies = copies_[key];
       if (comesFromHost(key.first)) {
-        copies.push_back({*tasks.begin()});
+        for (const std::optional<Range>& range : joinedRanges(key.first, readers.ranges))
+          copies.push_back({*tasks.begin(), range});
         continue;
       }
       for (const Task& task : tasks) {
@@ -164,8 +180,32 @@ class Transfers {
     }
   }
 
-  static bool serves(const Copy& copy, const Task& reader) {
-    return copy.task == reader || ir::precedes(copy.task, reader);
+  // Ranges that overlap become one. If they are together as large as the whole value, that takes their place.
+  std::vector<std::optional<Range>> joinedRanges(ValueId base, std::vector<std::optional<Range>> ranges) const {
+    const Type& type = graph_.values[index(base)].type;
+    const auto first = [](const std::optional<Range>& range) {
+      return range ? std::pair(range->dim, range->begin) : std::pair(kNone, int64_t{0});
+    };
+    std::ranges::sort(ranges, {}, first);
+    std::vector<std::optional<Range>> joined;
+    double share = 0;
+    for (const std::optional<Range>& range : ranges) {
+      if (!range) return {std::nullopt};
+      if (!joined.empty() && joined.back()->dim == range->dim && range->begin < joined.back()->end)
+        joined.back()->end = std::max(joined.back()->end, range->end);
+      else
+        joined.push_back(range);
+    }
+    for (const std::optional<Range>& range : joined)
+      share += static_cast<double>(range->end - range->begin) / static_cast<double>(type.sizes[index(range->dim)]);
+    return share < 1 ? joined : std::vector<std::optional<Range>>{std::nullopt};
+  }
+
+  bool serves(const Copy& copy, ValueId v, const Task& reader) const {
+    if (!comesFromHost(graph_.baseOf(v))) return copy.task == reader || ir::precedes(copy.task, reader);
+    if (!copy.range) return true;
+    const std::optional<Range> range = rangeOf(v);
+    return range && range->dim == copy.range->dim && copy.range->begin <= range->begin && range->end <= copy.range->end;
   }
 
   // --- copies --------------------------------------------------------------------------------------------------------
@@ -179,18 +219,24 @@ class Transfers {
     const ValueId base = graph_.baseOf(v);
     const auto found = copies_.find({base, spaceOf(reader.stage)});
     if (found == copies_.end() || index(base) >= home_.size()) return v;
-    const auto copy = std::find_if(found->second.begin(), found->second.end(),
-                                   [&](const Copy& c) { return comesFromHost(base) || serves(c, reader); });
+    const auto copy =
+        std::find_if(found->second.begin(), found->second.end(), [&](const Copy& c) { return serves(c, v, reader); });
     ABELE_CHECK(copy != found->second.end(), "no task brings %", base, " to stage ", reader.stage);
     if (copy->value == kNone) copy->value = comesFromHost(base) ? addInput(base, *copy) : addTransfer(base, *copy);
-    return v == base ? copy->value : viewOf(v, copy->value, base);
+    return v == base ? copy->value : viewOf(v, *copy, base);
   }
 
   ValueId addInput(ValueId base, const Copy& copy) {
     const int32_t external = external_of_[index(base)];
     const ir::InputKind kind = graph_.externals[index(external)].kind;
-    const ValueId value = graph_.addInput(graph_.values[index(base)].type, kind, external, "");
-    if (is_updated_[index(external)]) refreshes_.push_back({external, value, copy.task.stage});
+    Type type = graph_.values[index(base)].type;
+    if (copy.range) type = partType(type, copy.range->dim, copy.range->end - copy.range->begin);
+    const ValueId value = graph_.addInput(std::move(type), kind, external, "");
+    if (copy.range) {
+      graph_.inputs.back().dim = copy.range->dim;
+      graph_.inputs.back().begin = copy.range->begin;
+    }
+    if (is_updated_[index(external)]) refreshes_.push_back({external, {copy.task, copy.range, value}});
     return value;
   }
 
@@ -204,12 +250,19 @@ class Transfers {
     return value;
   }
 
-  ValueId viewOf(ValueId v, ValueId copy, ValueId base) {
-    const auto [known, is_new] = views_.emplace(std::pair(v, copy), kNone);
+  ValueId viewOf(ValueId v, const Copy& copy, ValueId base) {
+    const auto [known, is_new] = views_.emplace(std::pair(v, copy.value), kNone);
     if (!is_new) return known->second;
-    const ir::NodeId def = graph_.values[index(copy)].def;
+    ir::Value view = graph_.values[index(v)];
+    if (copy.range) {
+      const Type& type = graph_.values[index(base)].type;
+      view.offset -= copy.range->begin * type.strides[index(copy.range->dim)];
+      view = viewInPart(type, copy.range->dim, copy.range->end - copy.range->begin, view);
+      if (view.offset == 0 && view.type == graph_.values[index(copy.value)].type) return known->second = copy.value;
+    }
+    const ir::NodeId def = graph_.values[index(copy.value)].def;
     Node& node = addNode(base, def == kNone ? resultTask() : task_of_.at(def));
-    return known->second = ir::makeView(graph_, node, v, copy);
+    return known->second = ir::makeView(graph_, node, view.type, view.offset, copy.value);
   }
 
   // Adds a node for the task after the node that makes `base`.
@@ -235,24 +288,35 @@ class Transfers {
       for (const ir::Output& output : graph_.outputs)
         if (output.kind == ir::OutputKind::kUpdate && output.target == refresh.external) updated = output.value;
       ABELE_CHECK(updated != kNone, "updates of external ", refresh.external, " have no last value");
-      Node& node = addNode(updated, {refresh.stage, Direction::kUpdate});
+      const ValueId source = rangeOfUpdated(updated, refresh.copy.range);
+      Node& node = addNode(updated, {refresh.copy.task.stage, Direction::kUpdate});
       node.op = ownOpName(OwnOp::kTransfer);
-      node.args = {Arg::id(refresh.copy), Arg::id(updated)};
-      const Type type = graph_.values[index(refresh.copy)].type;
+      node.args = {Arg::id(refresh.copy.value), Arg::id(source)};
+      const Type type = graph_.values[index(refresh.copy.value)].type;
       const ir::NodeId id = node.id;
-      ir::Write write{.arg = 0, .view = type, .before = refresh.copy};
+      ir::Write write{.arg = 0, .view = type, .before = refresh.copy.value};
       write.after = graph_.addValue(type, id);
       node.writes = {write};
     }
   }
 
+  ValueId rangeOfUpdated(ValueId updated, const std::optional<Range>& range) {
+    if (!range) return updated;
+    const ir::Value& value = graph_.values[index(updated)];
+    const Node& maker = graph_.nodes[index(positions_[index(value.def)])];
+    Type type = value.type;
+    type.sizes[index(range->dim)] = range->end - range->begin;
+    const int64_t offset = range->begin * type.strides[index(range->dim)];
+    return ir::makeView(graph_, addNode(updated, ir::taskOf(maker)), type, offset, updated);
+  }
+
   ir::Graph& graph_;
-  std::vector<int32_t> positions_;         // position of each node, by id
-  std::vector<int32_t> home_;              // by base value: a stage
-  std::vector<int32_t> external_of_;       // by value: the external that an input is
-  std::vector<bool> is_written_;           // by external: whether micro-batches write it
-  std::vector<bool> is_updated_;           // by external: whether updates write it
-  std::map<Key, std::set<Task>> readers_;  // readers of values that are in another space
+  std::vector<int32_t> positions_;    // position of each node, by id
+  std::vector<int32_t> home_;         // by base value: a stage
+  std::vector<int32_t> external_of_;  // by value: the external that an input is
+  std::vector<bool> is_written_;      // by external: whether micro-batches write it
+  std::vector<bool> is_updated_;      // by external: whether updates write it
+  std::map<Key, Readers> readers_;    // readers of values that are in another space
   std::map<Key, std::vector<Copy>> copies_;
   std::map<std::pair<ValueId, ValueId>, ValueId> views_;  // by view of the original, and copy of its base
   std::map<ir::NodeId, Task> task_of_;                    // tasks of the added nodes

@@ -204,14 +204,6 @@ void sliceBackward(CutList& list) {
   }
 }
 
-// The dimensions from the slowest to the fastest in memory.
-std::vector<size_t> memoryOrder(const Type& type) {
-  std::vector<size_t> order(type.sizes.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return type.strides[a] > type.strides[b]; });
-  return order;
-}
-
 }  // namespace
 
 std::vector<Cut> possibleCuts(const Graph& graph, const Node& node) {
@@ -254,23 +246,6 @@ std::vector<int64_t> evenEnds(int64_t size, int64_t step, int64_t parts) {
   return ends;
 }
 
-bool isDense(const Type& type) {
-  return type.defined() && type.numel() > 0 && type.extent() == type.numel() &&
-         std::none_of(type.strides.begin(), type.strides.end(), [](int64_t stride) { return stride == 0; });
-}
-
-Type partType(const Type& type, int dim, int64_t length) {
-  Type part = type;
-  part.sizes[static_cast<size_t>(dim)] = length;
-  const std::vector<size_t> order = memoryOrder(type);
-  int64_t stride = 1;
-  for (auto d = order.rbegin(); d != order.rend(); ++d) {
-    part.strides[*d] = stride;
-    stride *= part.sizes[*d];
-  }
-  return part;
-}
-
 Type inMemoryOrder(const Type& type, int& dim) {
   const std::vector<size_t> order = memoryOrder(type);
   std::vector<int64_t> sizes;
@@ -303,15 +278,6 @@ std::optional<ViewCut> cutOfView(const Type& base, int dim, const std::vector<in
     found.ends.push_back(end * fast / step);
   }
   return found;
-}
-
-ir::Value viewInPart(const Type& base, int dim, int64_t length, const ir::Value& view) {
-  const int64_t fast = at(base.strides, dim), block = fast * at(base.sizes, dim);
-  ir::Value part = view;
-  part.offset = view.offset / block * fast * length + view.offset % block;
-  for (int64_t& stride : part.type.strides)
-    if (stride >= block && stride % block == 0) stride = stride / block * fast * length;
-  return part;
 }
 
 }  // namespace abele::passes

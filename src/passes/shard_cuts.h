@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "passes/dense_parts.h"
 
 namespace abele::passes {
 
@@ -37,11 +38,6 @@ std::vector<int64_t> evenEnds(int64_t size, int64_t step, int64_t parts);
 inline int64_t beginOf(const std::vector<int64_t>& ends, size_t part) { return part == 0 ? 0 : ends[part - 1]; }
 inline int64_t lengthOf(const std::vector<int64_t>& ends, size_t part) { return ends[part] - beginOf(ends, part); }
 
-/// A tensor without gaps, and without expanded dimensions.
-bool isDense(const Type& type);
-/// The type of a part of a dense tensor: `length` elements along `dim`, without gaps, dimensions in the same order in
-/// memory.
-Type partType(const Type& type, int dim, int64_t length);
 /// A dense type with its dimensions in the order of memory, so that it is contiguous. dim: changed to its new place.
 Type inMemoryOrder(const Type& type, int& dim);
 
@@ -52,8 +48,5 @@ struct ViewCut {
 };
 /// Nothing if a part of the base does not hold a range of the view.
 std::optional<ViewCut> cutOfView(const Type& base, int dim, const std::vector<int64_t>& ends, const ir::Value& view);
-/// The place of the view in a part of the base that has `length` elements along `dim`. The view has the size of the
-/// part that cutOfView gives, still to be set.
-ir::Value viewInPart(const Type& base, int dim, int64_t length, const ir::Value& view);
 
 }  // namespace abele::passes

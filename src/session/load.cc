@@ -127,7 +127,9 @@ bool isHere(const Compiled& compiled, size_t external, const compile::ProgramOpt
     return process < 0 || process == own;
   };
   return what.slot >= 0 && (isOwn(what.slot) || std::ranges::any_of(what.replica_slots, isOwn) ||
-                            std::ranges::any_of(what.copies, isOwn));
+                            std::ranges::any_of(what.copies, [&](const exe::ExternalCopy& copy) {
+                              return std::ranges::any_of(copy.slots, isOwn);
+                            }));
 }
 
 void requireFits(const Compiled& compiled, size_t external, const at::Tensor& host) {

@@ -255,12 +255,12 @@ class AcceleratorBackend final : public DeviceBackend {
     checkUpload(executable_, what, host);
     if (!options_.has_own_weights_alone) step_agreement_.noteUpload(external, host);
     if (what.kind == exe::ExternalKind::kParameter || what.kind == exe::ExternalKind::kState) agreement_.noteUpload();
-    std::vector<int32_t> slots = replica == kAllReplicas ? slotsOf(what) : exe::slotsOf(executable_, what, replica);
+    std::vector<int32_t> slots = replica == kAllReplicas ? slotsOf(what) : exe::slotsOf(what, replica);
     std::erase_if(slots, [&](int32_t slot) { return !places_.isHere(slot); });
     for (const int32_t slot : slots) {
       const Place& place = places_.ofSlot(slot);
       place.waitForCaller(host);
-      place.work([&] { tensorOf(slot).copy_(host); });
+      place.work([&] { tensorOf(slot).copy_(contentsOf(executable_, what, slot, host)); });
     }
     for (const int32_t slot : slots) places_.ofSlot(slot).wait();
   }
@@ -274,12 +274,12 @@ class AcceleratorBackend final : public DeviceBackend {
       host.copy_(sharedValue(what, replica));
       return;
     }
-    for (const int32_t slot : exe::slotsOf(executable_, what, replica)) {
+    for (const int32_t slot : exe::slotsOf(what, replica)) {
       if (!places_.isHere(slot)) continue;
       const Place& place = places_.ofSlot(slot);
       place.waitForCaller(host);
       const c10::OptionalStreamGuard on_copies(place.copies());
-      host.copy_(tensorOf(slot));
+      contentsOf(executable_, what, slot, host).copy_(tensorOf(slot));
       return place.wait();
     }
   }

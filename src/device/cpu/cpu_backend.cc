@@ -143,10 +143,10 @@ class CpuBackendImpl final : public CpuBackend {
     if (!options_.has_own_weights_alone) step_agreement_.noteUpload(external, host);
     if (what.kind == exe::ExternalKind::kParameter || what.kind == exe::ExternalKind::kState) agreement_.noteUpload();
     const c10::InferenceMode no_autograd;
-    for (int32_t slot : replica == kAllReplicas ? slotsOf(what) : exe::slotsOf(executable_, what, replica)) {
+    for (int32_t slot : replica == kAllReplicas ? slotsOf(what) : exe::slotsOf(what, replica)) {
       if (!isHere(slot) || isPlacedIn(slot, host)) continue;
       expectWrite(slot);
-      slots_.tensor(slot, 0).copy_(host);
+      slots_.tensor(slot, 0).copy_(contentsOf(executable_, what, slot, host));
       releasePagesOf(slot);
     }
   }
@@ -160,10 +160,10 @@ class CpuBackendImpl final : public CpuBackend {
       host.copy_(sharedValue(what, replica));
       return;
     }
-    for (int32_t slot : exe::slotsOf(executable_, what, replica)) {
+    for (int32_t slot : exe::slotsOf(what, replica)) {
       if (!isHere(slot)) continue;
       if (isPlacedIn(slot, host)) return;
-      host.copy_(slots_.sharedTensor(slot));
+      contentsOf(executable_, what, slot, host).copy_(slots_.sharedTensor(slot));
       return releasePagesOf(slot);
     }
   }

@@ -31,7 +31,7 @@ std::map<std::pair<int32_t, int64_t>, Held> heldBy(const exe::Executable& execut
     const uint64_t hash = collective::hashOf(external.name.data(), external.name.size(), kind);
     // Downwards, so that slots shared by all replicas belong to the first.
     for (auto replica = static_cast<int32_t>(executable.replicas); --replica >= 0;)
-      for (int32_t slot : exe::slotsOf(executable, external, replica))
+      for (int32_t slot : exe::slotsOf(external, replica))
         held[memoryOf(executable, slot)] = {hash, first_replica + static_cast<uint64_t>(replica)};
   }
   return held;

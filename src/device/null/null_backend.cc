@@ -99,7 +99,20 @@ void NullBackend::setInput(int32_t argument, int32_t micro_batch, Bytes contents
 }
 
 void NullBackend::setExternal(int32_t index, int32_t replica, const Bytes& contents) {
-  for (const int32_t slot : exe::slotsOf(exe_, exe_.externals[index], replica)) write(slot, 0, contents);
+  const exe::External& what = exe_.externals[index];
+  const Type& type = exe_.slots[what.slot].type;
+  for (const int32_t slot : exe::slotsOf(what, replica)) {
+    const exe::ExternalCopy* copy = exe::copyWith(what, slot);
+    if (!copy || copy->dim < 0) {
+      write(slot, 0, contents);
+      continue;
+    }
+    Type range = contiguousType(type.dtype, type.sizes);
+    const auto dim = static_cast<size_t>(copy->dim);
+    const int64_t begin = copy->begin * range.strides[dim] * elementBytes(type.dtype);
+    range.sizes[dim] = exe_.slots[slot].type.sizes[dim];
+    write(slot, 0, gather(contents.data() + begin, range));
+  }
 }
 
 Bytes NullBackend::external(int32_t index, int32_t replica) const {

@@ -39,8 +39,9 @@ uint64_t hashOfTensor(const at::Tensor& tensor, uint64_t seed) {
 bool StepAgreement::isInSeveral(const exe::External& external) const {
   if (external.slot < 0) return false;
   const auto processOf = [&](int32_t slot) { return executable_.processOf(executable_.slots[slot].group); };
-  return std::ranges::any_of(external.copies,
-                             [&](int32_t copy) { return processOf(copy) != processOf(external.slot); });
+  return std::ranges::any_of(external.copies, [&](const exe::ExternalCopy& copy) {
+    return processOf(copy.slots[0]) != processOf(external.slot);
+  });
 }
 
 void StepAgreement::noteUpload(int32_t external, const at::Tensor& host) {

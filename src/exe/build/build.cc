@@ -403,7 +403,7 @@ class Builder {
         if (in.value == value_of_[in.external])
           external.slot = slotOf(in.value);
         else
-          external.copies.push_back(slotOf(in.value));
+          external.copies.push_back({.slots = {slotOf(in.value)}, .dim = in.dim, .begin = in.begin});
       }
   }
 

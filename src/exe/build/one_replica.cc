@@ -18,7 +18,7 @@ ExternalPlaces::ExternalPlaces(const Executable& executable) {
       if (!is_new && slot.type.extentBytes() > 0) it->second = place;  // one without elements has no memory of its own
     };
     add(external.slot);
-    for (int32_t copy : external.copies) add(copy);
+    for (const ExternalCopy& copy : external.copies) add(copy.slots[0]);
   }
 }
 

@@ -510,10 +510,11 @@ class Replicator {
     }
     for (External& external : exe_.externals) {
       if (external.slot < 0) continue;
-      const std::vector<int32_t> copies = std::move(external.copies);
-      external.copies.clear();
-      for (int32_t copy : copies)
-        for (int32_t r = 0; r < num_replicas_; ++r) external.copies.push_back(slotOf(r, copy));
+      for (ExternalCopy& copy : external.copies) {
+        const int32_t first = copy.slots[0];
+        copy.slots.clear();
+        for (int32_t r = 0; r < num_replicas_; ++r) copy.slots.push_back(slotOf(r, first));
+      }
       for (int32_t r = 0; r < num_replicas_; ++r) external.replica_slots.push_back(slotOf(r, external.slot));
       const bool all_share =
           std::ranges::all_of(external.replica_slots, [&](int32_t slot) { return slot == external.slot; });

@@ -30,7 +30,8 @@ Executable makeExecutable() {
   e.slots = {{0, 64, contiguousType(DType::kFloat32, {2, 3}), "w"},
              {1, 0, contiguousType(DType::kInt64, {4}), "x"},
              {2, 0, {DType::kBFloat16, {2, 2}, {1, 2}}, "result0"},
-             {3, 0, {DType::kBFloat16, {2, 2}, {1, 2}}, "%5"}};
+             {3, 0, {DType::kBFloat16, {2, 2}, {1, 2}}, "%5"},
+             {0, 128, contiguousType(DType::kFloat32, {2, 2}), "columns"}};
   Arg complex;
   complex.kind = Arg::Kind::kNumber;
   complex.number_kind = Arg::Kind::kComplex;
@@ -59,7 +60,8 @@ Executable makeExecutable() {
   e.replicas = 2;
   e.processes = 3;
   e.input_part = {0, 1};
-  e.externals = {{"w", ExternalKind::kParameter, 0, -1, 0, {0, 0}, {0, 0}}, {"step", ExternalKind::kState, -1, 0, 1.5}};
+  e.externals = {{"w", ExternalKind::kParameter, 0, -1, 0, {0, 0}, {{{4, 4}, /*dim=*/1, /*begin=*/1}}},
+                 {"step", ExternalKind::kState, -1, 0, 1.5}};
   e.input_slots = {1, -1, 1, -1};
   e.output_slots = {2, 2};
   e.sources = {"net.py:1", "net.py:2"};
@@ -271,8 +273,11 @@ TEST(VerifyExecutable, RefusesWhatCannotRun) {
          e.segments[1].instructions = {
              {.op = "abele::send", .args = {Arg::idList({0}), Arg::integer(0), Arg::integer(0)}}};
        }},
-      {"3 copies for 2 replicas", [](Executable& e) { e.externals[0].copies = {0, 0, 0}; }},
-      {"is not persistent", [](Executable& e) { e.externals[0].copies = {0, 3}; }},
+      {"a copy with 3 slots for 2 replicas", [](Executable& e) { e.externals[0].copies = {{.slots = {0, 0, 0}}}; }},
+      {"is not persistent", [](Executable& e) { e.externals[0].copies = {{.slots = {0, 3}}}; }},
+      {"has another type", [](Executable& e) { e.externals[0].copies[0].begin = 2; }},
+      {"has another type", [](Executable& e) { e.externals[0].copies[0].dim = 0; }},
+      {"share memory", [](Executable& e) { e.slots[4].offset_bytes = 64; }},
       {"is not persistent", [](Executable& e) { e.externals[0].slot = 3; }},
       {"owner", [](Executable& e) { e.externals[0].owner = 1; }},
       {"share memory", [](Executable& e) { e.externals[1] = {"v", ExternalKind::kBuffer, 0}; }},

@@ -6,6 +6,7 @@
 
 #include "../../support/random_graph.h"
 #include "base/cat.h"
+#include "base/joined.h"
 #include "ir/rewrite.h"
 #include "ir/text.h"
 #include "passes/pass.h"
@@ -40,6 +41,27 @@ std::string joined(const std::vector<std::string>& lines) {
   return out;
 }
 
+// The places of a view's elements in its base. If the base is a copy of a range of an external: in the external.
+std::vector<int64_t> placesOf(const ir::Graph& graph, const ir::Value& view) {
+  std::vector<int64_t> places = {view.offset};
+  for (size_t d = 0; d < view.type.sizes.size(); ++d) {
+    const std::vector<int64_t> before = std::exchange(places, {});
+    for (int64_t place : before)
+      for (int64_t i = 0; i < view.type.sizes[d]; ++i) places.push_back(place + i * view.type.strides[d]);
+  }
+  for (const ir::Input& input : graph.inputs) {
+    if (input.value != view.base || input.dim == ir::kNone) continue;
+    const Type &part = graph.values[view.base].type, &whole = graph.externals[input.external].type;
+    for (int64_t& place : places) {
+      int64_t in_whole = input.begin * whole.strides[input.dim];
+      for (size_t d = 0; d < part.sizes.size(); ++d)
+        in_whole += place / part.strides[d] % part.sizes[d] * whole.strides[d];
+      place = in_whole;
+    }
+  }
+  return places;
+}
+
 // What each output is, written out as a formula of the inputs: equal formulas, equal numbers. Views count by their
 // region, so that a view of all of its base is its base.
 std::map<std::string, size_t> meaning(const ir::Graph& graph) {
@@ -47,7 +69,8 @@ std::map<std::string, size_t> meaning(const ir::Graph& graph) {
   std::vector<size_t> of(graph.values.size());  // by base
   auto read = [&](ir::ValueId v) {
     const ir::Value& value = graph.values[v];
-    return cat(of[value.base], "+", value.offset, ":", value.type.str());
+    return cat(of[value.base], "+", abele::joined(placesOf(graph, value)), ":",
+               contiguousType(value.type.dtype, value.type.sizes).str());
   };
   for (const ir::Input& input : graph.inputs)
     of[input.value] = hash(cat("input", static_cast<int>(input.kind), ",", input.external));
