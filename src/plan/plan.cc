@@ -59,6 +59,26 @@ class Planner {
     Workers workers = workersOf(devices);
     plan_.worker_of = std::move(workers.worker_of);
     plan_.device_of = std::move(workers.device_of);
+    findSteps();
+  }
+
+  // The parts of a divided stage come step by step, and in a step by the place of their device in the group.
+  void findSteps() {
+    std::map<std::pair<int32_t, int>, int> first;  // stage of the pipeline, worker
+    int last_place = 0;
+    for (int s = 0; s < num_stages_; ++s) {
+      const ir::Stage& stage = graph_.stages[s];
+      owner_of_.push_back(
+          stage.pipeline == ir::kNone ? s : first.try_emplace({stage.pipeline, workerOf(s)}, s).first->second);
+      const int place = static_cast<int>(std::ranges::find(stage.group, stage.device) - stage.group.begin());
+      const bool continues = s > 0 && areParts(s - 1, s);
+      step_of_.push_back(continues ? step_of_.back() + (place <= last_place) : 0);
+      last_place = place;
+    }
+  }
+  // Returns true for parts of one stage of the pipeline.
+  bool areParts(int a, int b) const {
+    return a == b || (graph_.stages[a].pipeline != ir::kNone && graph_.stages[a].pipeline == graph_.stages[b].pipeline);
   }
 
   [[noreturn]] void rejectDevice(int stage) const {
@@ -172,9 +192,7 @@ class Planner {
     std::vector<int> group(plan_.device_of.size());  // by worker; groups that share a worker are one
     std::iota(group.begin(), group.end(), 0);
     for (int s = 0; s < num_stages_; ++s) {
-      const bool continues =
-          s > 0 && graph_.stages[s].pipeline != ir::kNone && graph_.stages[s].pipeline == graph_.stages[s - 1].pipeline;
-      if (!continues) pipeline.parts.emplace_back();
+      if (s == 0 || !areParts(s - 1, s)) pipeline.parts.emplace_back();
       pipeline.parts.back().push_back(s);
       const int from = group[workerOf(s)], into = group[workerOf(pipeline.parts.back().front())];
       std::ranges::replace(group, std::max(from, into), std::min(from, into));
@@ -251,13 +269,13 @@ class Planner {
       const Buffer& buffer = liveness_.buffers[i];
       if (buffer.touches.empty()) continue;  // an input that no task reads
       Placement& home = homes_[i];
-      home.stage = homeStage(buffer);
+      home.stage = owner_of_[homeStage(buffer)];
       if (buffer.input >= 0)
         home.home = graph_.inputs[buffer.input].kind == ir::InputKind::kArgument ? Home::kInput : Home::kPersistent;
-      else if (buffer.is_received)
+      else if (buffer.is_received && !isFromGroup(buffer))
         chooseRing(buffer, home);
       else
-        home.home = isLocal(buffer) ? Home::kTransient : Home::kStash;
+        home.home = isLocal(buffer) && !buffer.is_received ? Home::kTransient : Home::kStash;
       chooseLocation(buffer, home);
     }
   }
@@ -266,6 +284,17 @@ class Planner {
   static int32_t homeStage(const Buffer& buffer) {
     const auto touch = std::ranges::find_if(buffer.touches, [](const Touch& t) { return !t.from_elsewhere; });
     return (touch == buffer.touches.end() ? buffer.touches.front() : *touch).task.stage;
+  }
+
+  // Returns true if another device of the group makes it, in a step before. It comes when the step begins, into the
+  // frame.
+  bool isFromGroup(const Buffer& received) const {
+    const Touch& arrival = received.touches.front();
+    const ir::ValueId source = graph_.baseOf(static_cast<ir::ValueId>(graph_.nodes[arrival.position].args.at(1).i));
+    const Buffer& made = liveness_.buffers[liveness_.buffer_of[source]];
+    const int maker = made.input < 0 ? made.touches.front().task.stage : arrival.task.stage;
+    return maker != arrival.task.stage && areParts(maker, arrival.task.stage) &&
+           arrival.task.direction != Direction::kUpdate;
   }
 
   // All that one task receives arrives at once and ahead of the task, so no two received values share memory.
@@ -344,8 +373,19 @@ class Planner {
     }
   }
 
-  // A moment in the life of a frame. The tasks of a stage use a frame in the order of their directions.
-  static int64_t timeOf(const Touch& t) { return (static_cast<int64_t>(t.task.direction) << 32) + t.position; }
+  // A moment in the life of a frame. The tasks of a stage use a frame in the order of their directions, and those of
+  // its parts step by step. Weight gradients that no schedule orders follow the backward of their step.
+  int64_t timeOf(const Touch& t) const { return (stepOf(t.task) << 32) + t.position; }
+  // Of backward and of the weight gradients that follow it.
+  int64_t beginOfStep(const Touch& t) const { return (stepOf(t.task) / 2 * 2 << 32) - 1; }
+  int64_t endOfStep(const Touch& t) const { return ((stepOf(t.task) / 2 * 2 + 2) << 32) - 2; }
+  int64_t stepOf(const Task& task) const {
+    const bool follows = task.direction == Direction::kWeightGrad && !schedule::splitsBackward(options_.schedule);
+    const auto direction = static_cast<int64_t>(follows ? Direction::kBackward : task.direction);
+    const int step = step_of_[task.stage];
+    const int place = task.direction == Direction::kForward ? step : num_stages_ - 1 - step;
+    return 2 * (direction * num_stages_ + place) + follows;
+  }
 
   // Each task starts with an empty arena, so a worker needs the size of its largest.
   void packTransient() {
@@ -376,7 +416,7 @@ class Planner {
 
   // Values of a stage that may get frames of their own.
   struct Frames {
-    bool is_own = true;  // only this stage uses them
+    bool is_own = true;  // only this stage and its other parts use them
     std::set<Task> users = {};
     std::vector<size_t> members = {};
     int64_t bytes = 0;  // bytes of one frame
@@ -394,7 +434,7 @@ class Planner {
       if (homes_[i].off_chip >= 0) moves[stage] = true;
       bool is_own = true, is_late = false;
       for (const Touch& t : liveness_.buffers[i].touches) {
-        is_own = is_own && t.task.stage == stage;
+        is_own = is_own && areParts(t.task.stage, stage);
         is_late = is_late || t.task.direction == Direction::kWeightGrad;
       }
       Frames& frames = apart[stage][is_own ? is_late : 2];
@@ -432,7 +472,8 @@ class Planner {
     for (auto frames = apart.begin(); frames != apart.end(); ++frames) {
       if (frames == main) continue;
       const auto ring = static_cast<int32_t>(plan_.rings.size());
-      const auto first = std::ranges::find_if(frames->users, [&](const Task& user) { return user.stage == stage; });
+      const auto first =
+          std::ranges::find_if(frames->users, [&](const Task& user) { return owner_of_[user.stage] == stage; });
       plan_.rings.push_back({.task = *first, .frames = lengthOf(*frames)});
       ring_users_[ring] = frames->users;
       for (size_t i : frames->members) {
@@ -453,7 +494,7 @@ class Planner {
     std::map<std::tuple<int32_t, int32_t, int>, std::vector<size_t>>
         frames;  // by off-chip group, ring (or -1) and stage
     for (size_t i = 0; i < homes_.size(); ++i)
-      if (homes_[i].home == Home::kStash || (homes_[i].home == Home::kRing && !liveness_.buffers[i].is_received))
+      if (homes_[i].home == Home::kStash || (homes_[i].home == Home::kRing && !plan_.rings[homes_[i].ring].is_received))
         frames[{homes_[i].off_chip, homes_[i].ring, homes_[i].stage}].push_back(i);
     for (const auto& [place, members] : frames) {
       const auto [off_chip, ring, stage] = place;
@@ -469,14 +510,16 @@ class Planner {
     }
   }
 
-  // Memory that only this stage touches is free after its last touch, because the stage's tasks run in order on one
-  // worker. Values that other stages or updates read stay until the frame is reused.
+  // Memory that only the stage's own device touches is free after its last touch, because tasks run in order on one
+  // worker. Memory that other devices of the group touch is free after the step: exe/build makes later steps wait for
+  // them. Values that other stages of the pipeline or updates read stay until the frame is reused.
   Interval lifeInFrame(int stage, size_t i) const {
     Interval item{kForever, 0, liveness_.buffers[i].bytes, 0};
     for (const Touch& t : liveness_.buffers[i].touches) {
-      const bool own = t.task.stage == stage && t.task.direction != Direction::kUpdate;
-      if (t.task.stage == stage) item.begin = std::min(item.begin, timeOf(t));
-      item.end = std::max(item.end, own ? timeOf(t) : kForever);
+      const bool own = owner_of_[t.task.stage] == stage;
+      if (own) item.begin = std::min(item.begin, liveness_.buffers[i].is_received ? beginOfStep(t) : timeOf(t));
+      const bool stays = t.task.direction == Direction::kUpdate || !areParts(t.task.stage, stage);
+      item.end = std::max(item.end, stays ? kForever : own && !t.from_elsewhere ? timeOf(t) : endOfStep(t));
     }
     return item;
   }
@@ -534,6 +577,8 @@ class Planner {
   int num_stages_ = 0;
   Plan plan_;
   Liveness liveness_;
+  std::vector<int> step_of_;   // by stage: its step, if it is a part of a divided stage
+  std::vector<int> owner_of_;  // by stage: the first part that the device has of a divided stage, whose frame all use
   std::vector<Placement> homes_;                                  // by buffer
   std::map<std::pair<TensorUse, int32_t>, int32_t> off_chip_of_;  // use and stage -> off-chip group
   std::map<Task, int32_t> ring_of_;                               // indices into Plan::rings

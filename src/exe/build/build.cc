@@ -68,7 +68,7 @@ class Builder {
     replicate(exe_, uses_, replication_);
     for (const WorkerProgram& worker : exe_.workers)
       exe_.stage_processes = std::max<int64_t>(exe_.stage_processes, worker.process + 1);
-    addWaits(exe_, uses_);
+    addWaits(exe_, uses_, schedule::splitsBackward(plan_.options.schedule));
     exe_.fetch_ahead = plan_.options.locations.fetch_ahead;
     addFetches(exe_);
     return std::move(exe_);
@@ -263,7 +263,8 @@ class Builder {
 
   MemoryUse memoryOf(ValueId v) const {
     const Placement& p = plan_.placement[graph_.baseOf(v)];
-    return {groupOf(graph_.baseOf(v)), p.offset_bytes, touch_count_};
+    const Type& type = graph_.values[graph_.baseOf(v)].type;
+    return {groupOf(graph_.baseOf(v)), p.offset_bytes, touch_count_, type.extentBytes()};
   }
 
   void noteMaker(int32_t segment, ValueId v) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "base/error.h"
 #include "exe/instruction_slots.h"
@@ -9,6 +10,13 @@
 
 namespace abele::exe {
 namespace {
+
+// The use of a range of a frame by one segment.
+struct FrameRange {
+  int64_t begin = 0, end = 0;
+  int32_t segment = -1;
+  auto operator<=>(const FrameRange&) const = default;
+};
 
 // The use of a piece of persistent memory by one segment.
 struct PersistentUse {
@@ -18,7 +26,8 @@ struct PersistentUse {
 
 class WaitMaker {
  public:
-  WaitMaker(Executable& exe, const std::vector<SegmentUses>& uses) : exe_(exe), uses_(uses) {}
+  WaitMaker(Executable& exe, const std::vector<SegmentUses>& uses, bool splits_backward)
+      : exe_(exe), uses_(uses), weight_gradients_follow_(!splits_backward) {}
 
   void run() {
     indexActions();
@@ -44,6 +53,8 @@ class WaitMaker {
 
   void indexMemory() {
     frame_users_.resize(exe_.groups.size());
+    ranges_used_.resize(exe_.groups.size());
+    ranges_written_.resize(exe_.groups.size());
     for (size_t s = 0; s < uses_.size(); ++s) {
       const int32_t segment = static_cast<int32_t>(s);
       for (const MemoryUse& use : uses_[s].reads) noteUse(segment, use, /*writes=*/false);
@@ -53,12 +64,34 @@ class WaitMaker {
       for (const auto& [segment, use] : users)
         for (const auto& [other, other_use] : users)
           if (segment != other && (use.writes || other_use.writes)) noteConflict(segment, use, other, other_use);
+    for (size_t g = 0; g < exe_.groups.size(); ++g) noteReuse(g);
+  }
+
+  // The parts of a divided stage use one frame. A segment may write what an earlier one of another worker has used.
+  void noteReuse(size_t group) {
+    const auto isForeign = [&](const FrameRange& range) {
+      return worker_of_[range.segment] != exe_.groups[group].worker;
+    };
+    std::vector<FrameRange> foreign;
+    std::ranges::copy_if(ranges_written_[group], std::back_inserter(foreign), isForeign);
+    const auto note = [&](const FrameRange& used, const auto& written_ranges) {
+      for (const FrameRange& written : written_ranges)
+        if (written.begin < used.end && used.begin < written.end && runsBefore(used.segment, written.segment))
+          same_micro_batch_[written.segment].insert(used.segment);
+    };
+    for (const FrameRange& used : ranges_used_[group])
+      isForeign(used) ? note(used, ranges_written_[group]) : note(used, foreign);
   }
 
   void noteUse(int32_t segment, const MemoryUse& memory, bool writes) {
     const GroupKind kind = exe_.groups[memory.group].kind;
     if (kind == GroupKind::kStash) frame_users_[memory.group].insert(segment);
     if (kind == GroupKind::kStash && writes) frames_written_[segment].insert(memory.group);
+    if (kind == GroupKind::kStash && !isUpdate(segment)) {
+      const FrameRange range{memory.offset_bytes, memory.offset_bytes + memory.bytes, segment};
+      ranges_used_[memory.group].insert(range);
+      if (writes) ranges_written_[memory.group].insert(range);
+    }
     if (kind != GroupKind::kPersistent) return;
     PersistentUse& use = persistent_[{memory.group, memory.offset_bytes}][segment];
     if (use.first < 0 || memory.order < use.first) use.first = memory.order;
@@ -77,9 +110,12 @@ class WaitMaker {
   }
 
   bool runsBefore(int32_t first, int32_t second) const {
-    const Segment &a = exe_.segments[first], &b = exe_.segments[second];
-    if (a.direction != b.direction) return a.direction < b.direction;
-    return a.direction == Direction::kForward ? a.stage < b.stage : a.stage > b.stage;
+    const auto place = [&](const Segment& s) {
+      const bool follows = s.direction == Direction::kWeightGrad && weight_gradients_follow_;
+      return std::tuple(follows ? Direction::kBackward : s.direction,
+                        s.direction == Direction::kForward ? s.stage : -s.stage, follows);
+    };
+    return place(exe_.segments[first]) < place(exe_.segments[second]);
   }
 
   // --- waits ---------------------------------------------------------------------------------------------------------
@@ -118,10 +154,12 @@ class WaitMaker {
 
   Executable& exe_;
   const std::vector<SegmentUses>& uses_;
-  std::vector<int32_t> worker_of_;                       // by segment
-  std::vector<std::vector<int64_t>> completions_;        // by segment and micro-batch; 0 = it does not complete then
-  std::vector<std::set<int32_t>> frame_users_;           // by group
-  std::map<int32_t, std::set<int32_t>> frames_written_;  // segment -> stash groups
+  bool weight_gradients_follow_;                   // they come directly behind the backward of their stage
+  std::vector<int32_t> worker_of_;                 // by segment
+  std::vector<std::vector<int64_t>> completions_;  // by segment and micro-batch; 0 = it does not complete then
+  std::vector<std::set<int32_t>> frame_users_;     // by group
+  std::vector<std::set<FrameRange>> ranges_used_, ranges_written_;  // by group
+  std::map<int32_t, std::set<int32_t>> frames_written_;             // segment -> stash groups
   std::map<std::pair<int32_t, int64_t>, std::map<int32_t, PersistentUse>> persistent_;
   // Segments that share persistent memory with the key. They must have run for the same micro-batch, for the one
   // before, or for the group before.
@@ -182,8 +220,8 @@ std::map<int32_t, bool> groupsOf(const Executable& exe, const Segment& segment) 
 
 }  // namespace
 
-void addWaits(Executable& executable, const std::vector<SegmentUses>& uses) {
-  WaitMaker(executable, uses).run();
+void addWaits(Executable& executable, const std::vector<SegmentUses>& uses, bool splits_backward) {
+  WaitMaker(executable, uses, splits_backward).run();
   dropImpliedWaits(executable);
 }
 

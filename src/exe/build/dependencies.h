@@ -15,6 +15,7 @@ struct MemoryUse {
   int32_t group = -1;
   int64_t offset_bytes = 0;
   int64_t order = 0;
+  int64_t bytes = 0;  // in a stash
 };
 
 /// The memory that one segment touches.
@@ -24,8 +25,8 @@ struct SegmentUses {
 };
 
 /// Adds the waits that data, ring frames and updates need, and drops those that a worker's own order implies. Throws
-/// InternalError if the result could not run.
-void addWaits(Executable& executable, const std::vector<SegmentUses>& uses);
+/// InternalError if the result could not run. splits_backward: the schedule orders weight gradients by themselves.
+void addWaits(Executable& executable, const std::vector<SegmentUses>& uses, bool splits_backward);
 
 /// Fills Action::fetches and releases from the schedule. A worker holds the frames that its current action needs;
 /// frames that the next action needs too stay. The step repeats, so the first action follows the last one. The first
