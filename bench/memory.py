@@ -3,10 +3,11 @@
     ./dev bench memory [--workloads gpt-small,lstm] [--setups 1x2,1x2/shared,2x1] [--steps 4] [--runs 1] [--json FILE]
 
 The five workloads; a setup DxT is D devices of T threads each, whose devices have copies of the weights, as the
-poptorch front end has it; "/shared" lets them work in the model's own, as the abele front end does. Every run is a
-process of its own. "auto" is what devices("measured") takes; its peak is that of the trials too. "peak" is the largest
-resident set of the process (VmHWM), "base" what is resident once model, batches and optimizer are there and nothing
-ran. The plan's bytes by class, of all devices, are exact and the same on every machine. Losses must be the same bits.
+poptorch front end has it; "/shared" lets them work in the model's own, as the abele front end does; "/divided" lets
+them share the work of one block, with memories of their own. Every run is a process of its own. "auto" is what
+devices("measured") takes; its peak is that of the trials too. "peak" is the largest resident set of the process
+(VmHWM), "base" what is resident once model, batches and optimizer are there and nothing ran. The plan's bytes by
+class, of all devices, are exact and the same on every machine. Losses must be the same bits.
 """
 
 import argparse
@@ -45,12 +46,14 @@ def planned(model):
 def train(pipe, setup, workload_name, steps):
     workload = find(workload_name)
     batches = [workload.batch(step) for step in range(4)]
-    kind, _, shared = setup.partition("/")
+    kind, _, way = setup.partition("/")
     if kind.startswith("eager"):
         system = Eager(workload, int(kind.partition("-")[2]))
     else:
         devices, threads = map(int, kind.split("x")) if kind != "auto" else (None, os.cpu_count())
-        system = Compiled(workload, devices, threads, shared=bool(shared))
+        divided = way == "divided"
+        own = (lambda options: options.separateMemory(True)) if divided else None
+        system = Compiled(workload, devices, threads, shared=way == "shared", divided=divided, configure=own)
     base = resident()
     losses, first = [], 0
     for step in range(steps):
