@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <ranges>
 #include <set>
 #include <tuple>
 
@@ -48,13 +49,16 @@ class Sharding {
   Changed run() {
     for (const Node& node : graph_.nodes) graph_.node_id_limit = std::max(graph_.node_id_limit, node.id + 1);
     for (const ir::Output& output : graph_.outputs) is_output_.insert(graph_.baseOf(output.value));
-    std::set<NodeId> makers;
-    for (const ir::Output& output : graph_.outputs)
-      if (output.kind == ir::OutputKind::kGradient) makers.insert(valueOf(graph_.baseOf(output.value)).def);
-    for (const Node& node : graph_.nodes)
-      if (makers.contains(node.id) && workOf(graph_, node) >= kLeastWork) gradient_makers_[node.stage].insert(node.id);
+    for (const ir::Input& input : graph_.inputs)
+      if (input.kind == ir::InputKind::kParameter) is_parameter_.insert(input.value);
     findWholeStages();
-    for (size_t s = 0; s < graph_.stages.size(); ++s) load_.emplace_back(numParts(static_cast<int32_t>(s)), 0);
+    for (size_t s = 0; s < graph_.stages.size(); ++s) {
+      const std::vector<int32_t>& group = graph_.stages[s].group;
+      load_.emplace_back(numParts(static_cast<int32_t>(s)), 0);
+      has_memories_.push_back(std::ranges::any_of(
+          group, [&](int32_t device) { return rules_.spaceOf(device) != rules_.spaceOf(group[0]); }));
+    }
+    findGradientMakers();
     std::vector<Node> nodes = std::move(graph_.nodes);
     for (Node& node : nodes) {
       if (node.is_view && isCut(viewedBase(node))) {
@@ -83,6 +87,33 @@ class Sharding {
     int32_t step = 0;
     bool isSameTaskAs(const Spot& other) const { return stage == other.stage && direction == other.direction; }
   };
+
+  void findGradientMakers() {
+    std::map<NodeId, int32_t> parameter_of;
+    for (const ir::Output& output : graph_.outputs)
+      if (output.kind == ir::OutputKind::kGradient)
+        parameter_of.emplace(valueOf(graph_.baseOf(output.value)).def, output.target);
+    for (const Node& node : graph_.nodes)
+      if (const auto made = parameter_of.find(node.id);
+          made != parameter_of.end() && workOf(graph_, node) >= kLeastWork)
+        gradient_makers_[node.stage].insert(*made);
+    for (const auto& [stage, makers] : gradient_makers_)
+      if (has_memories_[index(stage)]) chooseHolders(stage, makers);
+  }
+
+  // The device that makes the gradients of a parameter also holds their sum, the state and the parameter as a whole. So
+  // all memories get about the same number of bytes of parameters.
+  void chooseHolders(int32_t stage, const std::map<NodeId, int32_t>& makers) {
+    std::set<std::pair<int64_t, int32_t>> parameters;  // by bytes
+    for (const auto& [node, parameter] : makers)
+      parameters.emplace(graph_.externals[index(parameter)].type.extentBytes(), parameter);
+    std::vector<int64_t> held(numParts(stage), 0);
+    for (const auto& [bytes, parameter] : std::views::reverse(parameters)) {
+      const auto least = std::ranges::min_element(held);
+      *least += bytes;
+      holder_of_[{stage, parameter}] = static_cast<size_t>(least - held.begin());
+    }
+  }
 
   // A tensor of the program that micro-batches write has an order of reads and writes, which one device keeps. If
   // several nodes use such a tensor, their stages stay whole.
@@ -238,6 +269,8 @@ class Sharding {
   // The device that has the most bytes of the operands; among equal ones, the one with the least work so far.
   size_t chooseDevice(const Node& node) const {
     if (whole_stages_.contains(node.stage)) return 0;
+    if (has_memories_[index(node.stage)] && isDealt(node))
+      return holder_of_.at({node.stage, gradient_makers_.at(node.stage).at(node.id)});
     std::vector<int64_t> bytes(numParts(node.stage), 0);
     ir::forEachOperand(node, [&](ValueId v) {
       const ValueId base = graph_.baseOf(v);
@@ -259,8 +292,10 @@ class Sharding {
   struct Choice {
     Cut cut;
     std::vector<int64_t> ends = {};
+    int64_t whole_parameter_bytes = 0;  // that each memory holds for it, where devices have memories of their own
     int64_t gathered_bytes = 0;
     bool is_uneven = false;  // parts do not begin where kernels begin blocks
+    auto cost() const { return std::tuple(whole_parameter_bytes, gathered_bytes, is_uneven); }
   };
 
   void addNode(Node node) {
@@ -276,9 +311,7 @@ class Sharding {
     std::vector<Choice> choices;
     for (Cut& cut : possibleCuts(graph_, node))
       if (std::optional<Choice> choice = consider(node, std::move(cut))) choices.push_back(std::move(*choice));
-    std::stable_sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) {
-      return std::pair(a.gathered_bytes, a.is_uneven) < std::pair(b.gathered_bytes, b.is_uneven);
-    });
+    std::ranges::stable_sort(choices, {}, &Choice::cost);
     for (Choice& choice : choices)
       if (keepsBits(node, choice)) return std::move(choice);
     return std::nullopt;
@@ -312,6 +345,9 @@ class Sharding {
     for (size_t i = 0; i < node.args.size(); ++i)
       forEachId(node.args[i], [&](int64_t id) {
         const auto v = static_cast<ValueId>(id);
+        if (has_memories_[index(node.stage)] && choice.cut.operands[i] == kWhole &&
+            is_parameter_.contains(graph_.baseOf(v)))
+          choice.whole_parameter_bytes += valueOf(v).type.extentBytes();
         if (!isCut(graph_.baseOf(v))) return;
         const bool fits = placeOf(v, choice.cut.operands[i], choice.ends, 0).from != nullptr;
         if (!fits) gathers.insert(graph_.baseOf(v));
@@ -330,7 +366,7 @@ class Sharding {
   bool isDealt(const Node& node) const {
     const auto makers = gradient_makers_.find(node.stage);
     return makers != gradient_makers_.end() && makers->second.contains(node.id) &&
-           makers->second.size() >= kGradientsOfDevice * numParts(node.stage);
+           !whole_stages_.contains(node.stage) && makers->second.size() >= kGradientsOfDevice * numParts(node.stage);
   }
 
   bool resultsAllow(const Node& node, const Cut& cut) const {
@@ -548,8 +584,11 @@ class Sharding {
   std::map<std::tuple<ValueId, size_t, int32_t, Direction>, ValueId> gathered_;  // base, device, stage, direction
   std::set<int32_t> whole_stages_;                                               // stages that one device does alone
   std::set<ValueId> is_output_;                                                  // bases of outputs
-  std::map<int32_t, std::set<NodeId>> gradient_makers_;  // nodes that make gradients of weights, by stage
-  std::map<ValueId, ValueId> result_of_;                 // the whole of each output that was made in parts
+  std::set<ValueId> is_parameter_;                                               // bases that are parameters
+  std::vector<bool> has_memories_;  // by stage of the pipeline: its devices have memories of their own
+  std::map<int32_t, std::map<NodeId, int32_t>> gradient_makers_;  // by stage: parameters by the makers of gradients
+  std::map<std::pair<int32_t, int32_t>, size_t> holder_of_;       // by stage and parameter: the device of its gradients
+  std::map<ValueId, ValueId> result_of_;                          // the whole of each output that was made in parts
   std::vector<ValueId> dropped_views_;
   std::vector<std::vector<int64_t>> load_;  // work so far, by stage of the pipeline and device of its group
 };

@@ -159,6 +159,7 @@ void softmaxBackward(CutList& list) { softmaxOver(list, 2, 2); }
 void embedding(CutList& list) {
   for (int d = 0; d < list.rankOf(1); ++d)
     list.add({{1, d}}, {d}, at(list.operand(1).sizes, d), stepOf(list.result(), d));
+  list.add({{0, 1}}, {list.rankOf(1)}, at(list.operand(0).sizes, 1), kBlock);
 }
 
 // (input, dimensions, whether they stay)

@@ -37,6 +37,13 @@ class Mlp(Network):
         return x, F.cross_entropy(x.flatten(0, 1), target.flatten())
 
 
+class Wide(Mlp):
+    def __init__(self):
+        super().__init__()
+        for _ in range(8):
+            self.parts.insert(1, nn.Sequential(nn.Linear(WIDTH, 512), nn.GELU(), nn.Linear(512, WIDTH)))
+
+
 class Tokens(Sequence):
     def batch(self, n):
         ids = torch.randint(VOCABULARY, (n, LENGTH + 1))
@@ -107,12 +114,13 @@ class Lstm(Tokens):
 
 
 NETWORKS = {network.__name__: network for network in (Mlp, Gpt, Bert, ConvNet, Lstm)}
+MODELS = NETWORKS | {"Wide": Wide}
 
 
 def make(network, stages):
     """stages: their number, or the ipu_id of each."""
     torch.manual_seed(0)
-    model = NETWORKS[network]()
+    model = MODELS[network]()
     reference = copy.deepcopy(model)
     places = range(stages) if isinstance(stages, int) else stages
     for stage, place in enumerate(places):
@@ -221,6 +229,17 @@ def test_trials_that_fail_leave_operators_whole(network, monkeypatch):
 @pytest.mark.parametrize("network", NETWORKS)
 def test_memories_of_their_own(network):
     assert len(train(network, 2, options_of(2, accumulation=4).separateMemory(True), accumulation=4)) > 2
+
+
+@pytest.mark.parametrize(("devices", "most"), [(2, 0.7), (4, 0.45)])
+def test_memories_hold_parts(devices, most):
+    """Of weights, gradient sums, optimizer state and activations together."""
+
+    def planned_bytes(executor):
+        return max(device["peak_bytes"] for device in executor.memoryReport()["devices"])
+
+    apart = train("Wide", 1, options_of(devices).separateMemory(True), result=planned_bytes)
+    assert apart / train("Wide", 1, options_of(1), result=planned_bytes) < most
 
 
 def train_recomputing(network, devices, recompute, result=devices_of):
