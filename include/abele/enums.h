@@ -36,7 +36,7 @@ enum class Liveness {
   kOffChipAfterEachPhase = 3,
 };
 
-/// When a DataLoader makes batches. Sync: when the program asks for one. Async: ahead of their use, while the program
+/// When a DataLoader makes batches. Sync: when the program requests one. Async: ahead of their use, while the program
 /// runs. AsyncRebatched: as Async, and a batch may join samples of several workers.
 enum class DataLoaderMode { kSync = 0, kAsync = 1, kAsyncRebatched = 2 };
 

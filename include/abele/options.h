@@ -84,14 +84,14 @@ struct PipelinedExecution : ExecutionStrategy {
     return *this;
   }
   /// Backward computes the values of its stage's forward again instead of keeping them: the same bits in less memory.
-  /// It keeps a stage's inputs, values that other stages read, and tensors that recomputationCheckpoint() marks.
+  /// Only a stage's inputs, values that other stages read, and tensors marked by recomputationCheckpoint() are kept.
   PipelinedExecution& recompute(bool use = true) {
     recomputes = use;
     recomputes_to_fit = false;
     return *this;
   }
-  /// "fit": recomputes only as much as every device needs to fit Options::deviceMemoryLimit, with as little extra time
-  /// as the search finds; nothing if the program fits anyway. Throws E0702 for other words.
+  /// "fit": recomputes only as much as every device needs to fit Options::deviceMemoryLimit, with the least extra time
+  /// that a search finds; recomputes nothing if the program fits without it. Throws E0702 for other words.
   ABELE_API PipelinedExecution& recompute(const char* how);
 };
 
@@ -114,7 +114,7 @@ struct ShardedExecution : ExecutionStrategy {
 /// Phases one after another on one group of devices. Backward runs them in the opposite order.
 struct ABELE_API SerialPhasedExecution : ExecutionStrategy {
   SerialPhasedExecution(std::initializer_list<Phase> phases);
-  /// Chooses where activations are between phases. Weights, state and accumulators are off chip then.
+  /// Chooses where activations are between phases. Weights, optimizer state and accumulators are then off chip.
   SerialPhasedExecution& setTensorsLiveness(Liveness liveness) {
     tensors_liveness = liveness;
     return *this;
@@ -159,14 +159,14 @@ class ABELE_API TensorLocationSettings {
   // <generated TensorLocationSettings>
   /// Smallest tensor that leaves the device. Allowed: >= 0. Unit: elements.
   TensorLocationSettings& minElementsForOffChip(int64_t min_elements);
-  /// Smallest tensor that is sharded; default 8192. Allowed: >= 0. Unit: elements. Device: weights and optimizer state;
-  /// else a hint.
+  /// Smallest tensor that is sharded; default 8192. Allowed: >= 0. Unit: elements. Device: applies to weights and
+  /// optimizer state; a hint for other tensors.
   TensorLocationSettings& minElementsForReplicatedTensorSharding(int64_t min_elements);
   /// Keep the tensors on the device; None removes the setting.
   TensorLocationSettings& useOnChipStorage(std::optional<bool> use = true);
   /// Distribute the tensors over the replicas: each tensor is in the memory of one replica, which runs its updates
-  /// (docs/replicas.md). Every replica keeps its own activations and gradient sums. Device: weights and optimizer
-  /// state; else a hint.
+  /// (docs/replicas.md). Every replica keeps its own activations and gradient sums. Device: applies to weights and
+  /// optimizer state; a hint for other tensors.
   TensorLocationSettings& useReplicatedTensorSharding(bool use = true);
   /// Load tensors through the input and output tiles. Device: hint.
   TensorLocationSettings& useIOTilesToLoad(bool use = true);
@@ -216,9 +216,9 @@ class ABELE_API Options {
   /// are always the replica's own.
   Options& broadcastBuffers(bool broadcast_buffers = true);
   /// Lets forward read any tensor (.item(), a branch, numpy()), for models that check their inputs. The program keeps
-  /// the value that was read at compile time. Every step checks that the value is still the same, and throws E0101 if
-  /// it is not. Without this option the same holds for all(), any(), and values that follow from integer or boolean
-  /// arguments or from buffers that forward does not write; other reads are refused at compile time.
+  /// the value from compile time. Every step checks that the value is still the same, and throws E0101 if it is not.
+  /// Without this option the same holds for all(), any(), and values that follow from integer or boolean arguments or
+  /// from buffers that forward does not write; other reads are refused at compile time.
   Options& trustReads(bool trust_reads = true);
   /// How blocks become stages or phases.
   Options& setExecutionStrategy(const ExecutionStrategy& strategy);
@@ -230,9 +230,9 @@ class ABELE_API Options {
   /// Record the value of an inner tensor in each call. Returns None.
   Options& anchorTensor(const std::string& short_name, const std::string& long_name,
                         std::optional<OutputMode> output_mode = {}, int64_t output_return_period = 1);
-  /// Which instructions are joined to save passes over memory. exact: joins that keep every bit of the results, such as
-  /// an operator that adds its gradient to the sum. fast: also joins that sum in another order than eager PyTorch, and
-  /// our own functions (GELU); results differ by rounding. off: none. Allowed: exact, fast, off.
+  /// Which instructions are joined to save passes over memory. exact: only if every bit of the results stays the same,
+  /// such as an operator that adds its gradient to the sum. fast: also if sums have another order than in eager
+  /// PyTorch, and Abele's own functions (GELU); results differ by rounding. off: none. Allowed: exact, fast, off.
   Options& fusion(const std::string& level);
   /// Round the number of devices up to a power of two instead of refusing the model.
   Options& autoRoundNumIPUs(bool auto_round_num_ipus = true);
@@ -256,15 +256,15 @@ class ABELE_API Options {
   /// Host memory for tensors that are off chip. Tensors beyond the limit are in a file. Without a limit all of them are
   /// in host memory (docs/phases.md). Allowed: >= 0. Unit: bytes.
   Options& offChipMemoryLimit(int64_t limit_bytes);
-  /// Folder of the file for tensors that are off chip; by default the system's temporary folder. The file leaves
-  /// nothing behind, even after a crash. A file system in memory (tmpfs) saves no memory. A folder that cannot be
-  /// written is refused when the model is compiled (E0605). Allowed: a folder that can be written.
+  /// Folder of the file for tensors that are off chip; by default the system's temporary folder. The file disappears
+  /// when the process ends, even after a crash. A folder in a file system in memory (tmpfs) saves no memory. A folder
+  /// that cannot be written is refused when the model is compiled (E0605). Allowed: a folder that can be written.
   Options& offChipFolder(const std::string& path);
   /// Seed of the device's random numbers and of torch (torch.manual_seed).
   Options& randomSeed(uint64_t random_seed);
   /// Folder of log files. Device: hint.
   Options& logDir(const std::string& log_dir);
-  /// Number of times that the same log line is repeated at most; None: no limit. Allowed: >= 0. Unit: lines.
+  /// Largest number of times that the same log line is repeated; None: no limit. Allowed: >= 0. Unit: lines.
   Options& maxRepeatLogs(std::optional<int64_t> max_lines);
   /// Name used in reports.
   Options& modelName(const std::string& name);
@@ -290,44 +290,44 @@ class ABELE_API Options {
   Options& sourceLocationExcludes(const std::vector<std::string>& excludes);
   /// Adds texts to the list of sourceLocationExcludes.
   Options& appendToLocationExcludes(const std::vector<std::string>& excludes);
-  /// Number of devices; 0, the default: the number that the model asks for. A model that needs more is refused (E0402).
+  /// Number of devices; 0, the default: as many as the model needs. A model that needs more is refused (E0402).
   /// Allowed: >= 0. Unit: devices.
   Options& devices(int64_t count);
-  /// Divides the work of each device of the model among this many devices, with the bits of one device; 1, the default:
-  /// not at all. Device v becomes devices v * n to v * n + n - 1 (docs/tensor_parallel.md). Allowed: >= 1. Unit:
-  /// devices.
+  /// Divides the work of each device of the model among this many devices; the bits are those of one device. 1, the
+  /// default: no division. Device v becomes devices v * n to v * n + n - 1 (docs/tensor_parallel.md). Allowed: >= 1.
+  /// Unit: devices.
   Options& tensorParallel(int64_t devices);
   /// Refuse pipelines with fewer micro-batches than PopTorch requires: gradientAccumulation >= 2 * stages - 1 in
   /// training, deviceIterations >= stages in inference (E0401). Off: they run, and devices wait longer. Default: on in
   /// poptorch; off in abele and in C++.
   Options& enforcePipelineMinimum(bool enforce = true);
-  /// The devices use the memory of the model's own parameters where they can, instead of copies. No weight is held
-  /// twice, and each side sees at once what the other writes. Off: weights move between model and devices by copies
-  /// only (spec executor.md section 6). Default: on in abele and in C++; off in poptorch.
+  /// The devices work in the memory of the model's own parameters if they can, and not on copies. Each weight then
+  /// exists once, and each side sees at once what the other writes. Off: weights are only copied between model and
+  /// devices (spec executor.md section 6). Default: on in abele and in C++; off in poptorch.
   Options& shareWeights(bool share = true);
-  /// Forward is captured a second time on the same inputs and random numbers, and the two programs must be equal,
-  /// constants included: forward keeps no state except in buffers, and draws random numbers from torch alone. The
-  /// second capture takes as long as the first. Default: on in abele and in C++, where a difference is E0101; off in
-  /// poptorch, where a difference is a warning if this is on.
+  /// Captures forward a second time on the same inputs and random numbers, and compares the two programs, constants
+  /// included. They are equal if forward keeps state only in buffers and draws random numbers only from torch. The
+  /// second capture takes as long as the first. Default: on in abele and in C++, where a difference raises E0101; off
+  /// in poptorch, where a difference is a warning if this is on.
   Options& checkCapture(bool check = true);
-  /// A model compiles a program for each kind of arguments, and each keeps memory. A warning names the argument that
-  /// changes when the model has more programs than this. Allowed: >= 1. Unit: programs.
+  /// A model compiles a program for each kind of arguments, and each program takes memory. If a model has more programs
+  /// than this, a warning names the argument that changes. Allowed: >= 1. Unit: programs.
   Options& recompileLimit(int64_t programs);
   /// Intra-op threads of each device; 0, the default: the devices share torch's number of threads equally. Allowed: >=
   /// 0. Unit: threads.
   Options& threadsPerDevice(int64_t threads);
-  /// Hardware of the model's devices: a worker on the CPU, or a stream of an accelerator. Devices take the entries of a
-  /// list in turn; if there are more devices than entries, the list repeats (docs/devices.md). Default: ABELE_DEVICE,
-  /// or cpu if that is not set. Hardware that the machine lacks is refused (E0702). Allowed: cpu; accelerators of
-  /// torch: cuda (all of them), cuda:1, xpu; a list of these: cuda:0,cuda:1,cpu.
+  /// Hardware of the model's devices: a worker on the CPU, or a stream of an accelerator. Device n gets entry n of a
+  /// list; if there are more devices than entries, the list repeats (docs/devices.md). Default: ABELE_DEVICE, or cpu if
+  /// that is not set. Hardware that the machine does not have is refused (E0702). Allowed: cpu; accelerators of torch:
+  /// cuda (all of them), cuda:1, xpu; a list of these: cuda:0,cuda:1,cpu.
   Options& deviceType(const std::string& device);
   /// Accelerators capture the kernels that their workers enqueue as a device graph, and replay the graph from the third
   /// time on. This saves host time and gives the same numbers. It needs a torch with device graphs (2.13 or newer).
   /// Off, the default: the workers enqueue each kernel each time (docs/devices.md).
   Options& deviceGraphs(bool replay = true);
-  /// Every device works in memory of its own, and transfers bring it what other devices make, as between accelerators
-  /// (docs/transfers.md). Results are the same; for tests and for what a placement would need on such devices. Default:
-  /// off.
+  /// Every device has its own memory, and transfers copy values from other devices into it, as between accelerators
+  /// (docs/transfers.md). Results are the same. For tests, and to see the memory that a placement would need on such
+  /// devices. Default: off.
   Options& separateMemory(bool separate = true);
 
   // Values, under the names that Python reads them by; empty where none was given.
@@ -382,8 +382,8 @@ class ABELE_API Options {
   /// Placement of tensor classes.
   TensorLocationOptions TensorLocations() const;
 
-  /// Memory limits of some devices: {{"IPU0", bytes}}. Other devices have no limit. Replaces a limit for every device,
-  /// and is replaced by one. Throws E0702 for other names and for bytes below 0.
+  /// Memory limits of some devices: {{"IPU0", bytes}}. Other devices have no limit. Replaces an earlier limit for every
+  /// device; a later one replaces these limits. Throws E0702 for other names and for bytes below 0.
   Options& deviceMemoryLimit(const std::map<std::string, int64_t>& limit_bytes);
   /// Empty if no limit was given, or one limit for every device.
   std::map<std::string, int64_t> device_memory_limits() const;

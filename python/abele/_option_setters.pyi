@@ -79,10 +79,9 @@ class OptionsSetters:
         """
     def trustReads(self, trust_reads: bool = True) -> Self:
         """Lets forward read any tensor (.item(), a branch, numpy()), for models that check their inputs. The program
-        keeps the value that was read at compile time. Every step checks that the value is still the same, and
-        throws E0101 if it is not. Without this option the same holds for all(), any(), and values that follow from
-        integer or boolean arguments or from buffers that forward does not write; other reads are refused at compile
-        time.
+        keeps the value from compile time. Every step checks that the value is still the same, and throws E0101 if
+        it is not. Without this option the same holds for all(), any(), and values that follow from integer or
+        boolean arguments or from buffers that forward does not write; other reads are refused at compile time.
 
         Source: executor.md 5.
         """
@@ -117,9 +116,9 @@ class OptionsSetters:
         Source: options.md 2.
         """
     def fusion(self, level: str) -> Self:
-        """Which instructions are joined to save passes over memory. exact: joins that keep every bit of the results,
-        such as an operator that adds its gradient to the sum. fast: also joins that sum in another order than eager
-        PyTorch, and our own functions (GELU); results differ by rounding. off: none.
+        """Which instructions are joined to save passes over memory. exact: only if every bit of the results stays the
+        same, such as an operator that adds its gradient to the sum. fast: also if sums have another order than in
+        eager PyTorch, and Abele's own functions (GELU); results differ by rounding. off: none.
 
         Allowed: exact, fast, off.
         Source: ours.
@@ -180,9 +179,9 @@ class OptionsSetters:
         Source: ours.
         """
     def offChipFolder(self, path: str) -> Self:
-        """Folder of the file for tensors that are off chip; by default the system's temporary folder. The file leaves
-        nothing behind, even after a crash. A file system in memory (tmpfs) saves no memory. A folder that cannot be
-        written is refused when the model is compiled (E0605).
+        """Folder of the file for tensors that are off chip; by default the system's temporary folder. The file
+        disappears when the process ends, even after a crash. A folder in a file system in memory (tmpfs) saves no
+        memory. A folder that cannot be written is refused when the model is compiled (E0605).
 
         Allowed: a folder that can be written.
         Source: ours.
@@ -199,7 +198,7 @@ class OptionsSetters:
         Source: options.md 2.
         """
     def maxRepeatLogs(self, max_lines: int | None) -> Self:
-        """Number of times that the same log line is repeated at most; None: no limit.
+        """Largest number of times that the same log line is repeated; None: no limit.
 
         Allowed: >= 0.
         Unit: lines.
@@ -268,16 +267,15 @@ class OptionsSetters:
         Source: options.md 2.
         """
     def devices(self, count: int) -> Self:
-        """Number of devices; 0, the default: the number that the model asks for. A model that needs more is refused
-        (E0402).
+        """Number of devices; 0, the default: as many as the model needs. A model that needs more is refused (E0402).
 
         Allowed: >= 0.
         Unit: devices.
         Source: ours.
         """
     def tensorParallel(self, devices: int) -> Self:
-        """Divides the work of each device of the model among this many devices, with the bits of one device; 1, the
-        default: not at all. Device v becomes devices v * n to v * n + n - 1 (docs/tensor_parallel.md).
+        """Divides the work of each device of the model among this many devices; the bits are those of one device. 1,
+        the default: no division. Device v becomes devices v * n to v * n + n - 1 (docs/tensor_parallel.md).
 
         Allowed: >= 1.
         Unit: devices.
@@ -291,23 +289,23 @@ class OptionsSetters:
         Source: ours.
         """
     def shareWeights(self, share: bool = True) -> Self:
-        """The devices use the memory of the model's own parameters where they can, instead of copies. No weight is
-        held twice, and each side sees at once what the other writes. Off: weights move between model and devices by
-        copies only (spec executor.md section 6). Default: on in abele and in C++; off in poptorch.
+        """The devices work in the memory of the model's own parameters if they can, and not on copies. Each weight
+        then exists once, and each side sees at once what the other writes. Off: weights are only copied between
+        model and devices (spec executor.md section 6). Default: on in abele and in C++; off in poptorch.
 
         Source: ours.
         """
     def checkCapture(self, check: bool = True) -> Self:
-        """Forward is captured a second time on the same inputs and random numbers, and the two programs must be equal,
-        constants included: forward keeps no state except in buffers, and draws random numbers from torch alone. The
-        second capture takes as long as the first. Default: on in abele and in C++, where a difference is E0101; off
-        in poptorch, where a difference is a warning if this is on.
+        """Captures forward a second time on the same inputs and random numbers, and compares the two programs,
+        constants included. They are equal if forward keeps state only in buffers and draws random numbers only from
+        torch. The second capture takes as long as the first. Default: on in abele and in C++, where a difference
+        raises E0101; off in poptorch, where a difference is a warning if this is on.
 
         Source: ours.
         """
     def recompileLimit(self, programs: int) -> Self:
-        """A model compiles a program for each kind of arguments, and each keeps memory. A warning names the argument
-        that changes when the model has more programs than this.
+        """A model compiles a program for each kind of arguments, and each program takes memory. If a model has more
+        programs than this, a warning names the argument that changes.
 
         Allowed: >= 1.
         Unit: programs.
@@ -321,9 +319,9 @@ class OptionsSetters:
         Source: ours.
         """
     def deviceType(self, device: str) -> Self:
-        """Hardware of the model's devices: a worker on the CPU, or a stream of an accelerator. Devices take the
-        entries of a list in turn; if there are more devices than entries, the list repeats (docs/devices.md).
-        Default: ABELE_DEVICE, or cpu if that is not set. Hardware that the machine lacks is refused (E0702).
+        """Hardware of the model's devices: a worker on the CPU, or a stream of an accelerator. Device n gets entry n
+        of a list; if there are more devices than entries, the list repeats (docs/devices.md). Default:
+        ABELE_DEVICE, or cpu if that is not set. Hardware that the machine does not have is refused (E0702).
 
         Allowed: cpu; accelerators of torch: cuda (all of them), cuda:1, xpu; a list of these: cuda:0,cuda:1,cpu.
         Source: ours.
@@ -336,16 +334,16 @@ class OptionsSetters:
         Source: ours.
         """
     def separateMemory(self, separate: bool = True) -> Self:
-        """Every device works in memory of its own, and transfers bring it what other devices make, as between
-        accelerators (docs/transfers.md). Results are the same; for tests and for what a placement would need on
-        such devices. Default: off.
+        """Every device has its own memory, and transfers copy values from other devices into it, as between
+        accelerators (docs/transfers.md). Results are the same. For tests, and to see the memory that a placement
+        would need on such devices. Default: off.
 
         Source: ours.
         """
     def captureAsCompiling(self, enable: bool = True) -> Self:
-        """torch.compiler.is_compiling() returns True to the model while forward is captured. Some models, such as
-        those of transformers, read a mask to skip it where it masks nothing. While compiling they do not read it,
-        so one program serves batches with and without padding. torch's own code does not see the value.
+        """torch.compiler.is_compiling() returns True in forward while it is captured. Some models, such as those of
+        transformers, read a mask to skip it where it masks nothing. While compiling they do not read it, so one
+        program works for batches with and without padding. In torch's own code the function still returns False.
 
         Source: ours.
         """
@@ -545,7 +543,7 @@ class TensorLocationSettingsSetters:
 
         Allowed: >= 0.
         Unit: elements.
-        Device: weights and optimizer state; else a hint.
+        Device: applies to weights and optimizer state; a hint for other tensors.
         Source: options.md 6.
         """
     def useOnChipStorage(self, use: bool | None = True) -> Self:
@@ -557,7 +555,7 @@ class TensorLocationSettingsSetters:
         """Distribute the tensors over the replicas: each tensor is in the memory of one replica, which runs its
         updates (docs/replicas.md). Every replica keeps its own activations and gradient sums.
 
-        Device: weights and optimizer state; else a hint.
+        Device: applies to weights and optimizer state; a hint for other tensors.
         Source: options.md 6.
         """
     def useIOTilesToLoad(self, use: bool = True) -> Self:

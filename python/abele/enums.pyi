@@ -69,7 +69,7 @@ class Liveness(enum.IntEnum):
     OffChipAfterEachPhase = 3
 
 class DataLoaderMode(enum.IntEnum):
-    """When a DataLoader makes batches. Sync: when the program asks for one. Async: ahead of their use, while the
+    """When a DataLoader makes batches. Sync: when the program requests one. Async: ahead of their use, while the
     program runs. AsyncRebatched: as Async, and a batch may join samples of several workers.
     """
 

@@ -23,8 +23,8 @@ struct SampleBlock {
   int64_t left_out = 0;  // samples that no process takes
 };
 
-/// With drop_last all processes have the same number of full steps of `step` samples each. Without it the samples are
-/// spread evenly.
+/// With drop_last all processes have the same number of full steps of `step` samples each; otherwise the samples are
+/// divided evenly.
 SampleBlock sampleBlockOf(int64_t count, int64_t processes, int64_t process, int64_t step, bool drop_last);
 
 }  // namespace abele::options

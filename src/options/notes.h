@@ -9,7 +9,7 @@
 
 namespace abele::options {
 
-/// While it lives, notes of this thread go to it instead of the log. Python sends them to its logging.
+/// While an object lives, it gets the notes of this thread instead of the log. Python passes them to its logging.
 class NoteListener {
  public:
   using Listen = std::function<void(log::Level, const std::string&)>;

@@ -1,4 +1,4 @@
-// Objects that calls in configuration files build: stages, phases, strategies, location settings.
+// Makes the objects that configuration files construct: stages, phases, strategies, location settings.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace abele::options {
 /// Builds Stage("a", "b"), PipelinedExecution(AutoStage.AutoIncrement), ... Throws E0701 for an unknown name, E0702 for
 /// arguments that do not fit.
 OptionObject makeObject(const std::string& type, const std::vector<OptionValue>& arguments);
-/// Calls .ipu(1), .schedule("gpipe"), ... on the object. Throws as makeObject.
+/// Calls .ipu(1), .schedule("gpipe"), ... on the object. Throws the errors of makeObject.
 void callMethod(OptionObject& object, const std::string& name, const std::vector<OptionValue>& arguments,
                 const std::vector<std::pair<std::string, OptionValue>>& named);
 /// Makes a phased strategy of the stages of all phases, in order.

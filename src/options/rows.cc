@@ -24,7 +24,7 @@ const std::vector<OptionEnum>& optionEnums() {
       {"Liveness", {{"AlwaysLive", 0}, {"OffChipAfterFwd", 1}, {"OffChipAfterFwdNoOverlap", 2}, {"OffChipAfterEachPhase", 3}}, {}, true,
        "Where tensors live between phases."},
       {"DataLoaderMode", {{"Sync", 0}, {"Async", 1}, {"AsyncRebatched", 2}}, {}, true,
-       "When a DataLoader makes batches. Sync: when the program asks for one. Async: ahead of their use, while the program runs. AsyncRebatched: as Async, and a batch may join samples of several workers."},
+       "When a DataLoader makes batches. Sync: when the program requests one. Async: ahead of their use, while the program runs. AsyncRebatched: as Async, and a batch may join samples of several workers."},
       {"SharingStrategy", {{"SharedMemory", 0}, {"FileSystem", 1}, {"Fork", 2}, {"ForkServer", 3}}, {}, true,
        "How a data set reaches the worker of an asynchronous loader."},
       {"MultiConvPlanType", {{"Parallel", 0}, {"Serial", 1}}, {}, true,
@@ -72,10 +72,9 @@ const std::vector<OptionRow>& optionRows() {
       {"trustReads", "Options", "trust_reads", OptionKind::kValue, {{"trust_reads", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        {}, true, "executor.md 5",
        "Lets forward read any tensor (.item(), a branch, numpy()), for models that check their inputs. The program\n"
-       "keeps the value that was read at compile time. Every step checks that the value is still the same, and\n"
-       "throws E0101 if it is not. Without this option the same holds for all(), any(), and values that follow from\n"
-       "integer or boolean arguments or from buffers that forward does not write; other reads are refused at compile\n"
-       "time.\n"},
+       "keeps the value from compile time. Every step checks that the value is still the same, and throws E0101 if\n"
+       "it is not. Without this option the same holds for all(), any(), and values that follow from integer or\n"
+       "boolean arguments or from buffers that forward does not write; other reads are refused at compile time.\n"},
       {"setExecutionStrategy", "Options", "_execution_strategy", OptionKind::kWritten, {{"strategy", "strategy", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        {}, true, "options.md 2",
        "How blocks become stages or phases.\n"},
@@ -96,9 +95,9 @@ const std::vector<OptionRow>& optionRows() {
        "Record the value of an inner tensor in each call. Returns None.\n"},
       {"fusion", "Options", "fusion_level", OptionKind::kWritten, {{"level", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        {}, true, "ours",
-       "Which instructions are joined to save passes over memory. exact: joins that keep every bit of the results,\n"
-       "such as an operator that adds its gradient to the sum. fast: also joins that sum in another order than eager\n"
-       "PyTorch, and our own functions (GELU); results differ by rounding. off: none.\n"
+       "Which instructions are joined to save passes over memory. exact: only if every bit of the results stays the\n"
+       "same, such as an operator that adds its gradient to the sum. fast: also if sums have another order than in\n"
+       "eager PyTorch, and Abele's own functions (GELU); results differ by rounding. off: none.\n"
        "\n"
        "Allowed: exact, fast, off."},
       {"autoRoundNumIPUs", "Options", "auto_round_num_ipus", OptionKind::kValue, {{"auto_round_num_ipus", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
@@ -149,9 +148,9 @@ const std::vector<OptionRow>& optionRows() {
        "Unit: bytes."},
       {"offChipFolder", "Options", "off_chip_folder", OptionKind::kOnDemand, {{"path", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        {}, true, "ours",
-       "Folder of the file for tensors that are off chip; by default the system's temporary folder. The file leaves\n"
-       "nothing behind, even after a crash. A file system in memory (tmpfs) saves no memory. A folder that cannot be\n"
-       "written is refused when the model is compiled (E0605).\n"
+       "Folder of the file for tensors that are off chip; by default the system's temporary folder. The file\n"
+       "disappears when the process ends, even after a crash. A folder in a file system in memory (tmpfs) saves no\n"
+       "memory. A folder that cannot be written is refused when the model is compiled (E0605).\n"
        "\n"
        "Allowed: a folder that can be written."},
       {"randomSeed", "Options", "random_seed", OptionKind::kOnDemand, {{"random_seed", "seed", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
@@ -164,7 +163,7 @@ const std::vector<OptionRow>& optionRows() {
        "Device: hint."},
       {"maxRepeatLogs", "Options", "max_repeat_logs", OptionKind::kValue, {{"max_lines", "int?", false, OptionValue(), false, 0, kNoMost, 1, {}, {{OptionValue(), OptionValue(uint64_t{18446744073709551615u})}}, "", ""}}, {},
        {}, true, "options.md 2",
-       "Number of times that the same log line is repeated at most; None: no limit.\n"
+       "Largest number of times that the same log line is repeated; None: no limit.\n"
        "\n"
        "Allowed: >= 0.\n"
        "Unit: lines."},
@@ -210,15 +209,14 @@ const std::vector<OptionRow>& optionRows() {
        "Adds texts to the list of sourceLocationExcludes.\n"},
       {"devices", "Options", "num_devices", OptionKind::kOnDemand, {{"count", "int", false, OptionValue(), false, 0, kNoMost, 1, {}, {}, "", ""}}, {},
        {}, true, "ours",
-       "Number of devices; 0, the default: the number that the model asks for. A model that needs more is refused\n"
-       "(E0402).\n"
+       "Number of devices; 0, the default: as many as the model needs. A model that needs more is refused (E0402).\n"
        "\n"
        "Allowed: >= 0.\n"
        "Unit: devices."},
       {"tensorParallel", "Options", "tensor_parallel", OptionKind::kOnDemand, {{"devices", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}}, {},
        {}, true, "ours",
-       "Divides the work of each device of the model among this many devices, with the bits of one device; 1, the\n"
-       "default: not at all. Device v becomes devices v * n to v * n + n - 1 (docs/tensor_parallel.md).\n"
+       "Divides the work of each device of the model among this many devices; the bits are those of one device. 1,\n"
+       "the default: no division. Device v becomes devices v * n to v * n + n - 1 (docs/tensor_parallel.md).\n"
        "\n"
        "Allowed: >= 1.\n"
        "Unit: devices."},
@@ -229,19 +227,19 @@ const std::vector<OptionRow>& optionRows() {
        "on in poptorch; off in abele and in C++.\n"},
       {"shareWeights", "Options", "share_weights", OptionKind::kOnDemand, {{"share", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        {}, true, "ours",
-       "The devices use the memory of the model's own parameters where they can, instead of copies. No weight is\n"
-       "held twice, and each side sees at once what the other writes. Off: weights move between model and devices by\n"
-       "copies only (spec executor.md section 6). Default: on in abele and in C++; off in poptorch.\n"},
+       "The devices work in the memory of the model's own parameters if they can, and not on copies. Each weight\n"
+       "then exists once, and each side sees at once what the other writes. Off: weights are only copied between\n"
+       "model and devices (spec executor.md section 6). Default: on in abele and in C++; off in poptorch.\n"},
       {"checkCapture", "Options", "check_capture", OptionKind::kOnDemand, {{"check", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        {}, true, "ours",
-       "Forward is captured a second time on the same inputs and random numbers, and the two programs must be equal,\n"
-       "constants included: forward keeps no state except in buffers, and draws random numbers from torch alone. The\n"
-       "second capture takes as long as the first. Default: on in abele and in C++, where a difference is E0101; off\n"
-       "in poptorch, where a difference is a warning if this is on.\n"},
+       "Captures forward a second time on the same inputs and random numbers, and compares the two programs,\n"
+       "constants included. They are equal if forward keeps state only in buffers and draws random numbers only from\n"
+       "torch. The second capture takes as long as the first. Default: on in abele and in C++, where a difference\n"
+       "raises E0101; off in poptorch, where a difference is a warning if this is on.\n"},
       {"recompileLimit", "Options", "recompile_limit", OptionKind::kValue, {{"programs", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}}, {},
        {}, true, "ours",
-       "A model compiles a program for each kind of arguments, and each keeps memory. A warning names the argument\n"
-       "that changes when the model has more programs than this.\n"
+       "A model compiles a program for each kind of arguments, and each program takes memory. If a model has more\n"
+       "programs than this, a warning names the argument that changes.\n"
        "\n"
        "Allowed: >= 1.\n"
        "Unit: programs."},
@@ -253,9 +251,9 @@ const std::vector<OptionRow>& optionRows() {
        "Unit: threads."},
       {"deviceType", "Options", "device_type", OptionKind::kOnDemand, {{"device", "str", false, OptionValue(), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        {}, true, "ours",
-       "Hardware of the model's devices: a worker on the CPU, or a stream of an accelerator. Devices take the\n"
-       "entries of a list in turn; if there are more devices than entries, the list repeats (docs/devices.md).\n"
-       "Default: ABELE_DEVICE, or cpu if that is not set. Hardware that the machine lacks is refused (E0702).\n"
+       "Hardware of the model's devices: a worker on the CPU, or a stream of an accelerator. Device n gets entry n\n"
+       "of a list; if there are more devices than entries, the list repeats (docs/devices.md). Default:\n"
+       "ABELE_DEVICE, or cpu if that is not set. Hardware that the machine does not have is refused (E0702).\n"
        "\n"
        "Allowed: cpu; accelerators of torch: cuda (all of them), cuda:1, xpu; a list of these: cuda:0,cuda:1,cpu."},
       {"deviceGraphs", "Options", "device_graphs", OptionKind::kOnDemand, {{"replay", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
@@ -265,14 +263,14 @@ const std::vector<OptionRow>& optionRows() {
        "newer). Off, the default: the workers enqueue each kernel each time (docs/devices.md).\n"},
       {"separateMemory", "Options", "separate_memory", OptionKind::kOnDemand, {{"separate", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        {}, true, "ours",
-       "Every device works in memory of its own, and transfers bring it what other devices make, as between\n"
-       "accelerators (docs/transfers.md). Results are the same; for tests and for what a placement would need on\n"
-       "such devices. Default: off.\n"},
+       "Every device has its own memory, and transfers copy values from other devices into it, as between\n"
+       "accelerators (docs/transfers.md). Results are the same. For tests, and to see the memory that a placement\n"
+       "would need on such devices. Default: off.\n"},
       {"captureAsCompiling", "Options", "capture_as_compiling", OptionKind::kOnDemand, {{"enable", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        {}, true, "ours",
-       "torch.compiler.is_compiling() returns True to the model while forward is captured. Some models, such as\n"
-       "those of transformers, read a mask to skip it where it masks nothing. While compiling they do not read it,\n"
-       "so one program serves batches with and without padding. torch's own code does not see the value.\n"},
+       "torch.compiler.is_compiling() returns True in forward while it is captured. Some models, such as those of\n"
+       "transformers, read a mask to skip it where it masks nothing. While compiling they do not read it, so one\n"
+       "program works for batches with and without padding. In torch's own code the function still returns False.\n"},
       {"Training.gradientAccumulation", "Training", "gradient_accumulation", OptionKind::kValue, {{"gradient_accumulation", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}}, {},
        {}, true, "options.md 3",
        "Micro-batches per weight update. Must be 1 for inference.\n"
@@ -409,7 +407,7 @@ const std::vector<OptionRow>& optionRows() {
        "\n"
        "Allowed: >= 0.\n"
        "Unit: elements.\n"
-       "Device: weights and optimizer state; else a hint."},
+       "Device: applies to weights and optimizer state; a hint for other tensors."},
       {"TensorLocationSettings.useOnChipStorage", "TensorLocationSettings", "onChip", OptionKind::kOnDemand, {{"use", "bool?", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {{OptionValue(true), OptionValue(int64_t{1})}, {OptionValue(false), OptionValue(int64_t{0})}}, "", ""}}, {},
        {}, true, "options.md 6",
        "Keep the tensors on the device; None removes the setting.\n"},
@@ -418,7 +416,7 @@ const std::vector<OptionRow>& optionRows() {
        "Distribute the tensors over the replicas: each tensor is in the memory of one replica, which runs its\n"
        "updates (docs/replicas.md). Every replica keeps its own activations and gradient sums.\n"
        "\n"
-       "Device: weights and optimizer state; else a hint."},
+       "Device: applies to weights and optimizer state; a hint for other tensors."},
       {"TensorLocationSettings.useIOTilesToLoad", "TensorLocationSettings", "useIOTilesToLoad", OptionKind::kOnDemand, {{"use", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {{OptionValue(true), OptionValue(int64_t{1})}, {OptionValue(false), OptionValue(int64_t{0})}}, "", ""}}, {},
        {}, true, "options.md 6",
        "Load tensors through the input and output tiles.\n"

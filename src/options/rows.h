@@ -31,8 +31,8 @@ struct OptionParameter {
   bool spread = false;  // takes all remaining positional arguments
   int64_t least = kNoLeast, most = kNoMost, multiple = 1;
   std::vector<int64_t> values;                              // allowed values; empty: all
-  std::vector<std::pair<OptionValue, OptionValue>> stored;  // argument -> the value stored in its place
-  std::string stored_as;  // the value is stored in a map under this one name; empty: stored directly
+  std::vector<std::pair<OptionValue, OptionValue>> stored;  // argument -> the value that is stored for it
+  std::string stored_as;  // the value is stored as a map with this one key; empty: stored directly
   std::string key;        // its own key, if a setter has several; empty: the row's
 };
 
@@ -58,7 +58,7 @@ struct OptionDefault {
 /// A stored value other than an expert setting. type: from the column "type", or from its only parameter.
 struct OptionKey {
   std::string group, key, type;
-  bool run_time = false;  // it counts for a program that is compiled already; else it is part of the program
+  bool run_time = false;  // also applies to a compiled program; false: is part of the program
 };
 
 struct OptionEnum {

@@ -1,4 +1,5 @@
-// Which options still apply to a program that is compiled already. Source: spec executor.md section 7.1, load().
+// Separates options that also apply to a compiled program from those that are part of it. Source: spec executor.md
+// section 7.1, load().
 #pragma once
 
 #include <cstdint>
@@ -12,18 +13,17 @@ namespace abele::options {
 /// Resets all options and expert settings that are part of a program, and the strategy, to their compiled values.
 /// Returns: the names of those that had other values.
 std::vector<std::string> keepCompiled(Options::Values& now, const Options::Values& compiled);
-/// Returns true if this value of the group Distributed is part of a program. The others identify this process.
+/// Returns true if this value of the group Distributed is part of a program. All other values identify this process.
 bool isOfProgram(const std::string& distributed);
 /// Options for a file, as JSON. Leaves out the number of this process and of all processes, which differ between runs.
 std::string textOfSaved(Options::Values values);
-/// Options of a file, for a program that was compiled with them and runs here. A program that was compiled for a
-/// machine without devices attaches to this machine's. text: from textOfSaved(); empty: defaults. Throws E0501 if the
-/// text is not valid.
+/// The options of a file, adapted to run its program here. If the program was compiled without devices, it uses those
+/// of this machine. text: from textOfSaved(); empty: defaults. Throws E0501 if the text is not valid.
 Options::Values savedOptions(const std::string& text);
 /// Gives a file's options this process's rank. The number of processes may differ from the compiled one.
 /// process, processes: the index and number of processes that the program was compiled for.
 void takePlaceHere(Options::Values& saved, int64_t process, int64_t processes);
-/// The names of keepCompiled() that `chosen` sets to a value other than the default: the user asked for them in vain.
+/// The names in `kept` that `chosen` sets to another value than the default, to warn that they have no effect.
 std::vector<std::string> chosenInVain(const std::vector<std::string>& kept, const Options::Values& chosen);
 
 }  // namespace abele::options

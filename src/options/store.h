@@ -22,7 +22,7 @@ struct Options::Values {
   /// the options are frozen.
   void call(const std::string& path, std::vector<options::OptionValue> arguments,
             std::vector<std::pair<std::string, options::OptionValue>> named = {});
-  /// Does opts.key = value: replaces the value of an option by one of the same kind. Throws as call.
+  /// Replaces the value of an option by one of the same kind: opts.key = value. Throws the errors of call.
   void assign(const std::string& group, const std::string& key, options::OptionValue value);
   void requireNotFrozen(const std::string& name) const;
 
@@ -33,13 +33,13 @@ struct Options::Values {
   const options::OptionValue* find(const std::string& group, const std::string& key) const;
   void set(const std::string& group, const std::string& key, options::OptionValue value);
   void erase(const std::string& key);
-  /// The value in the type of the key: a number as the member of its enumeration, a map as an anchor or as location
-  /// settings. Throws E0702 if it has no such form.
+  /// The value converted to the type of the key: a number to the member of its enumeration, a map to an anchor or to
+  /// location settings. Throws E0702 if that is not possible.
   options::OptionValue typed(const std::string& key, options::OptionValue value) const;
   /// The items of a list or map; empty if the key has no value.
   options::OptionList list(const std::string& key) const;
   options::OptionMap map(const std::string& key) const;
-  /// Stores the checked arguments of a setter, as its row says.
+  /// Stores the checked arguments of a setter by the rules of its row.
   void store(const options::OptionRow& row, const options::OptionList& arguments);
   /// An expert setting; nullptr if it has no value.
   const options::OptionValue* expert(const std::string& name) const;
@@ -77,7 +77,7 @@ struct IsOptional : std::false_type {};
 template <class T>
 struct IsOptional<std::optional<T>> : std::true_type {};
 
-/// A whole number or a flag as T: negative ones wrap to uint64_t, and those beyond int64_t become its largest.
+/// A whole number or a flag as T. Negative numbers wrap in uint64_t; numbers beyond int64_t become the largest int64_t.
 template <class T>
 std::optional<T> integer(const OptionValue& value) {
   if (value.as<bool>()) return *value.as<bool>();

@@ -1,4 +1,4 @@
-// The value of an option, as setters, configuration files and JSON give it, and its text.
+// The value of an option from setters, configuration files and JSON, and its text.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@
 
 namespace abele::options {
 
-/// The kind of fault in an argument, name or call that options refuse. Front ends may tell them apart (bind/errors.cc).
+/// The kind of fault in an argument, name or call that options refuse. Front ends may use different exceptions for them
+/// (bind/errors.cc).
 enum class Refused : uint8_t { kOtherwise, kCondition, kValue, kType, kName, kConfiguration };
 
 /// Refuses an argument, name or call.
@@ -84,7 +85,7 @@ std::string textOf(const TensorLocationSettings& settings);
 /// Throws E0702 if the enumeration has no such member.
 OptionValue member(const std::string& type, int64_t value);
 OptionValue member(const std::string& type, const std::string& name);
-/// The member that "OutputMode.All" names; nothing for other text.
+/// The member with a name such as "OutputMode.All"; nothing for other text.
 std::optional<OptionValue> memberNamed(const std::string& text);
 
 // C++ values as option values.
