@@ -50,7 +50,7 @@ class HostUpdates:
             _refuse(optimizer, "and has no step()", "write its step(), or take an optimizer of torch.optim")
         closure = inspect.signature(step).parameters.get("closure")
         if closure is not None and closure.default is inspect.Parameter.empty:
-            _refuse(optimizer, "and its step() asks for a closure", "take an optimizer whose step() needs none")
+            _refuse(optimizer, "and its step() needs a closure", "take an optimizer whose step() needs none")
         if options.device_iterations != 1:
             _refuse(optimizer, "once a call", "leave deviceIterations at 1, and accumulate gradients instead")
         if options.Distributed.numProcesses != 1:
@@ -89,8 +89,8 @@ class HostUpdates:
         if not fits:
             raise user_error(
                 "E0706",
-                "the checkpoint's optimizer is not the model's",
+                "the checkpoint was written with another optimizer than the model's",
                 found=given["of"] if isinstance(given, dict) else str(given),
                 expected=name,
-                remedy="make the model with the optimizer that the checkpoint was written with",
+                remedy="make the model with the same optimizer as the checkpoint's",
             )

@@ -101,7 +101,7 @@ def require_own_gaps(model):
                 f"parameter {name} is trained, is a part of a larger tensor, and shares its memory with other tensors",
                 found=f"shape {list(value.shape)}, strides {list(value.stride())}",
                 expected="memory that the parameter has for itself",
-                remedy="make the parameter of a copy: torch.nn.Parameter(tensor.clone())",
+                remedy="make the parameter from a copy: torch.nn.Parameter(tensor.clone())",
             )
 
 

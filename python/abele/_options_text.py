@@ -165,7 +165,7 @@ def _once(pairs):
     table = dict(pairs)
     if len(table) != len(pairs):
         raise user_error(
-            "E0702", "options are no JSON object: a name twice", found=", ".join(name for name, _ in pairs)
+            "E0702", "options are not a JSON object: a name twice", found=", ".join(name for name, _ in pairs)
         )
     return table
 
@@ -202,7 +202,9 @@ def apply_json(options, string):
     """Calls every setter that the JSON object names."""
     table = json.loads(string, object_pairs_hook=_once)
     if not isinstance(table, dict):
-        raise user_error("E0702", "options are no JSON object", found=string, expected='{"dotted.setter": arguments}')
+        raise user_error(
+            "E0702", "options are not a JSON object", found=string, expected='{"dotted.setter": arguments}'
+        )
     for path, value in table.items():
         try:
             if path == "anchored_tensors.update":  # reading an option gives a copy

@@ -89,7 +89,7 @@ def _register_over_store_of(dist, name, process, processes):
     except (RuntimeError, dist.DistError) as error:
         raise user_error(
             "E0714",
-            f"process {process} of {processes} does not find the others",
+            f"process {process} of {processes} cannot connect to the others",
             found=str(error).splitlines()[0],
             expected="all processes within ABELE_PROCESS_TIMEOUT seconds",
             remedy="let all of them join the program's own group before they train",

@@ -106,7 +106,7 @@ def load_checkpoint(
                 "E0712",
                 f"the checkpoint has no position of a {name}",
                 at=path,
-                remedy=f"pass no {name}, or write checkpoints in Python with one",
+                remedy=f"pass no {name}, or pass one when you write checkpoints in Python",
             )
     batches = None if loader is None or of_cpp is None else _batches_of_cpp(loader, checkpoint.texts, path)
     states = _checked_states(checkpoint, front, path)  # before anything changes
@@ -182,7 +182,7 @@ def _batches_of_cpp(loader, texts, path):
     """Number of batches that a C++ loader had taken. Raises: E0712 if this loader cannot tell which ones they were."""
     batches = texts[_BATCHES]
     if not batches.isdecimal():
-        raise user_error("E0501", "a checkpoint with a text for a number", at=path, found=batches)
+        raise user_error("E0501", "the checkpoint has text in place of a number", at=path, found=batches)
     if not (loader._is_in_order() and texts.get(_IN_ORDER) == "yes"):
         raise user_error(
             "E0712",

@@ -88,5 +88,5 @@ class MultiConv:
                 raise user_error(
                     "E0710",
                     f"MultiConv.{name} has {len(setting)} values for {count} convolutions",
-                    expected="one value, or one for each",
+                    expected="one value, or one for each convolution",
                 )

@@ -25,8 +25,9 @@ std::optional<int64_t> numberOf(const files::Checkpoint& checkpoint, const char*
   const auto text = checkpoint.texts.find(name);
   if (text == checkpoint.texts.end()) return {};
   const std::optional<int64_t> number = files::countOf(text->second);
-  ABELE_REQUIRE(number, E0501,
-                {.what = "a checkpoint with a text for a number", .at = path, .found = cat(name, " ", text->second)});
+  ABELE_REQUIRE(
+      number, E0501,
+      {.what = "the checkpoint has text in place of a number", .at = path, .found = cat(name, " ", text->second)});
   return number;
 }
 
@@ -59,14 +60,14 @@ std::optional<Resumed> loadCheckpoint(const std::string& folder, TrainingModel& 
   ABELE_REQUIRE(!loader || (pass && batches), E0712,
                 {.what = "the checkpoint has no position of a loader",
                  .at = path,
-                 .remedy = "pass no loader, or write checkpoints with one"});
+                 .remedy = "pass no loader, or pass one when you write checkpoints"});
   const auto order = checkpoint.texts.find(kInOrder);
   ABELE_REQUIRE(!loader || order == checkpoint.texts.end() || (order->second == "yes") == loader->isInOrder(), E0712,
-                {.what = "the loader takes samples in another order than that of the checkpoint",
+                {.what = "the loader takes samples in another order than the checkpoint's loader",
                  .at = path,
                  .found = loader->isInOrder() ? "samples one after the other" : "an order of its own",
                  .expected = order->second == "yes" ? "samples one after the other" : "an order of its own",
-                 .remedy = "make the loader as it was when the checkpoint was written"});
+                 .remedy = "make the loader with the same arguments as when the checkpoint was written"});
   ModelAccess::enter(model)->goOnFrom(checkpoint);
   if (loader) loader->seek({.pass = *pass, .batches = *batches});
   Resumed resumed{.step = checkpoint.step, .notes = {}, .path = path};

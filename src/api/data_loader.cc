@@ -42,14 +42,14 @@ bool holdsOthers(const calls::FormValue& value) {
 
 std::vector<at::Tensor> detail::tensorsOfSample(Flat sample, std::string& form) {
   ABELE_REQUIRE(std::ranges::none_of(calls::formValues(sample.form), holdsOthers), E0801,
-                {.what = "a sample has values that are no tensors, or undefined tensors",
+                {.what = "a sample has values that are not tensors, or undefined tensors",
                  .found = calls::formInWords(sample.form),
-                 .expected = "tensors alone",
-                 .remedy = "make tensors of numbers in get(): torch::tensor(label)"});
+                 .expected = "only tensors",
+                 .remedy = "convert numbers to tensors in get(): torch::tensor(label)"});
   if (form.empty()) form = sample.form;
   const bool has_keys = form.find('{') != std::string::npos;
   ABELE_REQUIRE(!has_keys || form == sample.form, E0801,
-                {.what = "the keys of a sample are not those of the first one, or in another order",
+                {.what = "the keys of a sample differ from those of the first sample, or have another order",
                  .found = calls::formInWords(sample.form),
                  .expected = calls::formInWords(form),
                  .remedy = "give all samples the same keys in the same order"});
@@ -124,7 +124,7 @@ DataLoader::DataLoader(const Options& options, std::function<std::vector<at::Ten
                        const DataLoaderOptions& loading) {
   checkLoading(loading);
   ABELE_REQUIRE(sample && count >= 0, E0801,
-                {.what = "a data loader without samples", .remedy = "pass a callable and how many samples it gives"});
+                {.what = "a data loader without samples", .remedy = "pass a callable and the number of its samples"});
   impl_ = std::make_unique<Impl>(options, loading);
   impl_->openSamples({.tensors = {}, .sample = std::move(sample), .rows = nullptr, .count = count}, loading);
 }
@@ -179,7 +179,7 @@ DataLoader::DataLoader(const Options& options, std::function<NextChunk()> start,
                 {.what = "a data loader without a stream", .remedy = "pass a callable that starts a pass"});
   ABELE_REQUIRE(!loading.shuffle && loading.num_processes == 1, E0801,
                 {.what = "a stream cannot be shuffled or shared between processes",
-                 .remedy = "do so in the stream, or pass samples that can be asked for by their index"});
+                 .remedy = "do so in the stream, or pass samples with an index"});
   impl_ = std::make_unique<Impl>(options, loading);
   impl_->open(data::chunkBatches(std::move(start), loading, impl_->combined), loading);
 }

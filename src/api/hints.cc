@@ -42,7 +42,7 @@ MultiConv& MultiConv::perConvReservedTiles(int64_t) { return note("perConvReserv
 MultiConv& MultiConv::cycleBackOff(double) { return note("cycleBackOff", 1); }
 
 void MultiConv::run(const std::function<void()>& body) const {
-  ABELE_REQUIRE(body, E0708, {.what = "MultiConv::run of a function that holds nothing", .remedy = "pass a function"});
+  ABELE_REQUIRE(body, E0708, {.what = "MultiConv::run got an empty function", .remedy = "pass a function"});
   if (!capture::isCapturing()) return body();
   ABELE_REQUIRE(!in_multi_conv, E0710, {.what = "a MultiConv inside a MultiConv"});
   const int64_t before = capture::numOperators("convolution");
@@ -57,7 +57,7 @@ void MultiConv::run(const std::function<void()>& body) const {
     ABELE_REQUIRE(
         setting.values == 1 || setting.values == count, E0710,
         {.what = cat("MultiConv::", setting.name, " has ", setting.values, " values for ", count, " convolutions"),
-         .expected = "one value, or one for each"});
+         .expected = "one value, or one for each convolution"});
 }
 
 }  // namespace abele

@@ -33,8 +33,7 @@ void synchronize() {
   if (getNumInstances() > 1) processes::synchronize(processes::popdistPlace().process());
 }
 void executeOnInstances(std::initializer_list<int64_t> instances, const std::function<void()>& function) {
-  ABELE_REQUIRE(function, E0708,
-                {.what = "executeOnInstances of a function that holds nothing", .remedy = "pass a function"});
+  ABELE_REQUIRE(function, E0708, {.what = "executeOnInstances got an empty function", .remedy = "pass a function"});
   if (std::ranges::find(instances, getInstanceIndex()) != instances.end()) function();
 }
 

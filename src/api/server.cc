@@ -14,7 +14,7 @@ int64_t batchRows(InferenceModel& model, const ServerOptions& options) {
   if (options.batch_rows != 0) return options.batch_rows;
   ABELE_REQUIRE(is_compiled, E0705,
                 {.what = "a server of a model that is not compiled, without a number of rows",
-                 .remedy = "compile() the model, load a compiled one, or say ServerOptions::batch_rows"});
+                 .remedy = "compile() the model, load a compiled one, or set ServerOptions::batch_rows"});
   const std::vector<ProgramValue> inputs = inputsOf(model);
   ABELE_REQUIRE(!inputs.empty() && !inputs[0].sizes.empty(), E0708,
                 {.what = "a server of a model that takes no rows", .expected = "a tensor with rows as first input"});

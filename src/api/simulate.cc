@@ -15,7 +15,7 @@ namespace {
 plan::MemoryLimits limitsOf(const SimulationOptions& options) {
   const auto require = [](int64_t bytes) {
     ABELE_REQUIRE(bytes >= 0, E0404,
-                  {.what = "bytes of a device that are negative", .found = cat(bytes), .expected = "0 or more"});
+                  {.what = "the bytes of a device are negative", .found = cat(bytes), .expected = "0 or more"});
   };
   if (options.device_bytes) require(*options.device_bytes);
   for (const auto& [device, bytes] : options.bytes_of_device) require(bytes);

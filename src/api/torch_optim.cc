@@ -54,14 +54,15 @@ std::vector<std::string> namesOf(const torch::optim::OptimizerParamGroup& group,
     const auto own =
         std::ranges::find_if(tensors, [&](const modules::NamedTensor& t) { return t.tensor.is_same(parameter); });
     ABELE_REQUIRE(own != tensors.end() && own->is_parameter, E0706,
-                  {.what = "the optimizer holds a tensor that is no parameter of the model",
+                  {.what = "the optimizer has a tensor that is not a parameter of the model",
                    .found = contiguousType(static_cast<DType>(parameter.scalar_type()), parameter.sizes().vec()).str(),
                    .remedy = "make the optimizer with the parameters() of the module that is wrapped"});
     ABELE_REQUIRE(
         taken.insert(own->name).second, E0706,
         {.what = cat("the optimizer has ", own->name, " several times, and LibTorch would update it as often"),
          .expected = "each parameter once",
-         .remedy = "give each once: parameters() lists those of a submodule for each of its places"});
+         .remedy =
+             "pass each parameter once: parameters() lists a submodule's once for each place where it is registered"});
     names.push_back(own->name);
   }
   return names;

@@ -43,7 +43,7 @@ ProcessPlace processPlace(const char* count_name, const char* index_name) {
                 {.what = cat("environment variable ", index_name, " is ", place.index),
                  .found = cat(count_name, is_set ? cat(" is ", place.count) : " is not set: one process"),
                  .expected = cat("the index of a process: ", place.count == 1 ? "0" : cat("0 to ", place.count - 1)),
-                 .remedy = "set both as a launcher does (poprun, torchrun, mpirun), or unset both"});
+                 .remedy = "set both, as launchers do (poprun, torchrun, mpirun), or unset both"});
   return place;
 }
 

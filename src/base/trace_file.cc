@@ -43,9 +43,10 @@ std::optional<std::string> folderOfTraces() {
   const std::string is_on = enable.is_string() ? enable.get<std::string>() : enable.dump();
   if (is_on != "true" && is_on != "True" && is_on != "TRUE") return std::nullopt;
   const Json directory = options.value("directory", Json("."));
-  ABELE_REQUIRE(
-      directory.is_string(), E0702,
-      {.what = "PVTI_OPTIONS names no folder", .found = directory.dump(), .expected = "\"directory\": \"path\""});
+  ABELE_REQUIRE(directory.is_string(), E0702,
+                {.what = "PVTI_OPTIONS does not name a folder",
+                 .found = directory.dump(),
+                 .expected = "\"directory\": \"path\""});
   return directory.get<std::string>();
 }
 
@@ -168,7 +169,7 @@ const std::string& TraceFile::path() const { return impl_->path; }
 void TraceFile::add(const std::string& name, const std::string& channel, char phase, int64_t begin,
                     const std::string& fields) {
   const Json more = Json::parse(fields, nullptr, /*allow_exceptions=*/false);
-  ABELE_REQUIRE(more.is_object(), E0708, {.what = "the fields of an event are no JSON object", .found = fields});
+  ABELE_REQUIRE(more.is_object(), E0708, {.what = "the fields of an event are not a JSON object", .found = fields});
   Json event = {{"name", name},
                 {"cat", channel},
                 {"ph", std::string(1, phase)},

@@ -150,9 +150,9 @@ void Turns::requireEnd(const Caller* me, const char* what) const {
                  .remedy = "return from the outer call first, or use another model inside"});
   ABELE_REQUIRE(!waitsForMine(me), E0608,
                 {.what = cat("waiting for ", what, " would never end"),
-                 .found = "a call on another thread, which has it and waits for something that this call has",
+                 .found = "a call on another thread has it, and waits for something that this call has",
                  .expected = "the same order of calls between models in all threads",
-                 .remedy = "call one model after the other, or make another model of the inner one's module"});
+                 .remedy = "call one model after the other, or wrap the inner model's module a second time"});
 }
 
 }  // namespace abele

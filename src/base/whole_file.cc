@@ -169,12 +169,12 @@ std::string readWholeFile(const std::string& path, std::string_view magic, int64
                  .at = path,
                  .found = cat(size, " bytes that begin with \"", bytes, "\""),
                  .expected = cat("a file that begins with \"", magic, "\""),
-                 .remedy = "name the file that Abele wrote, or write it again"});
+                 .remedy = "pass the file that Abele wrote, or write it again"});
   ABELE_REQUIRE(size <= most, E0712,
                 {.what = "a file is too large",
                  .at = path,
                  .found = cat(size, " bytes"),
-                 .remedy = cat("name a file of at most ", most, " bytes")});
+                 .remedy = cat("pass a file of at most ", most, " bytes")});
   bytes.resize(size);
   file.read(magic.size(), bytes.data() + magic.size(), size - magic.size());
   return bytes;

@@ -106,7 +106,7 @@ void requireApart(const std::vector<at::Tensor>& inputs, const std::vector<size_
     for (size_t j = 0; j < inputs.size(); ++j) {
       ABELE_REQUIRE(j == i || !compile::shareMemory(inputs.at(i), inputs[j]), E0708,
                     {.what = cat("forward writes into tensor argument ", i, ", which shares memory with argument ", j),
-                     .expected = "memory of its own: devices have a copy of each argument",
+                     .expected = "separate memory, because devices copy each argument",
                      .remedy = "clone() one of them before the call"});
     }
 }

@@ -102,7 +102,7 @@ void FormReader::finish() {
 void FormReader::refuse(const std::string& expected) const {
   throwUser(
       ErrorCode::E0708,
-      {.what = cat(what_, " are built otherwise than asked for"),
+      {.what = cat(what_, " have another structure than requested"),
        .found = calls::formInWords(form_),
        .expected =
            at_ == 0 ? expected : cat(expected, " after ", calls::formInWords(std::string_view(form_).substr(0, at_))),
@@ -121,13 +121,13 @@ void refuseArguments(size_t given, std::optional<size_t> taken) {
 }
 
 void refuseEmptyForward() {
-  throwUser(ErrorCode::E0708, {.what = "forward is a function that holds nothing",
+  throwUser(ErrorCode::E0708, {.what = "forward is an empty function",
                                .found = "an empty std::function, or a null pointer",
                                .remedy = "assign it before the model is made"});
 }
 void refuseEmptyModule() {
   throwUser(ErrorCode::E0708, {.what = "there is no module",
-                               .found = "a pointer or a holder without one",
+                               .found = "a pointer or a holder without a module",
                                .remedy = "make the module first, e.g. torch::nn::Linear net(4, 2)"});
 }
 

@@ -143,10 +143,9 @@ void warnOfForeignParameters(Recorder& recorder, const Request& request, const a
     const std::optional<std::string> line = recorder.inputs().lineOfConstant(leaf);
     if (!line) continue;
     const std::string name = request.name_of ? request.name_of(leaf.storage().unsafeGetStorageImpl()) : std::string();
-    log::warn(
-        name.empty() ? "a tensor" : name, " (", *line, ", ", typeOf(leaf).str(),
-        ") requires a gradient and is no parameter of the model: it is computed with as it is, and nothing trains "
-        "it; to train it, make it a parameter of the model");
+    log::warn(name.empty() ? "a tensor" : name, " (", *line, ", ", typeOf(leaf).str(),
+              ") requires a gradient and is not a parameter of the model: forward uses its values, and nothing trains "
+              "it; to train it, make it a parameter of the model");
   }
 }
 
@@ -198,14 +197,14 @@ void recordBackward(Recorder& recorder, const Request& request, const std::vecto
     ABELE_REQUIRE(is_first, E0105,
                   {.what = "two parameters that are trained share memory",
                    .found = cat(other->second->name, ", ", owners[i]->name),
-                   .expected = "memory of its own for each parameter",
+                   .expected = "separate memory for each parameter",
                    .remedy = inLanguage("register one tensor in both places, or a clone() of it")});
     ABELE_REQUIRE(!recorder.inputs().overlapsAnotherInUse(*owners[i]->tensor), E0105,
                   {.what = cat("parameter ", owners[i]->name,
-                               " is trained, and another tensor of the model has a part of its memory"),
+                               " is trained, and another tensor of the model shares a part of its memory"),
                    .found = typeOf(*owners[i]->tensor).str(),
-                   .expected = "memory of its own for each parameter, or one tensor that is the whole of the other",
-                   .remedy = "make one of them of a clone(), or compute it in forward from the other"});
+                   .expected = "separate memory for each parameter, or two tensors with the same memory as a whole",
+                   .remedy = "make one of them from a clone(), or compute it in forward from the other"});
     for (const ir::ValueId value : values[i])
       recorder.graph().outputs.push_back({value, ir::OutputKind::kGradient, external});
   }
@@ -233,8 +232,8 @@ class GradientsAside {
       ABELE_REQUIRE(!parameter->tensor->grad().defined(), E0106,
                     {.what = "forward calls backward(), which leaves gradients in parameters that are trained",
                      .at = parameter->name,
-                     .expected = "gradients of the marked loss alone",
-                     .remedy = cat("ask for the gradients that forward needs: ",
+                     .expected = "only gradients of the marked loss",
+                     .remedy = cat("compute the gradients that forward needs with ",
                                    inLanguage("torch::autograd::grad(outputs, inputs)"))});
   }
 

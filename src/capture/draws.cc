@@ -129,7 +129,7 @@ int64_t Draws::addOwn(const at::Generator& generator) {
   const auto require = [&](bool holds, const std::string& found, const std::string& expected) {
     ABELE_REQUIRE(
         holds, E0106,
-        {.what = "random numbers from a generator of the program's own",
+        {.what = "random numbers from a generator of the program",
          .at = position_.str(),
          .found = found,
          .expected = expected,
@@ -149,7 +149,7 @@ int64_t Draws::addOwn(const at::Generator& generator) {
   own_.push_back(
       {std::make_unique<RandomStream>(generator, nullptr, before_[known]), restarts, position_.where.source});
   require(is_known, "a generator whose state forward has replaced",
-          "one that forward leaves alone, or seeds with a number before it draws");
+          "a generator that forward does not change, or seeds with a number before it draws");
   return static_cast<int64_t>(own_.size());
 }
 
@@ -242,9 +242,9 @@ void Draws::finish(Recording& recording) {
   for (const Own& own : own_) {
     const std::optional<RandomStream::Place> end = own.stream->placeNow();
     ABELE_REQUIRE(end, E0106,
-                  {.what = "a generator of the program's own that forward seeds or replaces after it has drawn",
+                  {.what = "forward seeds or replaces a generator of the program after it has drawn from it",
                    .at = own.at,
-                   .expected = "one that forward leaves alone, or seeds with a number before it draws"});
+                   .expected = "a generator that forward does not change, or seeds with a number before it draws"});
     recording.own_streams.push_back({.generator = own.stream->generator(),
                                      .start = own.stream->start(),
                                      .restarts = own.restarts,

@@ -44,13 +44,12 @@ bool repeatsMemory(const Type& type) {
 /// The type of a parameter that is trained: its own, also where it has gaps, since gradients have its sizes.
 Type trainedType(const ModelTensor& parameter) {
   Type type = typeOf(*parameter.tensor);
-  ABELE_REQUIRE(
-      type.numel() == 0 || !repeatsMemory(type), E0105,
-      {.what = cat("parameter ", parameter.name, " is trained, and several of its elements are one in memory"),
-       .found = type.str(),
-       .expected = "a parameter with memory for each element",
-       .remedy = "make the parameter of a copy: torch.nn.Parameter(tensor.clone(memory_format="
-                 "torch.contiguous_format))"});
+  ABELE_REQUIRE(type.numel() == 0 || !repeatsMemory(type), E0105,
+                {.what = cat("parameter ", parameter.name, " is trained, and several of its elements share memory"),
+                 .found = type.str(),
+                 .expected = "a parameter with separate memory for each element",
+                 .remedy = "make the parameter from a copy: torch.nn.Parameter(tensor.clone(memory_format="
+                           "torch.contiguous_format))"});
   return type;
 }
 
@@ -122,8 +121,8 @@ void Inputs::addModelTensor(Segment& segment) {
   ABELE_REQUIRE(mathBits(*source.tensor) == 0, E0105,
                 {.what = cat(source.name, " is a conjugated or negated view"),
                  .found = typeOf(*source.tensor).str(),
-                 .expected = "a parameter or buffer that is its memory as it is",
-                 .remedy = "make it of what the view stands for (.resolve_conj(), .resolve_neg())"});
+                 .expected = "a parameter or buffer without the conjugate or negative bit",
+                 .remedy = "make it from the view's values (.resolve_conj(), .resolve_neg())"});
   const Type type = trainable ? trainedType(source) : memoryType(*source.tensor);
   segment.external = static_cast<int32_t>(writer_.graph().externals.size());
   writer_.graph().externals.push_back(
@@ -188,10 +187,10 @@ void Inputs::replace(const at::Tensor& buffer, ir::ValueId value, const Where& w
   const ModelTensor* own = bufferOf(buffer);
   ABELE_REQUIRE(
       own != nullptr && place.offset == 0 && type == typeOf(buffer), E0108,
-      {.what = cat("forward replaced ", own ? own->name : "a buffer", ", whose memory is another tensor's, too"),
+      {.what = cat("forward replaced ", own ? own->name : "a buffer", ", which shares its memory with another tensor"),
        .at = where.source,
        .found = typeOf(buffer).str(),
-       .expected = "memory of its own, without gaps",
+       .expected = "separate memory, without gaps",
        .remedy = "register a clone() of the tensor as the buffer"});
   const ir::ValueId after = writer_.addCopy(before, value, where, /*varies=*/true);
   segment.written = true;
@@ -204,7 +203,7 @@ ir::ValueId Inputs::lastValueOf(const Segment& segment) const {
   ABELE_REQUIRE(segment.base == replaced->second.before, E0108,
                 {.what = cat("backward writes into ", writer_.graph().externals[segment.external].name,
                              ", which forward replaced"),
-                 .expected = "writes into the tensor that forward put in its place"});
+                 .expected = "writes into the tensor that replaced it"});
   return replaced->second.after;
 }
 

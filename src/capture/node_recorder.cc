@@ -172,7 +172,7 @@ int64_t NodeRecorder::writtenOperand(const at::Tensor& tensor, int32_t index, in
                  .remedy = "clone() one of the overlapping tensors before the call"});
   for (const PendingWrite& other : call.writes)
     ABELE_REQUIRE(other.write.before != base, E0106,
-                  {.what = "an operator that writes twice into the memory of one tensor",
+                  {.what = "an operator that writes into the memory of one tensor twice",
                    .at = position_.str(),
                    .remedy = "clone() one of the written tensors, or write them one after the other"});
   Type type = typeOf(tensor);
@@ -338,9 +338,9 @@ ir::ValueId NodeRecorder::resultOf(const at::Tensor& tensor, const Call& call, i
   if (is_new_memory && !table_.find(tensor)) {
     *is_computed = true;
     ABELE_REQUIRE(mathBits(tensor) == 0, E0106,
-                  {.what = "an operator that returns a conjugated or negated view of memory of its own",
+                  {.what = "an operator that returns a conjugated or negated view of new memory",
                    .at = position_.str(),
-                   .remedy = "let it return what the view stands for (.resolve_conj(), .resolve_neg())"});
+                   .remedy = "let it return the view's values (.resolve_conj(), .resolve_neg())"});
     // The value has the result's own geometry, also where it has gaps: what lies between belongs to nobody. (mse_loss,
     // for one, leaves its result in memory that was larger while it worked.)
     const ir::ValueId value = writer_.addValue(type, node, call.varies);

@@ -178,7 +178,7 @@ void Recorder::requireKnownMemory(c10::ArrayRef<const c10::IValue> operands) {
                  .at = position_.where.source,
                  .found = inLanguage("a tensor made of a pointer that was taken of it (torch::from_blob)"),
                  .expected = "the model's own parameters and buffers, whose values change from call to call",
-                 .remedy = "use the tensor of the model, or a copy of the array where it shall not change"});
+                 .remedy = "use the tensor of the model, or copy the array if it must not change"});
     } catch (const Error&) {
       fail();
     }

@@ -119,10 +119,10 @@ bool Rewrites::recordWithMathBits(const c10::OperatorHandle& op, torch::jit::Sta
   const auto form = c10::Dispatcher::singleton().findSchema(
       {cat("abele_math_bits", name.substr(name.find("::"))), op.operator_name().overload_name});
   ABELE_REQUIRE(form && name.starts_with("aten::"), E0106,
-                {.what = "an operator that looks at conjugated or negated views itself",
+                {.what = "an operator that handles conjugated or negated views itself",
                  .at = position_.str(),
-                 .expected = "one of PyTorch's own, or one that leaves them to PyTorch's dispatcher",
-                 .remedy = "call resolve_conj() and resolve_neg() of its operands"});
+                 .expected = "an operator of PyTorch, or one that leaves such views to PyTorch's dispatcher",
+                 .remedy = "call resolve_conj() and resolve_neg() on its operands"});
   std::vector<c10::IValue> written;  // what it returns
   for (size_t i = 0; i < numArguments(op); ++i) {
     c10::IValue& operand = (*stack)[first + i];

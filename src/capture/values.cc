@@ -56,7 +56,7 @@ Place Values::placeOf(const at::Tensor& tensor) {
   Place place = table_.find(tensor);
   if (!place) {
     ABELE_REQUIRE(table_.isFromOutside(tensor), E0105,
-                  {.what = "a tensor that reaches beyond the one whose memory it shares",
+                  {.what = "a tensor that extends beyond the one whose memory it shares",
                    .at = position_.str(),
                    .found = typeOf(tensor).str(),
                    .remedy = "clone() the tensor before this operator"});

@@ -148,7 +148,7 @@ void DeviceLinks::connect(PeerMessages& peers, const std::vector<DeviceLink>& li
               {.what = what,
                .at = cat("process ", peers.process(), " of ", peers.processes()),
                .found = why_not,
-               .expected = "with ABELE_HANDOVER=device, links between accelerators of one kind that hand over by the "
+               .expected = "with ABELE_HANDOVER=device, links between accelerators of one kind that send by the "
                            "device's own backend of torch.distributed",
                .remedy = kRemedy});
   };

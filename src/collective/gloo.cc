@@ -32,9 +32,9 @@ c10::intrusive_ptr<c10d::Store> storeOf(int64_t process, int64_t processes, std:
     if (environmentText(name).empty()) missing += (missing.empty() ? "" : " and ") + std::string(name);
   ABELE_REQUIRE(
       missing.empty(), E0714,
-      {.what = cat("this is process ", process, " of ", processes, ", and no variable says where the others are"),
+      {.what = cat("this is process ", process, " of ", processes, ", and no variable has the address of the others"),
        .found = missing + " not set",
-       .expected = "the variables of a launcher, or a group of c10d's that is registered as abele",
+       .expected = "the variables of a launcher, or a process group of c10d that is registered as abele",
        .remedy = "start the program with poprun or torchrun, or set MASTER_ADDR and MASTER_PORT in all "
                  "processes"});
   const bool is_agents = environmentText("TORCHELASTIC_USE_AGENT_STORE") == "True";
@@ -62,12 +62,11 @@ void requireFiles(int64_t process, int64_t processes) {
     opened.push_back(file);
   }
   for (const int file : opened) ::close(file);
-  ABELE_REQUIRE(
-      static_cast<int64_t>(opened.size()) == wanted, E0714,
-      {.what = cat("process ", process, " of ", processes, " cannot open the files that its connections need"),
-       .found = cat("a limit that allows ", opened.size(), " more open files"),
-       .expected = cat(wanted, " or more"),
-       .remedy = "raise the limit of open files: ulimit -n 1024"});
+  ABELE_REQUIRE(static_cast<int64_t>(opened.size()) == wanted, E0714,
+                {.what = cat("process ", process, " of ", processes, " cannot open enough files for its connections"),
+                 .found = cat("a limit that allows ", opened.size(), " more open files"),
+                 .expected = cat(wanted, " or more"),
+                 .remedy = "raise the limit of open files: ulimit -n 1024"});
 }
 
 /// This host's address, in digits, on the way to another host; "" if the host cannot be reached.
@@ -122,10 +121,10 @@ c10::intrusive_ptr<c10d::ProcessGroup> connectProcesses(const std::string& name,
   } catch (const std::exception& error) {
     const std::string text = error.what();
     throwUser(ErrorCode::E0714,
-              {.what = cat("process ", process, " of ", processes, " does not find the others"),
+              {.what = cat("process ", process, " of ", processes, " cannot connect to the others"),
                .found = text.substr(0, text.find('\n')),
                .expected = "all processes within ABELE_PROCESS_TIMEOUT seconds",
-               .remedy = "start all of them with the same MASTER_ADDR and MASTER_PORT, each with an index of its own"});
+               .remedy = "start all of them with the same MASTER_ADDR and MASTER_PORT, each with a different index"});
   }
 }
 

@@ -320,12 +320,13 @@ class C10dPeers final : public Peers {
 
   Connection open() const {
     ABELE_REQUIRE(home_.isHere(), E0607,
-                  {.what = "this process was forked from a member of the group and is not a member itself",
-                   .found = "connections that are the parent's",
+                  {.what = "this process was forked from a member of the group, and is not a member itself",
+                   .found = "connections of the parent process",
                    .remedy = "let the launcher start all processes of the training"});
     const std::lock_guard lock(mutex_);
     if (!backend_)
-      throwDevice(ErrorCode::E0606, {.what = "the processes are out of step", .found = broken_, .remedy = kRestart});
+      throwDevice(ErrorCode::E0606,
+                  {.what = "the processes do not run the same steps", .found = broken_, .remedy = kRestart});
     return backend_;
   }
 
@@ -562,10 +563,11 @@ std::shared_ptr<Peers> Peers::join(const std::string& name, int64_t process, int
     static_cast<void>(at_the_end);
   }
   peers->requireOpen();
-  ABELE_REQUIRE(peers->process() == process && peers->processes() == processes, E0714,
-                {.what = cat("this is process ", process, " of ", processes, ", but another one in its process group"),
-                 .found = cat("process ", peers->process(), " of ", peers->processes()),
-                 .remedy = "give opts.Distributed the numbers that the launcher gave"});
+  ABELE_REQUIRE(
+      peers->process() == process && peers->processes() == processes, E0714,
+      {.what = cat("this is process ", process, " of ", processes, ", but has another place in its process group"),
+       .found = cat("process ", peers->process(), " of ", peers->processes()),
+       .remedy = "pass the launcher's numbers to opts.Distributed"});
   return peers;
 }
 

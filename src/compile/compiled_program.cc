@@ -150,7 +150,7 @@ std::string encode(const CompiledProgram& program) {
                 {.what = "a program that calls a function on the host (CPU) cannot be saved",
                  .remedy = "compile it in the process that runs it"});
   ABELE_REQUIRE(program.own_streams.empty(), E0712,
-                {.what = "a program that draws from a generator of the program's own cannot be saved",
+                {.what = "a program that draws from a generator of its own cannot be saved",
                  .found = inLanguage("an at::Generator of this process"),
                  .remedy = "leave the generator out, or draw the numbers before the call and pass them as an input"});
   return exe::sealed(kProgramMagic.data(), kProgramVersion, program);

@@ -89,12 +89,13 @@ Message partingText(const capture::Parting& parting, const std::string& drawn) {
           .at = cat(parting.op, parting.op.empty() || parting.source.empty() ? "" : ", ", parting.source, scope),
           .found = cat(parting.first, " in the first call, ", parting.second, " in the second"),
           .expected = "a function of its arguments, the module's parameters and buffers, and torch's random numbers",
-          .remedy = drawn.empty()
-                        ? cat("keep what changes from call to call in a buffer that forward changes in place, or pass "
-                              "it as an argument; what is prepared once: call the module once before it is compiled. ",
-                              inLanguage("Options::checkCapture(false)"), " keeps what the first call did")
-                        : "draw with torch.rand and choose with torch.where, or draw before the call and pass the "
-                          "result as an input"};
+          .remedy =
+              drawn.empty()
+                  ? cat("keep values that change from call to call in a buffer that forward changes in place, or pass "
+                        "it as an argument; what is prepared once: call the module once before it is compiled. ",
+                        inLanguage("Options::checkCapture(false)"), " keeps what the first call did")
+                  : "draw with torch.rand and choose with torch.where, or draw before the call and pass the "
+                    "result as an input"};
 }
 
 /// The same call twice gives the same program, wherever the state lies that would make it another one. Returns whether

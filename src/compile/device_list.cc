@@ -140,8 +140,8 @@ std::vector<int> spacesOf(const ProgramOptions& options) {
     ABELE_REQUIRE(layout == layouts[like] && is_cpu == kinds[like], E0702,
                   {.what = cat("processes ", like, " and ", process, " have the same stages, on other devices"),
                    .found = cat("devices ", options.device, " for ", options.processes.count, " processes"),
-                   .expected = "devices of the same kinds, of which the same ones are one",
-                   .remedy = "name each device once, or as many for each process as it has"});
+                   .expected = "devices of the same kinds and in the same layout",
+                   .remedy = "list each device once, or as many for each process as it has"});
   }
   if (here == 0) {
     while (spaces.size() < kMostDevices) spaces.insert(spaces.end(), layouts[0].begin(), layouts[0].end());

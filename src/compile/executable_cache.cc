@@ -167,7 +167,7 @@ ExecutableCache::ExecutableCache(std::string folder) : folder_(std::move(folder)
   ABELE_REQUIRE(is_folder && ::access(folder_.c_str(), W_OK) == 0, E0712,
                 {.what = "the folder of the executable cache cannot be written",
                  .at = folder_,
-                 .found = is_folder ? std::strerror(errno) : "no folder, and none can be made",
+                 .found = is_folder ? std::strerror(errno) : "the folder does not exist and cannot be made",
                  .remedy = cat("name another folder in enableExecutableCaching (or POPTORCH_CACHE_DIR), or pass ",
                                inLanguage("std::nullopt"))});
   removeLeftovers(folder_);
@@ -180,7 +180,7 @@ std::optional<CompiledProgram> ExecutableCache::find(const std::string& key) con
   try {
     CompiledProgram program = decodeProgram(readWholeFile(path, kProgramMagic));
     ABELE_REQUIRE(program.key == key, E0501,
-                  {.what = cat("it holds another program, of the key ", program.key), .remedy = "delete the file"});
+                  {.what = cat("it holds another program, with the key ", program.key), .remedy = "delete the file"});
     return program;
   } catch (const Error& error) {
     warnOf(key, error);

@@ -266,7 +266,7 @@ void setStageProcesses(const Options::Values& values, ProgramOptions& session) {
   processes.devices = processes.count > 1 ? values.get<int64_t>("devices_per_process") : 0;
   ABELE_REQUIRE(processes.devices > 0 || chosen <= 1 || processes.count == 1, E0702,
                 {.what = cat("processesPerReplica(", chosen, ") without devicesPerProcess"),
-                 .remedy = "say how many devices a process has: devicesPerProcess(devices)"});
+                 .remedy = "set the number of devices of a process: devicesPerProcess(devices)"});
   if (processes.devices == 0) return;
   const int64_t replicas = session.replicas;
   const options::InputShares shares = options::inputSharesOf(values);
@@ -284,7 +284,7 @@ void setStageProcesses(const Options::Values& values, ProgramOptions& session) {
        .found =
            cat(processes.count, " processes, replicationFactor ", replicas, ", devicesPerProcess ", processes.devices),
        .expected = cat("devicesPerProcess: a multiple of ", shares.replicas),
-       .remedy = "let the number of processes divide the replicas, or be a multiple of them: then each "
+       .remedy = "use a number of processes that divides the replicas or is a multiple of them, so that each "
                  "holds whole replicas, or a part of one"});
   processes.stages = shares.processes;
   session.replicas = shares.replicas;
@@ -373,7 +373,7 @@ schedule::ScheduleKind kindOf(Schedule schedule) {
     case Schedule::kAuto:
     case Schedule::kDefault:
       throwUser(ErrorCode::E0702, {.what = cat(schedule == Schedule::kAuto ? "Schedule::kAuto" : "Schedule::kDefault",
-                                               " is no schedule of its own"),
+                                               " is not a single schedule"),
                                    .expected = "the name of one",
                                    .remedy = "use it in PipelinedExecution::schedule"});
   }

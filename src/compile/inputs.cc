@@ -61,7 +61,7 @@ void requireBuffers(const ProgramOptions& options, const std::vector<capture::Mo
     ABELE_REQUIRE(is_found, E0702,
                   {.what = cat("the model has no buffer ", name, ", which updatableNamedBuffers lists"),
                    .expected = known.empty() ? "a model with buffers" : known,
-                   .remedy = "list buffers as named_buffers() names them"});
+                   .remedy = "use names of named_buffers()"});
   }
 }
 

@@ -55,7 +55,7 @@ c10::Storage zeros(int64_t bytes) {
   void* begin = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (begin == MAP_FAILED)
-    throwDevice(ErrorCode::E0605, {.what = "no addresses for the shapes of a model on the meta device",
+    throwDevice(ErrorCode::E0605, {.what = "not enough addresses for the tensors of a model on the meta device",
                                    .found = std::strerror(errno),
                                    .expected = cat(bytes, " bytes of addresses, which take no memory"),
                                    .remedy = "raise the limit of the process's addresses (ulimit -v)"});

@@ -77,7 +77,7 @@ void checkMicroBatches(const ProgramOptions& options) {
                     !__builtin_mul_overflow(all, options.replicas, &all) &&
                     !__builtin_mul_overflow(all, replicaProcesses(options), &all) && all <= INT32_MAX;
   ABELE_REQUIRE(fits, E0702,
-                {.what = "a call would have more micro-batches than can be counted",
+                {.what = "a call would have too many micro-batches",
                  .found = cat("deviceIterations ", options.device_iterations, ", gradientAccumulation ",
                               options.gradient_accumulation, ", replicationFactor ", options.replicas),
                  .expected = cat("at most ", INT32_MAX, " together"),

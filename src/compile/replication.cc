@@ -37,7 +37,7 @@ void checkBuffers(const ProgramOptions& options, const exe::Executable& executab
                   {.what = cat("forward writes buffer ", external.name, " while ", options.replicas,
                                " replicas take different inputs"),
                    .found = inLanguage("broadcastBuffers(true)"),
-                   .expected = cat(off, ": every replica has a buffer of its own"),
+                   .expected = cat(off, ": every replica has its own buffer"),
                    .remedy = cat("set ", inLanguage("Options::broadcastBuffers(false)"),
                                  "; the host then gets the buffers of replica 0")});
 }
@@ -50,7 +50,7 @@ void checkClipping(const ProgramOptions& options, const OptimizerSpec& optimizer
     ABELE_REQUIRE(grouping.type == CommGroup::kAll, E0706,
                   {.what = cat(what, " together with replicaGrouping of ", grouping.parameter),
                    .found = clips ? cat("max_grad_norm ", optimizer.rules.max_grad_norm) : std::string(),
-                   .expected = cat("no ", what, " where replicas have parameters of their own"),
+                   .expected = cat("no ", what, " if replicas have separate parameters"),
                    .remedy = clips ? "leave max_grad_norm out" : "set loss_scaling of the optimizer instead"});
 }
 
@@ -127,8 +127,9 @@ AtEnd oneValueEach(const std::vector<capture::ModelTensor>& model, const std::ve
     if (grouping.type == CommGroup::kAll) continue;
     const auto found = std::ranges::find_if(
         model, [&](const capture::ModelTensor& m) { return m.is_parameter && m.name == grouping.parameter; });
-    ABELE_REQUIRE(found != model.end(), E0702,
-                  {.what = cat("replicaGrouping names ", grouping.parameter, ", which is no parameter of the model")});
+    ABELE_REQUIRE(
+        found != model.end(), E0702,
+        {.what = cat("replicaGrouping names ", grouping.parameter, ", which is not a parameter of the model")});
     checkGrouping(grouping, *found->tensor, replicas);
     wholes.emplace_back(*found->tensor, found->tensor->variable_data());
   }

@@ -35,7 +35,7 @@ bool allFail() {
   ABELE_REQUIRE(text.empty() || text == "fail", E0702,
                 {.what = cat("environment variable ABELE_SHARD_TRIALS is '", text, "'"),
                  .expected = "fail",
-                 .remedy = "unset it: trials then decide"});
+                 .remedy = "unset it, so that trials run"});
   return !text.empty();
 }
 

@@ -106,7 +106,7 @@ std::vector<CompiledAnchor> TensorNames::addAnchors(const ProgramOptions& option
       ABELE_REQUIRE(found != values_.end(), E0708,
                     {.what = cat("anchor ", wanted.short_name, " names no tensor of the program"),
                      .found = wanted.long_name,
-                     .expected = "a name of getTensorNames() that is no number of the optimizer",
+                     .expected = "a name of getTensorNames() that is not a number of the optimizer",
                      .remedy = "compile without the anchor and look at getTensorNames()"});
       anchor.type = graph.values.at(found->second).type;
       graph.outputs.push_back({found->second, ir::OutputKind::kResult, anchor.target});

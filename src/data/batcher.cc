@@ -26,7 +26,7 @@ int64_t rowsOf(const Batcher::Tensors& tensors) {
     compile::requireMemory(tensors[i], cat("tensor ", i, " of a request"));
     const bool has_rows = tensors[i].dim() > 0 && tensors[i].size(0) > 0;
     ABELE_REQUIRE(has_rows && tensors[i].size(0) == tensors[0].size(0), E0708,
-                  {.what = cat("tensor ", i, " of a request has no rows, or another number of them than the first"),
+                  {.what = cat("tensor ", i, " of a request has no rows, or another number of rows than the first"),
                    .found = compile::typeOf(tensors[i]).str(),
                    .expected = has_rows ? cat(tensors[0].size(0), " rows") : "one row or more",
                    .remedy = "pass a row for each sample, also for a single one: x.unsqueeze(0)"});
@@ -139,9 +139,9 @@ ServerStatistics Batcher::statistics() const {
 void Batcher::requireKind(const std::string& key) const {
   if (const auto wrong = hopeless_.find(key); wrong != hopeless_.end()) std::rethrow_exception(wrong->second);
   ABELE_REQUIRE(kinds_.contains(key) || static_cast<int64_t>(kinds_.size()) < settings_.most_kinds, E0704,
-                {.what = "a request of a kind that the server has no program for",
+                {.what = "the server has no program for a request of this kind",
                  .found = key,
-                 .expected = cat("one of the ", kinds_.size(), " kinds that were there before"),
+                 .expected = cat("one of the ", kinds_.size(), " kinds of earlier requests"),
                  .remedy = "pad requests to few shapes, or allow more of them (most_shapes)"});
 }
 
@@ -314,10 +314,10 @@ std::vector<Batcher::Tensors> Batcher::call(const Batch& batch) {
   for (size_t r = 0; r < results.size(); ++r) {
     const bool has_rows = results[r].dim() > 0 && results[r].size(0) % settings_.batch_rows == 0;
     ABELE_REQUIRE(has_rows, E0708,
-                  {.what = cat("result ", r, " of the model has no row of its own for each row of the batch"),
+                  {.what = cat("result ", r, " of the model does not have a row for each row of the batch"),
                    .found = compile::typeOf(results[r]).str(),
                    .expected = cat("a multiple of ", settings_.batch_rows, " rows"),
-                   .remedy = "return results with a row for each sample, by OutputMode All"});
+                   .remedy = "return results with a row for each sample, with OutputMode All"});
     const int64_t per_row = results[r].size(0) / settings_.batch_rows;
     int64_t begin = 0;
     for (size_t i = 0; i < batch.pieces.size(); begin += batch.pieces[i++].rows)

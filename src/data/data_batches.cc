@@ -117,7 +117,7 @@ class SampleBatches : public Batches {
     for (int64_t i = begin; i < end; ++i)
       samples.push_back(source_.sample(order_.defined() ? order_.const_data_ptr<int64_t>()[i] : i));
     const Message refusal{.what = " of a sample differs in shape or type from the others",
-                          .expected = "samples that are alike",
+                          .expected = "samples of the same shapes and types",
                           .remedy = "pad or convert them in sample()"};
     return columnsOf(samples, 0, refusal, [](const auto& column) { return at::stack(column); });
   }
@@ -186,7 +186,7 @@ class ChunkBatches : public Batches {
       for (const at::Tensor& tensor : chunk_)
         fits = fits && tensor.defined() && tensor.dim() > 0 && tensor.size(0) == chunk_[0].size(0);
       ABELE_REQUIRE(fits, E0801,
-                    {.what = "a chunk whose tensors have no rows or different numbers of them",
+                    {.what = "a chunk whose tensors have no rows or different numbers of rows",
                      .remedy = "pass one or more tensors with a row for each sample"});
     }
     return true;
@@ -195,7 +195,7 @@ class ChunkBatches : public Batches {
   static Batch joined(const std::vector<Batch>& parts) {
     if (parts.size() == 1) return parts[0];
     const Message refusal{.what = " of a chunk differs in the shape or type of its rows from the others",
-                          .expected = "rows that are alike",
+                          .expected = "rows of the same shape and type",
                           .remedy = "pad or convert them in the stream"};
     return columnsOf(parts, 1, refusal, [](const auto& column) { return at::cat(column); });
   }
@@ -214,7 +214,9 @@ class PassBatches : public Batches {
   void startPass() override { next_ = start_(); }
   void seek(const LoaderPosition& position) override { seekByReading(*this, position); }
   bool next(Batch& batch) override { return next_(batch); }
-  int64_t size() const override { throwUser(ErrorCode::E0801, {.what = "nobody knows how many batches a source has"}); }
+  int64_t size() const override {
+    throwUser(ErrorCode::E0801, {.what = "the number of batches of a source is not known"});
+  }
 
  private:
   std::function<NextChunk()> start_;

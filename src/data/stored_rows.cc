@@ -33,10 +33,10 @@ StoredRows::StoredRows(const std::vector<std::string>& paths) {
           tensors_.try_emplace(name, Tensor{.type = entry.type, .sizes = entry.sizes, .parts = {}});
       Tensor& tensor = at->second;
       ABELE_REQUIRE(is_new || fit(tensor, entry), E0801,
-                    {.what = cat("parts of the tensor ", name, " in several files are no rows of one tensor"),
+                    {.what = cat("parts of the tensor ", name, " in several files are not rows of one tensor"),
                      .at = path,
                      .found = textOf(entry.type, entry.sizes),
-                     .expected = cat("rows as those of ", textOf(tensor.type, tensor.sizes), " in ",
+                     .expected = cat("rows like those of ", textOf(tensor.type, tensor.sizes), " in ",
                                      tensor.parts.empty() ? path : tensor.parts[0].file->path()),
                      .remedy = "write rows of one type and shape, or other tensors by other names"});
       const int64_t rows = entry.sizes.empty() ? 0 : entry.sizes[0];

@@ -10,9 +10,9 @@ at::Tensor DeviceBackend::memory(int32_t /*external*/) const { return {}; }
 
 void DeviceBackend::setOwnStreams(std::vector<OwnStream> streams) {
   ABELE_REQUIRE(streams.empty(), E0106,
-                {.what = "random numbers from a generator of the program's own",
-                 .found = "a device that does not draw from it",
-                 .expected = "devices of the CPU, where generators have their states",
+                {.what = "random numbers from a generator of the program",
+                 .found = "a device that cannot draw from it",
+                 .expected = "devices of the CPU",
                  .remedy = "leave the generator out, or draw the numbers before the call and pass them as an input"});
 }
 

@@ -69,7 +69,7 @@ std::map<std::string, T> takeAll(const std::map<std::string, T>& from, std::stri
 
 void requireCounts(const Checkpoint& checkpoint, int64_t keep) {
   ABELE_REQUIRE(checkpoint.step >= 0 && keep >= 0, E0702,
-                {.what = "a checkpoint of a negative step, or that keeps a negative number of them",
+                {.what = "a negative step of a checkpoint, or a negative number of checkpoints to keep",
                  .found = cat("step ", checkpoint.step, ", keep ", keep),
                  .expected = "0 or more"});
 }
@@ -166,7 +166,7 @@ std::vector<int64_t> checkpointSteps(const std::string& folder) {
                 {.what = "the folder of the checkpoints cannot be read",
                  .at = folder,
                  .found = error.message(),
-                 .remedy = "name the folder that the checkpoints were written into"});
+                 .remedy = "pass the folder of the checkpoints"});
   std::ranges::sort(steps);
   steps.erase(std::ranges::unique(steps).begin(), steps.end());
   return steps;
@@ -235,7 +235,7 @@ Checkpoint readCheckpoint(const std::string& path) {
   const auto step = metadata.find(kStepEntry);
   const auto named = countOf(step == metadata.end() ? "" : step->second);
   ABELE_REQUIRE(named, E0501,
-                {.what = "a file of tensors that is no checkpoint",
+                {.what = "the file of tensors is not a checkpoint",
                  .at = path,
                  .expected = "a file that saveCheckpoint() wrote",
                  .remedy = inLanguage("name the folder that saveCheckpoint() wrote; loadWeights() and loadTensors() "

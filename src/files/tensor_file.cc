@@ -92,7 +92,7 @@ at::Tensor denseOf(const at::Tensor& tensor) {
 /// JSON holds no other texts.
 void requireText(const std::string& path, const std::string& text) {
   ABELE_REQUIRE(isUtf8(text), E0712,
-                {.what = "a name or a note has no place in a file of tensors",
+                {.what = "a name or a note cannot be stored in a file of tensors",
                  .at = path,
                  .found = text,
                  .expected = "a text in UTF-8"});
@@ -276,12 +276,12 @@ void writeTensorFile(const std::string& path, const session::StoredTensors& tens
     ABELE_REQUIRE(tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_meta(), E0712,
                   {.what = cat("the tensor ", name, " has no memory to write"),
                    .at = path,
-                   .remedy = "write dense tensors that are on a device"});
+                   .remedy = "write dense tensors that have memory"});
     compile::requireMemory(tensor, name);
     requireText(path, name);
     const auto known = std::ranges::find(kTypes, tensor.scalar_type(), [](const auto& t) { return t.second; });
     ABELE_REQUIRE(known != kTypes.end() && name != "__metadata__", E0712,
-                  {.what = cat("the tensor ", name, " has no place in a file of tensors"),
+                  {.what = cat("the tensor ", name, " cannot be stored in a file of tensors"),
                    .at = path,
                    .found = c10::toString(tensor.scalar_type()),
                    .expected = "a type of the safetensors format",

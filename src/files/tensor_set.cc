@@ -45,7 +45,7 @@ std::string fileOf(const std::string& path) {
                  .at = path,
                  .found = has_one ? cat(kOneFile, " and ", kIndex) : "",
                  .expected = cat(kOneFile, " or ", kIndex),
-                 .remedy = "name the file itself"});
+                 .remedy = "pass the file itself"});
   return (has_one ? one : index).string();
 }
 

@@ -33,7 +33,7 @@ void takeOver(session::Session& session, const TrainedState& state) {
 void setRandomState(session::Session& session, const at::Tensor& state) {
   const at::Tensor now = session.rngState();
   const auto refuse = [&] {
-    throwUser(ErrorCode::E0708, {.what = "this is no state of a random stream",
+    throwUser(ErrorCode::E0708, {.what = "this is not the state of a random stream",
                                  .found = state.defined() ? compile::typeOf(state).str() : "an undefined tensor",
                                  .expected = compile::typeOf(now).str(),
                                  .remedy = "pass what rngState() returned"});

@@ -57,7 +57,7 @@ void WeightFiles::require(const std::vector<WeightTarget>& targets) const {
   }
   for (const auto& [name, place] : set_.places())
     ABELE_REQUIRE(known.contains(name), E0708,
-                  {.what = cat("the files have a tensor ", name, " that the model has not"),
+                  {.what = cat("the files have a tensor ", name, " that the model does not have"),
                    .at = place.file->path(),
                    .found = entryText(*place.entry),
                    .expected = cat(targets.size(), " tensors, none of that name"),

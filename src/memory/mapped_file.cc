@@ -41,7 +41,7 @@ std::string temporaryFolder() {
        .at = folder,
        .found = std::strerror(error),
        .expected = cat(bytes, " bytes for off-chip tensors"),
-       .remedy = cat(full ? "name a folder with more room" : "name a folder that exists and can be written", " in ",
+       .remedy = cat(full ? "use a folder with more space" : "use a folder that exists and can be written", " in ",
                      inLanguage("Options::offChipFolder"),
                      full ? cat(", raise ", inLanguage("Options::offChipMemoryLimit"),
                                 ", or keep more tensors on the device (", inLanguage("Options::TensorLocations()"), ")")

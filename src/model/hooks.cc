@@ -26,7 +26,7 @@ HookRegistry& hookRegistry() {
 }
 
 int64_t add(Hooks& hooks, std::function<void()> hook) {
-  ABELE_REQUIRE(hook, E0708, {.what = "a hook around compilation that is no function", .remedy = "pass one"});
+  ABELE_REQUIRE(hook, E0708, {.what = "a hook around compilation is not a function", .remedy = "pass one"});
   auto kept = std::make_shared<const std::function<void()>>(std::move(hook));
   std::lock_guard lock(hookRegistry().mu);
   hooks.emplace(hookRegistry().next, std::move(kept));

@@ -168,7 +168,7 @@ void LibTorchModel::initWeights(uint64_t seed, InitModule init) {
   torch::nn::Module* const module = own().module();
   ABELE_REQUIRE(module, E0705,
                 {.what = "initWeights() of a model without a module",
-                 .remedy = "load the file with a module to draw weights for"});
+                 .remedy = "load the file with a module, whose weights can be drawn"});
   if (!init) modules::requireFirstWeights(*module);
   const std::vector<modules::NamedTensor> tensors = own().tensors();
   if (std::ranges::any_of(tensors, [](const modules::NamedTensor& each) { return each.tensor.is_meta(); })) {

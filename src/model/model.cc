@@ -89,7 +89,7 @@ constexpr const char* kNeedsModule =
 [[noreturn]] void refuseForm(const std::string& found, const std::string& expected, bool has_forward) {
   throwUser(
       ErrorCode::E0704,
-      {.what = "the arguments are built otherwise than those that the model was compiled for",
+      {.what = "the arguments have another structure than those for which the model was compiled",
        .found = calls::formInWords(found),
        .expected = calls::formInWords(expected),
        .remedy = cat(has_forward ? "make another model for them, or destroy() this one first" : kNeedsModule,

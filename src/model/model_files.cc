@@ -72,7 +72,7 @@ void Model::save(const std::string& path, Saving saving) {
   if (saving.with_model && !is_in_parts) {
     for (const modules::NamedTensor& t : tensors) {
       ABELE_REQUIRE(!t.tensor.is_meta(), E0712,
-                    {.what = cat(t.name, " is on the meta device: no device has it"),
+                    {.what = cat(t.name, " is on the meta device, and no device has it"),
                      .at = path,
                      .remedy = cat("save the program without the model (export_model), and the weights by ",
                                    inLanguage("abele::saveWeights"))});
@@ -140,8 +140,8 @@ void Model::loadWeights(const std::shared_ptr<const files::WeightFiles>& files,
     fillAll(needed, [&](const modules::NamedTensor& each) {
       const auto target = by_name.find(each.name);
       ABELE_REQUIRE(target != by_name.end() && files->fill(target->second), E0708,
-                    {.what = cat(each.name, " is on the meta device, and the files that were loaded lack it"),
-                     .remedy = "make buffers that are no part of the module's state on the host"});
+                    {.what = cat(each.name, " is on the meta device, and the loaded files do not have it"),
+                     .remedy = "make buffers outside the module's state on the host"});
     });
   });
   ++sharing_->host_version;
@@ -222,7 +222,7 @@ void Model::requireComplete(const char* what, const char* instead) {
   const auto missing = std::ranges::find_if(tensors, isOnMeta);
   const bool is_here = program_ && !program_->session->isOfParent();
   ABELE_REQUIRE(!is_here || !program_->session->hasOwnWeightsAlone(), E0711,
-                {.what = cat(what, " of a model that no process has whole"),
+                {.what = cat(what, " of a model of which no process has all tensors"),
                  .found = missing == tensors.end() ? "" : cat(missing->name, " in another process"),
                  .remedy = instead});
   ABELE_REQUIRE(program_ || !fill_ || missing == tensors.end(), E0705,

@@ -41,7 +41,7 @@ Verification LibTorchModel::verify(const std::vector<detail::Flat>& batches) {
   std::vector<std::vector<at::Tensor>> inputs;
   for (const detail::Flat& batch : batches) {
     ABELE_REQUIRE(batch.form == form, E0704,
-                  {.what = "the batches are built differently",
+                  {.what = "the batches have different structures",
                    .found = calls::formInWords(batch.form),
                    .expected = calls::formInWords(form)});
     inputs.push_back(batch.tensors);

@@ -97,9 +97,9 @@ void requireKnown(const Visited& visited, bool is_known) {
   if (is_known || tensorsIn(*visited.module, /*recurse=*/false).empty()) return;
   throwUser(ErrorCode::E0708,
             {.what = cat("the weights of the module ", visited.path.empty() ? "itself" : visited.path,
-                         " have no first values"),
+                         " have no initial values"),
              .found = cat("a ", visited.module->name(), " with parameters or buffers of its own"),
-             .expected = "one of torch::nn's modules, or a function that knows it",
+             .expected = "one of torch::nn's modules, or a function that initialises it",
              .remedy = "initWeights(model, seed, [](torch::nn::Module& module) { ... return true; }), or load files: "
                        "loadWeights(path, model)"});
 }

@@ -87,7 +87,7 @@ void placeModules(const torch::nn::Module& module, const ModuleDevices::List& pl
     });
     ABELE_REQUIRE(
         has_any, E0708,
-        {.what = cat("the module ", path, " has no parameter or buffer by which forward could be seen to use it"),
+        {.what = cat("the module ", path, " has no parameter or buffer, so its use in forward cannot be found"),
          .remedy = "place the module before it, or begin a Block in forward"});
     const std::vector<int>& ids = devices.devices();
     ABELE_REQUIRE(!ids.empty() && *std::ranges::min_element(ids) >= 0, E0708,
@@ -110,9 +110,9 @@ ModulePlacement layersPerIpu(const torch::nn::Module& module, const std::string&
   const auto shares =
       options::dealtLayers({layers_per_ipu.begin(), layers_per_ipu.end()}, static_cast<int64_t>(children.size()));
   ABELE_REQUIRE(shares, E0708,
-                {.what = cat("the layers per IPU do not make up the ", children.size(), " layers of ", layers),
+                {.what = cat("the layers per IPU do not add up to the ", children.size(), " layers of ", layers),
                  .found = listed(layers_per_ipu),
-                 .expected = "numbers that add up to them, or -1 for equal shares of what is left"});
+                 .expected = "numbers that add up to them, or -1 for equal shares of the rest"});
   ModulePlacement placement;
   for (size_t i = 0; i < shares->size(); ++i)
     for (int64_t layer = 0; layer < (*shares)[i]; ++layer)

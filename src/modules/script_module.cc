@@ -115,7 +115,7 @@ class Arguments {
       ABELE_REQUIRE(next < declared.size(), E0708,
                     {.what = "the call passes more arguments than the script's forward takes",
                      .expected = cat(declared.size() - 1, " or fewer"),
-                     .remedy = "call the model with what forward declares"});
+                     .remedy = "call the model with the arguments that forward declares"});
       values.push_back(value(declared[next].type()));
     }
     return values;
@@ -183,7 +183,7 @@ void add(detail::Flat& flat, const c10::IValue& value) {
     flat.form += '{';
     for (const auto& item : value.toGenericDict()) {
       ABELE_REQUIRE(item.key().isString(), E0708,
-                    {.what = "the script returns a dictionary whose keys are no texts",
+                    {.what = "the script returns a dictionary whose keys are not strings",
                      .found = cat("a key of type ", item.key().tagKind())});
       const std::string& key = item.key().toStringRef();
       flat.form += cat(key.size(), ':', key);
@@ -199,9 +199,10 @@ void add(detail::Flat& flat, const c10::IValue& value) {
   } else if (value.isString()) {
     detail::addConstant(flat, std::string_view(value.toStringRef()));
   } else {
-    throwUser(ErrorCode::E0708, {.what = "the script returns what is no tensor, structure of tensors, number or text",
-                                 .found = cat("a value of type ", value.tagKind()),
-                                 .remedy = "return tensors, or call the script in a forward of your own"});
+    throwUser(ErrorCode::E0708,
+              {.what = "the script returns a value that is not a tensor, structure of tensors, number or string",
+               .found = cat("a value of type ", value.tagKind()),
+               .remedy = "return tensors, or call the script in a forward of your own"});
   }
 }
 
@@ -224,15 +225,15 @@ void requireOwnTensors(const torch::nn::Module* module) {
   if (!own) return;
   const std::string replaced = restore(own->stands_for, *own, "");
   ABELE_REQUIRE(replaced.empty(), E0108,
-                {.what = cat("forward of the script put another tensor in the place of ", replaced),
-                 .remedy = cat("write into it: self.", replaced, ".copy_(value), or add_() and the like")});
+                {.what = cat("forward of the script replaced the tensor ", replaced),
+                 .remedy = cat("write into it: self.", replaced, ".copy_(value), add_() or a similar operator")});
 }
 
 detail::StructuredForward forwardOfScript(const Module& script) {
   ABELE_REQUIRE(script.find_method("forward"), E0708,
                 {.what = "the script has no forward",
                  .found = cat("a ", script.type()->str()),
-                 .remedy = "pass a callable that calls the method that you mean"});
+                 .remedy = "pass a callable that calls another method of the script"});
   return [script](const std::vector<at::Tensor>& inputs, const std::string& form) {
     const torch::jit::Method forward = script.get_method("forward");
     const c10::IValue result = forward(Arguments(inputs, form).read(forward.function().getSchema()));

@@ -126,8 +126,9 @@ Tensors customKernel(at::TensorList inputs, std::string domain, std::string name
   const CustomAttributes values = CustomAttributes::parse(attributes);
   const std::vector<TensorInfo> expected = op.infer(infosOf(inputs), values);
   Tensors outputs = op.forward(contextHere(), inputs.vec(), values);
-  ABELE_REQUIRE(infosOf(outputs) == expected, E0708,
-                {.what = cat(nameOf(domain, name, version), " computed other shapes or types than it infers")});
+  ABELE_REQUIRE(
+      infosOf(outputs) == expected, E0708,
+      {.what = cat(nameOf(domain, name, version), " computed other shapes or types than its infer function")});
   for (at::Tensor& output : outputs)
     for (const at::Tensor& input : inputs)
       if (output.is_alias_of(input)) output = output.clone();

@@ -125,7 +125,7 @@ void requireOwnId(const std::string& id, int64_t number) {
   capture_number = capture::captureNumber();
   const auto [found, is_new] = ids.emplace(id, number);
   ABELE_REQUIRE(is_new || found->second == number, E0710,
-                {.what = cat("two host functions with the id ", id), .expected = "an id of its own for each"});
+                {.what = cat("two host functions with the id ", id), .expected = "a different id for each"});
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ constexpr int64_t kMostShown = 8;  // values shown in a message
 void requireEqualKernel(const at::Tensor& x, const at::Tensor& y, bool answer) {
   const auto text = [](bool equal) { return equal ? "equal tensors" : "different tensors"; };
   ABELE_REQUIRE(at::equal(x, y) == answer, E0101,
-                {.what = "torch::equal steered forward while it was captured, and gives another answer in this step",
+                {.what = "forward called torch::equal while it was captured, and the result differs in this step",
                  .found = text(!answer),
                  .expected = text(answer),
                  .remedy = "make a model for each case, or destroy() this one and call it again; attention is the same "

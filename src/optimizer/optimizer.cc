@@ -81,9 +81,9 @@ void assign(Groups& groups, size_t index, const std::vector<std::string>& paths,
                      .remedy = "narrow the paths of one of them"});
     }
     ABELE_REQUIRE(found, E0706,
-                  {.what = cat("parameter group ", index, " names \"", path, "\", which is no part of the model"),
+                  {.what = cat("parameter group ", index, " names \"", path, "\", which is not in the model"),
                    .expected = "a parameter or module path of the model",
-                   .remedy = "use a name as named_parameters() gives it"});
+                   .remedy = "use a name of named_parameters()"});
   }
 }
 
@@ -224,7 +224,7 @@ void requireKnown(const std::string& attribute) {
 #include "base/optimizers.def"
       "betas", "loss_scaling"};
   ABELE_REQUIRE(known.contains(attribute), E0706,
-                {.what = cat(attribute, " is no attribute of an optimizer"), .expected = joined(known)});
+                {.what = cat(attribute, " is not an attribute of an optimizer"), .expected = joined(known)});
 }
 
 }  // namespace

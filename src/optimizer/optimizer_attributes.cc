@@ -282,7 +282,7 @@ std::vector<std::vector<std::string>> trainedNamesOf(const Attributes& optimizer
     groups.emplace_back();
     for (size_t i = 0; i < names.size(); ++i) {
       if (names[i].empty())
-        refuse({.what = cat("param_groups[", group, "]['params'][", i, "] is no parameter of the model"),
+        refuse({.what = cat("param_groups[", group, "]['params'][", i, "] is not a parameter of the model"),
                 .found = cat("a tensor of shape [", joined(optimizer.parameters(group).at(i).sizes()), "]"),
                 .remedy = "build the optimizer from model.parameters() of the model that is wrapped"});
       if (open.erase(names[i]) > 0) groups.back().push_back(names[i]);

@@ -37,10 +37,10 @@ std::string textOfNumbers(const compile::OptimizerSpec& spec) { return numbersOf
 compile::OptimizerSpec withNumbers(compile::OptimizerSpec spec, const std::string& text) {
   const auto given = boundedJson(text);
   const auto misfit = [&] {
-    throwUser(ErrorCode::E0706, {.what = "the checkpoint's optimizer is not the model's",
+    throwUser(ErrorCode::E0706, {.what = "the checkpoint was written with another optimizer than the model's",
                                  .found = text,
                                  .expected = numbersOf(spec).dump(),
-                                 .remedy = "make the model with the optimizer that the checkpoint was written with"});
+                                 .remedy = "make the model with the same optimizer as the checkpoint's"});
   };
   if (!given.is_object() || !given.contains("groups") || !given["groups"].is_array() ||
       given["groups"].size() != spec.groups.size())

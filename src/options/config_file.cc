@@ -308,7 +308,7 @@ std::vector<Statement> statementsOf(const Line& line) {
               {.what = cat(line.place, " cannot be read: ", error.detail),
                .expected = "a setter's call with numbers, text, lists, maps, members of enumerations and strategies, "
                            "such as deviceIterations(4); # begins a comment",
-               .remedy = "calculate in the program, or load the file in Python, which reads more"});
+               .remedy = "calculate in the program, or load the file in Python, which evaluates such lines"});
   }
 }
 

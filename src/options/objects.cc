@@ -178,7 +178,7 @@ OptionObject makeObject(const std::string& type, const std::vector<OptionValue>&
   if (type == "Phase") return phaseOf(arguments);
   if (type == "PipelinedExecution" || type == "ShardedExecution") return stagedStrategy(type, arguments);
   if (type == "SerialPhasedExecution" || type == "ParallelPhasedExecution") return phasedStrategy(type, arguments);
-  throwUser(ErrorCode::E0701, {.what = cat("options cannot be made of ", type, "()"),
+  throwUser(ErrorCode::E0701, {.what = cat("options cannot be made from ", type, "()"),
                                .expected = "Stage, Phase, an execution strategy or TensorLocationSettings"});
 }
 

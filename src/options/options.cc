@@ -36,7 +36,7 @@ int64_t Options::combinedBatchSize(int64_t batch_size) const {
   int64_t rows = batch_size;
   for (const int64_t factor : {deviceIterations(), gradientAccumulation(), groups})
     ABELE_REQUIRE(!__builtin_mul_overflow(rows, factor, &rows), E0702,
-                  {.what = "a call would have more rows than can be counted",
+                  {.what = "a call would have too many rows",
                    .found = cat("batch size ", batch_size, ", deviceIterations ", deviceIterations(),
                                 ", gradientAccumulation ", gradientAccumulation(), ", replicas ", groups),
                    .remedy = "use smaller ones, and call the model more often"});

@@ -76,7 +76,7 @@ Options::Values savedOptions(const std::string& text) {
   try {
     if (!text.empty()) applyJson(values, text);
   } catch (const Error& error) {
-    throwUser(ErrorCode::E0501, {.what = "options of a program that are none",
+    throwUser(ErrorCode::E0501, {.what = "the options of a program are not valid",
                                  .found = error.what(),
                                  .remedy = "compile and save again with this version of Abele"});
   }

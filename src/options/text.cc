@@ -127,7 +127,7 @@ void applyMember(Options::Values& values, const std::string& path, const OptionV
 
 void applyJson(Options::Values& values, const std::string& text) {
   const auto refuse = [&](const std::string& found, int64_t line) {
-    throwUser(ErrorCode::E0702, {.what = cat("options are no JSON object: ", found),
+    throwUser(ErrorCode::E0702, {.what = cat("options are not a JSON object: ", found),
                                  .at = cat("line ", line),
                                  .found = text,
                                  .expected = "{\"dotted.setter\": arguments}"});

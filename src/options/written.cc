@@ -128,7 +128,7 @@ void traceModel(Values&, const OptionList& arguments) {
   note(log::Level::kWarn, "Jit.traceModel is deprecated and has no effect");
   if (*arguments[0].as<bool>())
     throw OptionError(ErrorCode::E0702,
-                      {.what = "Jit.traceModel(true): the tracer of earlier versions does not exist any more"},
+                      {.what = "Jit.traceModel(true): the tracer of earlier versions no longer exists"},
                       Refused::kValue);
 }
 

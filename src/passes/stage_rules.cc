@@ -101,7 +101,7 @@ std::vector<AskedStage> askedStages(const ir::Graph& graph, const StageRules& ru
     auto [it, is_new] = devices_of.emplace(stage.number, stage.devices);
     // The first block of a stage decides where it runs.
     if (!is_new && it->second != stage.devices)
-      log::warn(blockText(graph.blocks[i]), " asks for device ", joined(stage.devices), " but its stage ", stage.number,
+      log::warn(blockText(graph.blocks[i]), " needs device ", joined(stage.devices), " but its stage ", stage.number,
                 " is on device ", joined(it->second));
     stage.devices = it->second;
     asked.push_back(stage);

@@ -295,7 +295,8 @@ class Analysis {
         {.what = cat(describe(graph_, external), " is updated in every micro-batch while another task reads it"),
          .at = describe(reader),
          .found = cat("updated in stage ", writer.stage, " by ", describe(writer), ", read in stage ", reader.stage),
-         .expected = "one stage reads and updates it, in its forward or where it ends each micro-batch before the next",
+         .expected = "one stage reads and updates it, in its forward, or the stage ends each micro-batch before the "
+                     "next begins",
          .remedy = "put all uses of this buffer into one block; if backward writes it, use ShardedExecution"});
   }
 

@@ -90,7 +90,7 @@ class Planner {
       break;
     }
     const int device = graph_.stages[stage].device;
-    throwUser(ErrorCode::E0402, {.what = cat("stage ", stage, " asks for device ", device),
+    throwUser(ErrorCode::E0402, {.what = cat("stage ", stage, " needs device ", device),
                                  .at = at,
                                  .found = cat("device ", device),
                                  .expected = cat("0 <= device < ", options_.num_devices),
@@ -148,7 +148,7 @@ class Planner {
                                " micro-batches"),
                    .at = cat(earlier->op, earlier->source.empty() ? "" : cat(" (", earlier->source, ")")),
                    .expected = "a parameter that no earlier stage reads",
-                   .remedy = "set the gradient accumulation to 1, or keep what forward writes in a buffer"});
+                   .remedy = "set the gradient accumulation to 1, or write into a buffer"});
       }
     }
   }
@@ -226,7 +226,7 @@ class Planner {
     const bool is_by_part = costs.size() == graph_.stages.size();
     ABELE_REQUIRE(is_by_part || costs.size() == pipeline.parts.size(), E0404,
                   {.what = cat("costs of ", costs.size(), " stages for a program of ", pipeline.parts.size()),
-                   .expected = "one entry a stage, as costs() of the same model with the same stages returns",
+                   .expected = "one entry for each stage, from costs() of the same model with the same stages",
                    .remedy = "measure the costs again after changing where stages begin"});
     const schedule::Schedule whole = abele::plan::makeSchedule(
         {options_.schedule, graph_.training, options_.device_iterations, options_.accumulation, options_.most_held},

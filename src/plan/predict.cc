@@ -16,7 +16,7 @@ void requireOptions(const PredictOptions& o) {
                  .expected = "1 or more of both"});
   const schedule::ScheduleTrait needed = o.training ? schedule::kTrains : schedule::kInfers;
   ABELE_REQUIRE(hasTrait(o.schedule, needed), E0404,
-                {.what = cat("the schedule ", schedule::scheduleName(o.schedule), " is not for ",
+                {.what = cat("the schedule ", schedule::scheduleName(o.schedule), " does not support ",
                              o.training ? "training" : "inference"),
                  .expected = oneOf(schedule::scheduleNames(needed))});
   ABELE_REQUIRE(o.training || o.accumulation == 1, E0404,
@@ -272,7 +272,7 @@ Chain partition(const Chain& chain, int parts) {
   ABELE_REQUIRE(parts >= 1 && static_cast<size_t>(parts) <= costs.size(), E0404,
                 {.what = cat("a chain of ", costs.size(), " stages in ", parts, " parts"),
                  .expected = cat("1 to ", costs.size(), " parts"),
-                 .remedy = "give the costs of smaller pieces, or \"repeat\" of equal ones"});
+                 .remedy = "pass the costs of smaller pieces, or use \"repeat\" for equal ones"});
   int64_t low = 0, high = 0;
   for (const schedule::StageCost& c : costs) {
     low = std::max(low, timeOf(c));

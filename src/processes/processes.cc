@@ -88,7 +88,7 @@ void requireSameProgram(collective::Peers& peers, const std::string& key, compil
                poll);
   const auto ranks = collective::firstDiffering(all, 1, peers.processes());
   ABELE_REQUIRE(ranks.process < 0, E0713,
-                {.what = cat("process ", ranks.process, " gives results to other processes than process ", ranks.from),
+                {.what = cat("process ", ranks.process, " sends results to other processes than process ", ranks.from),
                  .at = cat("process ", peers.process(), " of ", peers.processes()),
                  .found = cat("outputRank(\"", wordOf(all[static_cast<size_t>(ranks.process)].facts[1]), "\")"),
                  .expected = cat("outputRank(\"", wordOf(all[static_cast<size_t>(ranks.from)].facts[1]), "\")"),
@@ -98,7 +98,8 @@ void requireSameProgram(collective::Peers& peers, const std::string& key, compil
                 {.what = cat("process ", other, " compiled another program than process 0"),
                  .at = cat("process ", peers.process(), " of ", peers.processes()),
                  .expected = "the same model, options, optimizer and shapes in all processes",
-                 .remedy = "let no process choose by its own index what it trains, and give each batches of one size"});
+                 .remedy = "make sure that what a process trains does not depend on its index, and pass all processes "
+                           "batches of one size"});
 }
 
 void joinProcesses(const compile::ProcessOptions& processes, collective::MakeDeviceGroup make) {

@@ -119,10 +119,10 @@ TraceTracks TraceTracks::of(const std::string& text, const std::string& path) {
     for (const Json& event : eventsOf(text)) reader.add(event);
     return reader.tracks();
   } catch (const NoTrace& no_trace) {
-    throwUser(ErrorCode::E0501, {.what = "this is no trace",
+    throwUser(ErrorCode::E0501, {.what = "this is not a trace",
                                  .at = path,
                                  .found = no_trace.why,
-                                 .expected = "what trace() of a model or PVTI_OPTIONS wrote"});
+                                 .expected = "a file from trace() of a model or from PVTI_OPTIONS"});
   }
 }
 

@@ -413,7 +413,7 @@ Runtime::~Runtime() {
 }
 const StepReport& Runtime::run(const std::function<bool()>& poll) {
   ABELE_REQUIRE(impl_->home.isHere(), E0607,
-                {.what = "the workers of this model are threads of the process that this one was forked from",
+                {.what = "the workers of this model are threads of the parent process, from which this one was forked",
                  .remedy = "compile the model in this process"});
   return impl_->run(poll);
 }

@@ -66,7 +66,7 @@ void materializeModel(const Compiled& compiled, const compile::ProgramOptions& o
   trimForDevices(compiled.executable);  // an initialiser draws all tensors, and the C library kept those of others
   for (const size_t i : needed)
     ABELE_REQUIRE(!compiled.model[i].tensor->is_meta(), E0708,
-                  {.what = cat(compiled.model[i].name, " is on the meta device, and nothing says what it holds"),
+                  {.what = cat(compiled.model[i].name, " is on the meta device, and has no contents"),
                    .found = cat(compile::typeOf(*compiled.model[i].tensor).str(), " without memory"),
                    .expected = "a tensor with contents, or files that have them",
                    .remedy = inLanguage("abele::loadWeights(path, model) or abele::initWeights(model, seed) before the "

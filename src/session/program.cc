@@ -81,7 +81,7 @@ void checkFits(const compile::CompiledProgram& program, const compile::ProgramOp
 /// with arguments that they refuse.
 void loadOrRefuse(Compiled& compiled, const compile::ProgramOptions& options) {
   const auto refuse = [](const char* found) {
-    throwUser(ErrorCode::E0501, {.what = "a program that cannot be brought to its devices",
+    throwUser(ErrorCode::E0501, {.what = "a program that cannot be loaded onto its devices",
                                  .found = found,
                                  .remedy = "save the program again with this version of Abele"});
   };
@@ -115,7 +115,7 @@ void Session::load(compile::CompiledProgram program, const std::vector<capture::
   compile::requireMemory(program.executable, impl_->options);
   ABELE_REQUIRE(
       !program.constants.empty() || exe::externalsOf(program.executable, exe::ExternalKind::kConstant).empty(), E0712,
-      {.what = "the program has no constants: it is an entry of a cache",
+      {.what = "the program has no constants, because it is an entry of a cache",
        .remedy = "save() a compiled model, and load that file"});
   auto next = std::make_unique<Compiled>();
   static_cast<compile::CompiledProgram&>(*next) = std::move(program);

@@ -79,14 +79,14 @@ void requireApart(const Compiled& compiled, const std::vector<at::Tensor>& input
       ABELE_REQUIRE(
           isApart(i, j), E0708,
           {.what = cat("forward writes into buffer ", nameOf(i), ", which shares memory with tensor argument ", j),
-           .expected = "memory of its own for the argument",
+           .expected = "separate memory for the argument",
            .remedy = kRemedy});
   for (const compile::WrittenArgument& written : compiled.written)
     for (size_t i = 0; i < compiled.model_of.size(); ++i)
       ABELE_REQUIRE(isApart(i, static_cast<size_t>(written.argument)), E0708,
                     {.what = cat("forward writes into tensor argument ", written.argument,
                                  ", which shares memory with ", nameOf(i)),
-                     .expected = "memory of its own for the argument",
+                     .expected = "separate memory for the argument",
                      .remedy = kRemedy});
 }
 
@@ -254,7 +254,7 @@ std::vector<at::Tensor> Session::run(const std::vector<at::Tensor>& given, const
                   {.what = cat("input ", i, " is on the meta device, and has no contents"),
                    .found = compile::typeOf(given[i]).str(),
                    .expected = "a tensor with contents",
-                   .remedy = "compile() takes such tensors, a call does not"});
+                   .remedy = "pass such tensors only to compile()"});
   const auto sinceBegin = [&] { return std::chrono::nanoseconds(Clock::now() - start).count(); };
   warnOfEdits(compiled);
   const std::vector<at::Tensor>& inputs = is_synthetic ? impl_->synthetic : given;

@@ -185,9 +185,8 @@ void Session::copyBuffersToDevice(const std::vector<std::string>& names) {
     if (compiled.executable.externals[i].slot >= 0 && compiled.model_of[i])
       used.emplace(compiled.executable.externals[i].name, static_cast<int32_t>(i));
   for (const std::string& name : names) {
-    ABELE_REQUIRE(
-        buffers.contains(name), E0708,
-        {.what = cat("the model has no buffer named ", name), .remedy = "name buffers as named_buffers() does"});
+    ABELE_REQUIRE(buffers.contains(name), E0708,
+                  {.what = cat("the model has no buffer named ", name), .remedy = "use names of named_buffers()"});
     const auto [first, last] = used.equal_range(name);
     for (auto it = first; it != last; ++it) chosen.push_back(it->second);
   }

@@ -90,9 +90,9 @@ class Search {
     ABELE_REQUIRE(stages_ <= chain.pieces.size(), E0406,
                   {.what = cat("the program cannot be cut into ", stages_, " stages"),
                    .found = cat(chain.pieces.size(), chain.pieces.size() == 1 ? " piece" : " pieces",
-                                " that can run on devices of their own"),
+                                " that can run on separate devices"),
                    .expected = cat(stages_, " or more"),
-                   .remedy = cat("ask for ", chain.pieces.size(), " devices or fewer")});
+                   .remedy = cat("use at most ", chain.pieces.size(), " devices")});
     // The search simulates one group of micro-batches. A schedule whose order has to be searched is simulated as 1F1B.
     quick_.device_iterations = chain.training ? 1 : std::min(options.device_iterations, limit());
     quick_.accumulation = std::min(options.accumulation, limit());

@@ -47,7 +47,7 @@ def seeds_between(x, g):
     [
         (lambda x, g: x + torch.randn(3, generator=torch.Generator().manual_seed(1)), "that forward makes"),
         (moves, "whose state forward has replaced"),
-        (seeds_behind, "seeds or replaces after it has drawn"),
+        (seeds_behind, "seeds or replaces a generator of the program after it has drawn"),
         (seeds_between, "seeded or replaced inside forward"),
         (lambda x, g: poptorch.for_loop(2, lambda y: y + torch.rand(3, generator=g), [x])[0], "body of a loop"),
     ],
@@ -64,7 +64,7 @@ def test_generators_whose_numbers_cannot_be_drawn_again(draw, found):
 def test_a_generator_of_this_process_is_in_no_file(tmp_path):
     model = poptorch.inferenceModel(Draws(lambda x, g: x + torch.rand(3, generator=g)))
     model.compile(X)
-    with pytest.raises(poptorch.Error, match="E0712 .*: a program that draws from a generator of the program's own"):
+    with pytest.raises(poptorch.Error, match="E0712 .*: a program that draws from a generator of its own"):
         model.save(str(tmp_path / "model.poptorch"))
 
 

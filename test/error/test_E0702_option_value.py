@@ -13,9 +13,9 @@ def test_error():
     assert "deviceIterations" in str(raised.value)
 
 
-def test_more_micro_batches_than_can_be_counted():
+def test_too_many_micro_batches():
     opts = poptorch.Options().deviceIterations(2**32).replicationFactor(2**32)
-    with pytest.raises(poptorch.Error, match="E0702 .*more micro-batches than can be counted"):
+    with pytest.raises(poptorch.Error, match="E0702 .*a call would have too many micro-batches"):
         poptorch.inferenceModel(torch.nn.ReLU(), opts)(torch.ones(1))
 
 

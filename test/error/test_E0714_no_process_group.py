@@ -47,5 +47,5 @@ poptorch.trainingModel(Net(), opts)(torch.ones(1, 2))
     env["PYTHONPATH"] = os.pathsep.join([here, os.path.dirname(here), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run([*warm.python(), "-c", code], env=env, capture_output=True, text=True)
     assert done.returncode == 1
-    assert "E0714 no-process-group: process 0 of 2 cannot open the files" in done.stderr
+    assert "E0714 no-process-group: process 0 of 2 cannot open enough files" in done.stderr
     assert "ulimit -n" in done.stderr

@@ -25,7 +25,7 @@ def test_a_process_that_ends():
     none, (first, second, survives) = _said("ends")
     assert none == []
     assert first.startswith("E0606 processes: process 0 ended or cannot be reached at process 1 of 2")
-    assert second.startswith("E0606 processes: the processes are out of step") and "process 0 ended" in second
+    assert second.startswith("E0606 processes: the processes do not run the same steps") and "process 0 ended" in second
     assert survives.startswith("survives True")
 
 

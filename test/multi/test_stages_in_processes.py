@@ -91,7 +91,7 @@ def test_programs_that_differ_are_refused():
 
 def test_output_ranks_that_differ_are_refused():
     seen, done = _failing("other_output_rank")
-    what = "process 1 gives results to other processes than process 0"
+    what = "process 1 sends results to other processes than process 0"
     assert all("E0713" in texts[0] and what in texts[0] for texts in seen), done.stdout + done.stderr
     assert all('outputRank("last")' in texts[0] and 'outputRank("first")' in texts[0] for texts in seen), seen
 

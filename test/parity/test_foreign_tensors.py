@@ -25,13 +25,13 @@ X = torch.arange(8.0).reshape(2, 4)
 def test_a_warning_names_it(held, name, capfd):
     poptorch.trainingModel(Model(held))(X)
     warning = capfd.readouterr().err
-    assert f"{name} (" in warning and "is no parameter of the model" in warning
+    assert f"{name} (" in warning and "is not a parameter of the model" in warning
 
 
 def test_the_optimizer_may_not_have_it():
     model = Model("tensor")
     optimizer = torch.optim.SGD([*model.parameters(), model.held], lr=0.1)
-    with pytest.raises(poptorch.Error, match="E0706 .*is no parameter of the model"):
+    with pytest.raises(poptorch.Error, match="E0706 .*is not a parameter of the model"):
         poptorch.trainingModel(model, optimizer=optimizer)(X)
 
 

@@ -127,7 +127,7 @@ Data loadData(abele::CompiledModel& model, const Arguments& arguments, bool fill
   std::map<std::string, abele::ProgramValue> all;
   for (const abele::ProgramValue& tensor : data.files.tensors()) all.emplace(tensor.name, tensor);
   data.names = chooseTensors(inputs, arguments, all);
-  if (inputs.empty()) refuse(ErrorCode::E0801, {.what = "the program takes no tensors, and so no data"});
+  if (inputs.empty()) refuse(ErrorCode::E0801, {.what = "the program takes no tensors, so it cannot use data"});
   for (size_t i = 0; i < inputs.size(); ++i) {
     const abele::ProgramValue& tensor = all.at(data.names[i]);
     std::vector<int64_t> expected = inputs[i].sizes;
@@ -140,7 +140,7 @@ Data loadData(abele::CompiledModel& model, const Arguments& arguments, bool fill
               .at = listed(arguments.data),
               .found = shapeOf(tensor.type, tensor.sizes),
               .expected = shapeOf(inputs[i].type, inputs[i].sizes) + ", with any number of rows",
-              .remedy = "write the tensor as the program was compiled for it"});
+              .remedy = "write the tensor with the type and shape of the program's input"});
     if (i > 0 && (batch != data.batch || tensor.sizes[0] != data.rows))
       refuse(ErrorCode::E0801, {.what = "the data's tensors have different numbers of rows",
                                 .at = listed(arguments.data),

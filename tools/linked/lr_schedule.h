@@ -200,7 +200,7 @@ class Schedule {
   void readTable(const std::string& path) {
     std::ifstream in(path);
     const auto refuseLine = [&](int64_t line, const std::string& found, const std::string& expected) {
-      throw UserError(ErrorCode::E0801, {.what = "a table of learning rates with another line",
+      throw UserError(ErrorCode::E0801, {.what = "a table of learning rates has a line of another form",
                                          .at = path + ":" + std::to_string(line),
                                          .found = found,
                                          .expected = expected});

@@ -494,7 +494,7 @@ std::optional<UserError> AcceleratorBackend::waitForWorkers() {
       if (!first)
         first.emplace(ErrorCode::E0601, Message{.what = error.what_without_backtrace(),
                                                 .at = stream.device().str(),
-                                                .remedy = "check the values that the step was given"});
+                                                .remedy = "check the inputs of the step"});
     }
   });
   return first;

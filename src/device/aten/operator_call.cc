@@ -366,7 +366,7 @@ class SteeredCall final : public OperatorCall {
   void leaveOnHost(const Result& result, const CallState& state) const {
     ABELE_REQUIRE(
         !result.is_of_several, E0711,
-        {.what = cat(op_.schema().name(), " leaves a result in the host's memory, and another device reads it"),
+        {.what = cat(op_.schema().name(), " puts a result into the host's memory, and another device reads it"),
          .expected = "results in the memory of the device, or results that only one device reads",
          .remedy = "put the operators that read it into the same block"});
     const at::Tensor& slot = result.slot.at(state.frame_of_group);

@@ -31,7 +31,7 @@ void refuseCall(const exe::Executable& executable, const exe::Instruction& instr
                              inLanguage("torch::where, multiplication by the mask)"))});
   throwUser(ErrorCode::E0601, {.what = error.what_without_backtrace(),
                                .at = cat(line, instruction.op),
-                               .remedy = "check the values that this operation is given"});
+                               .remedy = "check the values that this operation reads"});
 }
 
 }  // namespace abele::device

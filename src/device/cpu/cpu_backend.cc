@@ -349,7 +349,7 @@ void CpuBackendImpl::refuseVarying(const exe::Instruction& instruction) const {
       {.what = cat(instruction.op,
                    " draws a number of random numbers that depends on values, and other operators draw after it"),
        .at = instruction.source < 0 ? "" : executable_.sources[instruction.source],
-       .found = cat(executable_.workers.size(), " stages and replicas, which do not know how many it draws"),
+       .found = cat(executable_.workers.size(), " stages and replicas, which cannot know how many it draws"),
        .expected = "one stage that runs the whole program, on one device",
        .remedy = "draw these numbers before the call and pass them as an input, or put all blocks on one device"});
 }
@@ -385,7 +385,7 @@ void CpuBackendImpl::findRestored() {
 
 void CpuBackendImpl::setOwnStreams(std::vector<OwnStream> streams) {
   ABELE_REQUIRE(streams.empty() || !options_.peers, E0106,
-                {.what = "random numbers from a generator of the program's own in one of several processes",
+                {.what = "random numbers from a generator of the program in one of several processes",
                  .expected = "the default generator, whose position all processes know",
                  .remedy = "leave the generator out, or draw the numbers before the call and pass them as an input"});
   own_.clear();

@@ -104,7 +104,7 @@ void RandomStream::goWhereItWas(const Key& key) {
   const auto found = seen_.find(key);
   ABELE_REQUIRE(
       found != seen_.end(), E0106,
-      {.what = "values decide how many random numbers an operator draws, and others draw in another order than "
+      {.what = "the number of random numbers of an operator depends on values, and others draw in another order than "
                "in the program",
        .expected = "one stage that runs the whole program",
        .remedy = "draw these numbers before the call and pass them as an input, or leave the phases out"});

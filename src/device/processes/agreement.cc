@@ -62,7 +62,7 @@ void Agreement::check(collective::PeerMessages& peers) {
   ABELE_REQUIRE(rounds_otherwise < 0, E0713,
                 {.what = cat("process ", rounds_otherwise, " rounds with other random numbers than process 0"),
                  .at = cat("process ", peers.process(), " of ", peers.processes()),
-                 .expected = "the same random seed in all processes: with stochastic rounding it decides the "
+                 .expected = "the same random seed in all processes: with stochastic rounding it determines the "
                              "weights",
                  .remedy = "set the same randomSeed in each, and load the same checkpoint"});
   const bool any_upload = std::ranges::any_of(notes, [](const std::string& note) { return note.back() == '1'; });

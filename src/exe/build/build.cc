@@ -33,8 +33,8 @@ void checkSharedParameters(const ir::Graph& graph, const Replication& rules) {
                     {.what = cat("forward writes parameter ", name, ", which replicas share"),
                      .at = cat(node.op, node.source.empty() ? "" : cat(" (", node.source, ")")),
                      .found = cat(rules.replicas * rules.processes, " replicas"),
-                     .expected = "replicas read the parameters that they share",
-                     .remedy = "use one replica, or keep what forward writes in a buffer"});
+                     .expected = "parameters that replicas share and only read",
+                     .remedy = "use one replica, or write into a buffer"});
     }
 }
 

@@ -154,7 +154,7 @@ def _without(state, name):
     "change, text",
     [
         (lambda s: _without(s, "norm.bias"), "the files have no tensor norm.bias"),
-        (lambda s: {**s, "more": torch.zeros(2)}, "the files have a tensor more that the model has not"),
+        (lambda s: {**s, "more": torch.zeros(2)}, "the files have a tensor more that the model does not have"),
         (lambda s: {**s, "norm.bias": torch.zeros(7)}, "the tensor norm.bias of the files has another shape"),
         (lambda s: {**s, "norm.bias": torch.zeros(6).double()}, "the tensor norm.bias of the files has another type"),
     ],
@@ -280,7 +280,7 @@ def test_inference_from_files(saved):
 
 def test_nothing_says_what_a_tensor_holds():
     model = _on_meta()
-    with pytest.raises(abele.Error, match="E0708 arguments: embed.weight is on the meta device, and nothing says") as e:
+    with pytest.raises(abele.Error, match="E0708 arguments: embed.weight is on the meta device, and has no") as e:
         _trained(model, 1)
     assert "abele.load_weights(path, model)" in str(e.value)
     assert all(value.is_meta for value in model.state_dict().values())
@@ -331,7 +331,7 @@ def test_buffers_that_are_no_part_of_the_state(tmp_path):
         other = Positions()
     executor = abele.inferenceModel(other)
     abele.load_weights(tmp_path, executor)
-    with pytest.raises(abele.Error, match="E0708 arguments: positions is on the meta device, and the files"):
+    with pytest.raises(abele.Error, match="E0708 arguments: positions is on the meta device, and the loaded files"):
         executor(torch.zeros(2, 4, 3))
     other.positions = torch.arange(4)
     executor = abele.inferenceModel(other)
