@@ -1,4 +1,4 @@
-"""Saving an executor, and taking over a saved program.
+"""Saves an executor, and loads a saved program into one.
 
 Source: spec executor.md, section 7.1.
 """
@@ -57,16 +57,16 @@ class Files:
 
     @one_at_a_time
     def save(self, filename: str | os.PathLike[str], export_model: bool = True, save_rng_state: bool = True) -> None:
-        """Writes a file that poptorch.load or loadExecutable continue from.
+        """Writes a file for poptorch.load and loadExecutable.
 
         Args:
-            filename: the file, or a folder: then <folder>/model.poptorch. Missing folders are made.
-            export_model: also keep the model, its weights, the optimizer and its state. The model must be picklable.
-                Of processes that hold its stages all call this then, and the first one writes. Of a model on the meta
-                device each writes the part that it has beside the file.
-            save_rng_state: also keep the state of the device's random numbers.
+            filename: the file, or a folder for <folder>/model.poptorch. Missing folders are made.
+            export_model: also save the model, its weights, the optimizer and its state. The model must be picklable. If
+                several processes hold its stages, all call this, and the first one writes. If the model is on the meta
+                device, each process writes its part beside the file.
+            save_rng_state: also save the state of the device's random numbers.
         Raises:
-            poptorch.Error: not compiled.
+            poptorch.Error: the model is not compiled.
             AssertionError: the parent of the file is a file.
         """
         session = self._native.compiled("save")
@@ -116,9 +116,9 @@ class Files:
 
     @one_at_a_time
     def loadExecutable(self, filename: str | os.PathLike[str]) -> None:
-        """Takes over the program that Python or C++ saved from an equal model; the weights are this model's own.
+        """Loads the program that Python or C++ saved from an equal model, and keeps this model's weights.
 
-        No code of the file runs: it is data, whoever wrote it.
+        No code of the file runs, so its author need not be trusted.
 
         Raises:
             poptorch.Error: the file was written by another version, or for another model or other options.
@@ -131,7 +131,7 @@ class Files:
         self._adopt_program(file, _files.contents_of(file, filename))
 
     def _adopt_program(self, file, contents):
-        """Makes the program of a file this executor's own."""
+        """Loads the program of a file into this executor."""
         self._groupings = contents["groupings"]
         description = dict(contents["program"])
         constants = description.pop("constants")
@@ -146,9 +146,9 @@ class Files:
             )
 
     def _take_parts(self, parts):
-        """The weights that lie beside a file: each process reads what its devices need.
+        """Loads the weights in the files beside a file: each process reads those of its devices.
 
-        The processes look through the parts together: where one finds damage all refuse them.
+        The processes share the check of all parts. If one finds damage, all of them raise an error.
         """
         self._require_fits(parts)
         join_processes(self._options, training=self._training)
@@ -169,7 +169,7 @@ class Files:
         self._native.takeWeights(parts)
 
     def _adopt_state(self, file, contents, parts=None):
-        """Optimizer state and random numbers as they were when the file was written."""
+        """Sets optimizer state and random numbers to those in the file."""
         self._native.resume(file, parts, contents.get("updates"))
         if file.rng_state is not None and self.isCompiled():
             self._rng_cache = [contents["rng_seed"], *file.rng_state.tolist()]

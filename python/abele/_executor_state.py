@@ -1,4 +1,4 @@
-"""Weights and optimizer of an executor, to and from the device and in checkpoints, and who has the newest ones.
+"""Copies weights and optimizer state of an executor between host, device and checkpoints; tracks which side is newer.
 
 Source: spec executor.md, section 6; optim.md, sections 5 and 6.
 """
@@ -42,13 +42,13 @@ class StateSync:
         return True
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The user model's, with the newest weights. Where several processes hold the stages all call it."""
+        """The user model's state_dict(), with the newest weights. If several processes hold the stages, all call it."""
         if not self._training:  # else the wrapped module asks
             self._require_complete("state_dict()")
         return self._user_model.state_dict(*args, **kwargs)
 
     def _require_complete(self, what, stream="abele.weights(model)"):
-        """Refuses what would lack tensors that other processes have. stream: what gives them one by one."""
+        """Raises if a result would lack tensors of other processes. stream: the call that yields tensors one by one."""
         if wrapping.is_suspended() or not wrapping.has_meta_tensors(self._user_model):
             return  # without a turn: other threads read the weights of a model that is being compiled
         with self._lock:
@@ -60,13 +60,14 @@ class StateSync:
 
     @one_at_a_time
     def copyWeightsToDevice(self) -> None:
-        """Copies the model's parameters and buffers to the device. Device progress that was not read is lost."""
+        """Copies the model's parameters and buffers to the device. Newer weights of the device that were not copied
+        back are lost."""
         self._follow_buffers()
         self._native.upload()
         self._wrap_replaced()
 
     def _wrap_replaced(self):
-        """Tensors that were put in place of others ask for the newest weights, too."""
+        """Wraps tensors that replaced others, so that reading them also copies the newest weights to the host."""
         if self._training and self._has_model:
             with wrapping.without_pull():
                 wrapping.wrap_tensors(self._model, self)
@@ -82,7 +83,7 @@ class StateSync:
 
     @one_at_a_time
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
-        """Loads into the model and, if attached, uploads. Returns torch's named tuple."""
+        """Loads a state_dict() into the model, and uploads it if devices are attached. Returns torch's named tuple."""
         result = self._user_model.load_state_dict(state_dict, strict)
         if self._native.isAttached() and self.isCompiled():
             self.copyWeightsToDevice()
@@ -168,7 +169,7 @@ class StateSync:
     # Checkpoints, for checkpoint.py -----------------------------------------------------------------------------------
     @one_at_a_time
     def _save_checkpoint(self, write):
-        """write(checkpoint): adds the other parts and writes it, in all processes."""
+        """write(checkpoint): adds the other parts and writes the checkpoint, in all processes."""
         self._require_training("save_checkpoint")
         self._native.compiled("save_checkpoint")
         self.copyWeightsToHostIfNeeded()

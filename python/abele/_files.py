@@ -179,7 +179,7 @@ def optimizer_of(spec, parameters):
 
 
 def contents_of(file, path):
-    """Options, structures and groupings of a file of either language. Nothing of it runs.
+    """Options, structures and groupings of a file of either language. Runs none of its code.
 
     Args:
         file: native ProgramFile. If Python wrote it, this version did.
@@ -208,8 +208,8 @@ def contents_of(file, path):
 
 
 def objects_of(file, tensors):
-    """The pickled (module, optimizer) of a file, which runs code that the file's author chose; or those that stand for
-    the ones of C++.
+    """The (module, optimizer) of a file. Unpickling them runs code that the file's author chose. For a file of C++, a
+    module and an optimizer that replace those of C++.
 
     Args:
         tensors: (name, tensor, is a parameter) of the file.

@@ -1,5 +1,5 @@
-"""Rules for functions of torch on a thread that captures forward: a mode of torch functions, which other threads never
-see, with one table of rules.
+"""Rules for functions of torch on a thread that captures forward: a mode of torch functions with one table of rules.
+The mode does not affect other threads.
 """
 
 import sys
@@ -13,10 +13,10 @@ _HANDING_ON = (torch.overrides.handle_torch_function.__code__,)
 
 
 class FunctionRules(TorchFunctionMode):
-    """While active, table[function](*args, **kwargs) is called in the place of a function of torch.
+    """While active, table[function](*args, **kwargs) is called instead of a function of torch.
 
-    Torch asks its modes wherever a program calls one of its functions, reads an attribute of a tensor, or uses an
-    operator of Python's. What a function written in Python calls inside, and what rules call, is not asked about.
+    Torch calls its modes when a program calls one of its functions, reads an attribute of a tensor, or uses an operator
+    of Python. It does not call them for calls inside a function written in Python, or inside a rule.
     Threads: the one that entered it, and those to which torch takes it.
 
     Args:
@@ -31,7 +31,7 @@ class FunctionRules(TorchFunctionMode):
         self._caller = None
 
     def add(self, function, make):
-        """The rule for a function: make(what the rules so far call for it)."""
+        """Sets the rule for a function: make(the function, or its rule so far)."""
         self._table[function] = make(self._table.get(function, function))
 
     def clear(self):
@@ -61,5 +61,5 @@ class FunctionRules(TorchFunctionMode):
 
 
 def getter_of(name):
-    """What the table knows an attribute of tensors by."""
+    """The key of a tensor's attribute in the table."""
     return getattr(torch.Tensor, name).__get__

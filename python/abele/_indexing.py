@@ -12,7 +12,8 @@ from ._native import core
 
 
 def _length_of(bounds):
-    """What the program adds to come from one bound to the other; None where that is no constant above 0."""
+    """The length of a slice between two tensors, if the program computes one bound from the other by adding a constant
+    above 0; otherwise None."""
     start, stop = bounds.start, bounds.stop
     if not (isinstance(start, torch.Tensor) and isinstance(stop, torch.Tensor)):
         return None
@@ -30,7 +31,7 @@ def _read(item):
 
 
 def _size_of(tensor, bounds):
-    """Length of tensor[bounds] where a bound is a tensor."""
+    """Length of tensor[bounds] if a bound is a tensor."""
     size = _length_of(bounds)
     if size is None:
         raise user_error(
@@ -48,12 +49,12 @@ def _varies(bound):
 
 
 def _is_moving(item):
-    """Is it a slice whose place may change between runs?"""
+    """Whether the item is a slice whose position may change between runs."""
     return isinstance(item, slice) and (_varies(item.start) or _varies(item.stop))
 
 
 def _is_position(item):
-    """Torch takes an integer tensor without dimensions for a number, and would read it."""
+    """Whether the item is an integer tensor without dimensions, which torch would read as a number."""
     return (
         isinstance(item, torch.Tensor)
         and item.dim() == 0
@@ -67,7 +68,8 @@ def _is_basic(item):
 
 
 def _at_positions(tensor, items, get_item):
-    """(a view of tensor, an index for aten::index): together what the items name. None where they do not suit."""
+    """(a view of tensor, an index for aten::index), which together select what the items select; None for other
+    items."""
     if not all(_is_basic(item) or _is_position(item) for item in items):
         return None
     known = sum(1 for item in items if item is not None and item is not Ellipsis)
@@ -83,7 +85,7 @@ def _at_positions(tensor, items, get_item):
 
 
 class _Written(torch.autograd.Function):
-    """`tensor` after `value`, cut off from its gradient, was written through a mask: gives value its gradient."""
+    """Returns `tensor` after a detached `value` was written through a mask, and computes the gradient of `value`."""
 
     @staticmethod
     def forward(ctx, tensor, value, mask, dim):
@@ -103,8 +105,8 @@ def _is_whole(item):
 
 
 def _learned_mask(tensor, items, value):
-    """(mask, its dimension) of tensor[mask] = value, tensor[:, mask] = value where value gets a gradient and the mask's
-    values may vary; else None."""
+    """(mask, its dimension) of tensor[mask] = value, tensor[:, mask] = value, if value needs a gradient and the mask's
+    values may vary; otherwise None."""
     mask, dim = items[-1], len(items) - 1
     if not (isinstance(value, torch.Tensor) and value.requires_grad and torch.is_grad_enabled()):
         return None
@@ -117,8 +119,8 @@ def add_indexing(rules, reads):
     """Rules for forward.
 
     Args:
-        reads: bounds of a slice whose length is not a constant are read, where forward may read them; else they are
-            refused, as spec annotations.md says.
+        reads: read the bounds of a slice whose length is not a constant, if forward may read them; otherwise refuse the
+            slice, as spec annotations.md says.
     """
     original, original_set = torch.Tensor.__getitem__, torch.Tensor.__setitem__
     original_narrow = torch.Tensor.narrow
@@ -145,7 +147,7 @@ def add_indexing(rules, reads):
         torch.ops.aten.index_put_(view, positions, value.to(self.dtype))
 
     def put_at(self, index, value):
-        """self[index] = value where the index has a moving slice: finds the elements that it names by their numbers."""
+        """self[index] = value if the index has a moving slice: finds the numbers of the selected elements."""
         places = read_item(torch.arange(self.numel(), device=self.device).view(self.shape), index)
         value = value if isinstance(value, torch.Tensor) else torch.scalar_tensor(value, dtype=self.dtype)
         while value.dim() > places.dim() and value.shape[0] == 1:

@@ -1,4 +1,4 @@
-"""Replacing members of classes, modules and objects for a while, with nothing left behind."""
+"""Replaces members of classes, modules and objects in a context, and restores them at its end."""
 
 import contextlib
 import threading
@@ -9,7 +9,7 @@ _standing = {}  # (id of owner, name) -> [how many contexts, what it was]
 
 @contextlib.contextmanager
 def replaced(name, replacement, owner):
-    """A context in which owner has this member of its own; contexts nest."""
+    """A context in which owner has this member; contexts nest."""
     before = vars(owner).get(name)
     setattr(owner, name, replacement)
     try:
@@ -23,8 +23,9 @@ def replaced(name, replacement, owner):
 
 @contextlib.contextmanager
 def exchanged(owner, name, make):
-    """A context in which owner.name, a member of its own, is make(what it was). For functions that torch asks no mode
-    about (_function_rules.py). All threads see it, so it must hand on their calls. Contexts of threads may overlap.
+    """A context in which owner's member is make(the original). For functions for which torch calls no mode
+    (_function_rules.py). All threads use the replacement, so it must pass calls of other threads to the original.
+    Contexts of threads may overlap.
     """
     key = id(owner), name
     with _lock:

@@ -1,4 +1,4 @@
-"""A module as the native model asks for it (src/model/module_source.h): its tensors, options, and its capture."""
+"""The native model's access to a module (src/model/module_source.h): its tensors, its options, and its capture."""
 
 import contextlib
 import itertools
@@ -54,12 +54,12 @@ def _kind_of(module):
 
 
 def is_output(tensor):
-    """Is it a value of the program that is being captured?"""
+    """Whether the tensor is a value of the program that is being captured."""
     return core().valueId(tensor) >= 0
 
 
 def join_processes(options, *, training):
-    """Finds the other processes, where a program with these options works with some."""
+    """Connects with the other processes if programs with these options work with some."""
     distributed = options.Distributed
     works_with_others = training or distributed.devices_per_process > 0
     if works_with_others and distributed.numProcesses > 1:
@@ -145,7 +145,7 @@ def paths_in(model):
 
 
 class ModuleSource:
-    """A module without an optimizer, that no other model trains. Threads: whoever has a turn of the model.
+    """A module without an optimizer, which no other model trains. Threads: the one that holds the model's lock.
 
     Args:
         around: makes a context around forward and backward while they are captured, from their FunctionRules.
@@ -169,7 +169,7 @@ class ModuleSource:
         """The native options of the program that is compiled next.
 
         Args:
-            given: the call's (positional, named) arguments; None: of a program that is loaded.
+            given: the call's (positional, named) arguments; None if the program is loaded.
         Raises:
             poptorch.Error: options contradict each other, or would change what the model does.
         """
@@ -179,11 +179,11 @@ class ModuleSource:
         """The model trains the module from now on."""
 
     def join(self):
-        """Finds the other processes, where the program works with some."""
+        """Connects with the other processes if the program works with some."""
         join_processes(self._options, training=self._training)
 
     def release(self):
-        """It no longer does."""
+        """The model no longer trains the module."""
 
     def typeText(self, tensor):
         """Type and shape, for messages."""
@@ -195,12 +195,12 @@ class ModuleSource:
         return []
 
     def modules(self):
-        """(path, what it is beside its tensors) of each: its class, numbers and flags, and how many hooks it has."""
+        """(path, description without tensors) of each module: its class, numbers and flags, and its number of hooks."""
         with wrapping.without_pull():
             return [(path, _kind_of(module)) for path, module in self._model.named_modules()]
 
     def capture(self, given, compile, progress=None):
-        """Compiles for a call: captures forward while all stands around it that it needs.
+        """Compiles for a call: prepares everything that a capture of forward needs, and captures it.
 
         Args:
             progress: called as progress(done, total) while compiling.

@@ -41,7 +41,8 @@ def core():
 
 
 def _lend_device_graphs(module, torch):
-    """torch's C++ classes have graphs for all kinds of devices since 2.13. Before that, those of Python are used."""
+    """torch's C++ classes have graphs for all kinds of devices since 2.13; for older versions, Python's classes are
+    used."""
     if not hasattr(torch.accelerator, "Graph"):
         module.lendDeviceGraphs("cuda", torch.cuda.CUDAGraph)
 

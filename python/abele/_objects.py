@@ -81,7 +81,8 @@ def is_object(value):
 
 
 def _has_object(structure):
-    """True if it holds such an object. Must be fast: every call with tensors in tuples asks, at a part of 1 us each."""
+    """True if the structure holds such an object. Must be fast (below 1 us), because every call with tensors in tuples
+    calls it."""
     kind = type(structure)
     if kind in _LEFT:
         return False
@@ -164,7 +165,7 @@ def plain_text(value):
 
 
 def _parts_of(value):
-    """(name, part) of what it holds; nothing for what is not opened."""
+    """(name, part) of the object's contents; nothing for objects that are not opened."""
     if not isinstance(value, dict | list | tuple) and structures.parser_for(value) is None and not is_object(value):
         return ()
     keys, parts = _held_by(value)
@@ -172,7 +173,7 @@ def _parts_of(value):
 
 
 class _TooMuch(Exception):
-    """An object reaches too much and is not opened."""
+    """Raised for an object that reaches too many others to be opened."""
 
 
 class _Entry:
@@ -270,7 +271,7 @@ class Opened:
 
     @contextlib.contextmanager
     def as_given(self):
-        """A context in which the objects that the graph names have what they had when they were opened."""
+        """A context in which the objects of the graph have their contents of the time when they were opened."""
 
         def item_of(leaf):
             kind, what = leaf

@@ -1,7 +1,7 @@
 """Options from text: configuration files, whose lines are Python for setters, and JSON.
 
-Python itself evaluates a line, but only what is made of `_NODES`. Attributes are those of options, of what options are
-made of and of plain values, and never private; so a line cannot reach anything else of the process.
+Python itself evaluates a line, but only syntax in `_NODES`. A line can read public attributes of options, of the
+objects that options hold and of plain values, and so cannot reach anything else in the process.
 Source: spec options.md, sections 7 and 8.
 """
 
@@ -47,7 +47,7 @@ CLASSES = {}  # classes of options that a line may name; options.py fills it
 
 @functools.cache
 def _names():
-    """What a line may name, beside `options`."""
+    """The names that a line may use in addition to `options`."""
     members = {name: getattr(enums, name) for name in enums.__all__}
     made = {name: getattr(strategies, name) for name in strategies.__all__}
     made |= {**members, "TensorLocationSettings": CLASSES["TensorLocationSettings"]}
@@ -91,7 +91,7 @@ def _is_option(target):
 
 
 class _Guard(ast.NodeTransformer):
-    """Refuses what is more than options are made of, and has attributes checked where they are read."""
+    """Refuses other syntax than that of options, and inserts checks of the attributes that a line reads."""
 
     def visit(self, node):
         if not isinstance(node, _NODES):
@@ -118,7 +118,7 @@ class _Guard(ast.NodeTransformer):
 
 
 def _compiled(source, mode="exec"):
-    """Code of what a text says. Raises SyntaxError where it says anything but options."""
+    """Compiles a text. Raises SyntaxError for syntax that options do not need."""
     try:
         tree = _Guard().visit(ast.parse(source, mode=mode))
         return compile(ast.fix_missing_locations(tree), "<options>", mode)
@@ -127,7 +127,7 @@ def _compiled(source, mode="exec"):
 
 
 def _made_by(text):
-    """The strategy or location settings whose text this is."""
+    """The strategy or location settings that the text describes."""
     try:
         code = _compiled(text, "eval")
     except SyntaxError as error:
@@ -137,7 +137,7 @@ def _made_by(text):
 
 # Configuration files -------------------------------------------------------------------------------------------------
 def _lines_of(text, name):
-    """(code, where it stands) of every line that is more than a comment."""
+    """(code, place) of every line except comments."""
     lines = [line for line in map(str.strip, text.split("\n")) if line and not line.startswith("#")]
     for number, line in enumerate(lines, 1):
         source, place = f"options.{line}", f"line {number} of {name}"
@@ -151,7 +151,7 @@ def _lines_of(text, name):
 
 
 def apply_file(options, filepath):
-    """Applies every line of the file, or none if one does not parse or is more than options are made of."""
+    """Applies every line of the file, or none if one does not parse or has syntax that options do not need."""
     name = os.path.basename(os.fsdecode(filepath))
     for code, place in list(_lines_of(read_text(filepath), name)):
         try:
@@ -172,7 +172,7 @@ def _once(pairs):
 
 @functools.cache
 def _takes_object():
-    """Paths of the setters that take a strategy or location settings, which JSON has as their text."""
+    """Paths of the setters that take a strategy or location settings, which are texts in JSON."""
     rows = [row for group in ("Options", "TensorLocations") for row in core().optionSetters(group)]
     return {"setExecutionStrategy", *(path for path, _, given, *_ in rows if given and given[0][1] == "location")}
 

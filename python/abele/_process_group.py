@@ -24,7 +24,7 @@ def join(process, processes, name="abele"):
         processes: number of all.
         name: of the group; "abele" is the sessions' group.
     Raises:
-        abele.Error: E0714 if nothing says where the others are, or if they do not connect.
+        abele.Error: E0714 if no variable has the address of the others, or if they do not connect.
     """
     if name in _joined:
         return

@@ -82,7 +82,7 @@ def result_of(form):
 
 
 class Program:
-    """What a native program does not know of its calls. Threads: one caller at a time."""
+    """The facts about a program's calls that only Python has. Threads: one caller at a time."""
 
     def __init__(self, arguments, signature, result=None, keys_are_sorted=False):
         self.arguments = arguments  # structure of the call, with empty tensors
@@ -98,7 +98,8 @@ class Program:
 
     @classmethod
     def of(cls, given):
-        """Of a call that is about to be compiled. given: its (positional, named) arguments as the user gave them."""
+        """A Program for a call that will be compiled. given: its (positional, named) arguments as the user passed
+        them."""
         program = cls(structures.skeleton(given), signature_of(given))
         program.held = HeldObjects(given)
         return program
@@ -118,12 +119,12 @@ class Program:
         )
 
     def description(self):
-        """The arguments of another one like it, for files."""
+        """The arguments that make an equal Program, for files."""
         names = ("arguments", "signature", "result", "keys_are_sorted")
         return {name: getattr(self, name) for name in names}
 
     def forms(self):
-        """Arguments and result as C++ reads them."""
+        """Arguments and result in the form that C++ reads."""
         return form_of_call(*self.arguments), native_form_of(self.result)
 
     def order_of(self, given):

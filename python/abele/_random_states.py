@@ -1,6 +1,6 @@
 """States of the host's default generators: torch's, Python's, and numpy's where it was imported.
 
-A compiled program cannot draw numbers of Python and numpy again, so it would keep what they decided in the capture. The
+A compiled program cannot draw numbers of Python and numpy again, so it would keep the numbers of the capture. The
 states of the two generators before and after forward show whether numbers were drawn. If so, forward is captured a
 second time, which shows whether the program depends on them (src/compile/compiler.cc). For generators that the program
 made itself, the contract in docs/process.md holds.

@@ -1,4 +1,4 @@
-"""Reads of memory past torch's operators, while a forward is captured.
+"""Refuses reads of memory without torch's operators while a forward is captured.
 
 Forward computes values that may differ between calls. Their memory is locked meanwhile (src/capture/storage_table.h):
 torch refuses to give its address to any caller. Here such an error becomes E0101 with the user's line. Weights are not
@@ -32,7 +32,7 @@ def _reading(name, original):
 
 
 def _copying(original):
-    """copy.deepcopy of a tensor of the program, which torch makes of the tensor's storage."""
+    """Handles copy.deepcopy of a tensor of the program, because torch copies the tensor's storage."""
 
     def deepcopy(tensor, memo):
         if id(tensor) in memo or not tensor.is_leaf or not core().isCaptured(tensor):
@@ -44,7 +44,8 @@ def _copying(original):
 
 
 def add_reads(rules):
-    """Rules for forward: what reads a tensor's memory says so, so that it can be named, and weights are not read."""
+    """Rules for forward: functions that read a tensor's memory report it, so that messages name them and reads of
+    weights raise."""
     for name in _READERS:
         rules.add(getattr(torch.Tensor, name), functools.partial(_reading, name))
     rules.add(torch.Tensor.__deepcopy__, _copying)
@@ -61,7 +62,7 @@ def _user_line(error, excludes):
 
 @contextlib.contextmanager
 def typed_reads(excludes):
-    """Around forward: reads of locked memory end in E0101.
+    """A context around forward in which reads of locked memory raise E0101.
 
     Args:
         excludes: parts of the names of files that are not the user's.

@@ -1,8 +1,8 @@
 """Buffers that forward replaces (`self.state = new`), as running states and spiking neurons do: an update, as in eager
 PyTorch.
 
-A buffer that keeps its type is one that the program writes. One of another type comes back as a result of the program,
-which goes into the module after each call; if forward reads it, the next call has a program of its own.
+If a buffer keeps its type, the program writes it. If its type changes, the new buffer is a result of the program and is
+put into the module after each call; if forward reads it, the next call gets its own program.
 """
 
 import sys
@@ -56,7 +56,7 @@ def _type_of(buffer):
 
 
 class _Replaced:
-    """One of them. Of another type than before: what it is after a micro-batch, and whether forward has read it."""
+    """A replaced buffer. If its type has changed: its contents after a micro-batch, and whether forward has read it."""
 
     def __init__(self, module, path, name, after, *, is_reshaped, is_read):
         self._buffers = module.__dict__["_buffers"]
@@ -67,11 +67,11 @@ class _Replaced:
 
     @property
     def now(self):
-        """The tensor that the module has under the name."""
+        """The module's present buffer."""
         return self._buffers.get(self.name)
 
     def put(self, tensor):
-        """The module has this from now on."""
+        """Puts the tensor into the module."""
         self._buffers[self.name] = self.tensor = tensor
 
 
@@ -102,11 +102,11 @@ class BufferWatch:
                 original.setdefault(name, value)
 
     def record(self, options, *, reshapes):
-        """Makes updates of what forward replaced.
+        """Makes updates from the buffers that forward replaced.
 
         Args:
-            reshapes: may buffers have another type afterwards?
-        Returns: (_Replaced of each, the tensors of those that have another type).
+            reshapes: whether buffers may have another type afterwards.
+        Returns: (a _Replaced for each, the tensors of those with another type).
         Raises:
             poptorch.Error: E0108 for buffers with two names, and for those of another type than the next micro-batch
                 of the call would need.
@@ -157,7 +157,7 @@ def _require_one_micro_batch(full, before, after, is_read, options, reshapes):
 
 
 class ReplacedBuffers:
-    """Those of an executor's module, between its calls. Threads: one caller at a time."""
+    """The replaced buffers of an executor's module, between its calls. Threads: one caller at a time."""
 
     def __init__(self):
         self._known = {}  # by path
@@ -171,7 +171,8 @@ class ReplacedBuffers:
                 self._typed.add(each.path)
 
     def follow(self):
-        """Takes over what others have put into the module since. Returns: paths of buffers with new contents."""
+        """Notes the buffers that other code has put into the module since. Returns: paths of buffers with new
+        contents."""
         written = []
         for path, each in self._known.items():
             now = each.now
@@ -187,11 +188,12 @@ class ReplacedBuffers:
         return written
 
     def form(self):
-        """What tells calls by the types of these buffers."""
+        """A text that distinguishes calls by the types of these buffers."""
         return "".join(f"; {path}: {_type_of(self._known[path].tensor)}" for path in sorted(self._typed))
 
     def take(self, program, outputs):
-        """Puts the last outputs of a step into the module. Returns: (the others, is a tensor of the module new?)."""
+        """Puts the last outputs of a step into the module. Returns: (the other outputs, whether a tensor of the module
+        is new)."""
         reshaped = [self._known[each.path] for each in program.replaced if each.is_reshaped]
         shapes = [each.shape for each in program.replaced if each.is_reshaped]
         count = sum(shape is not None for shape in shapes)

@@ -1,4 +1,4 @@
-"""What the tensors that an executor returned can and cannot do.
+"""Rules and warnings for the tensors that an executor returns.
 
 Source: spec executor.md, section 3.
 """
@@ -47,14 +47,14 @@ def mark_returned(tensors):
 
 
 def _filled_cells(function):
-    """The values of the variables around a function, where they have one."""
+    """The values of the variables around a function, except empty ones."""
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):  # it is empty
             yield cell.cell_contents
 
 
 def _held_tensors(value):
-    """Tensors that an object of another class than those rebuilt for a call, or after it, holds."""
+    """The tensors in an object of a class that calls do not rebuild."""
     if isinstance(value, (str, bytes, torch.Tensor, torch.nn.Module, type)):
         return []
     held = list(getattr(value, "__dict__", {}).values())
@@ -67,7 +67,7 @@ def _held_tensors(value):
 
 
 def warn_of_hidden_tensors(result):
-    """Warns about objects in what a captured forward returned whose tensors later calls do not renew."""
+    """Warns about objects in the result of a captured forward if later calls do not update their tensors."""
     for leaf in other_leaves(result):
         if any(core().valueId(tensor) >= 0 for tensor in _held_tensors(leaf)):
             logger.warning(
@@ -78,7 +78,7 @@ def warn_of_hidden_tensors(result):
 
 
 def warn_of_subclasses(tensors):
-    """Warns about inputs of classes whose own behaviour forward does not get."""
+    """Warns about inputs of tensor classes with their own behaviour, because forward gets plain tensors."""
     plain = torch.Tensor.__torch_function__.__func__
     kinds = {type(tensor) for tensor in tensors} - {torch.Tensor, torch.nn.Parameter}
     for kind in sorted(kinds, key=lambda kind: kind.__qualname__):
@@ -105,7 +105,7 @@ def warn_of_held_tensors(arguments, *, are_opened):
 
 
 def warn_of_host_tensors(tensors):
-    """Warns about results of a captured forward that are no values of the program."""
+    """Warns about results of a captured forward that are not values of the program."""
     for index, tensor in enumerate(tensors):
         if core().valueId(tensor) < 0:
             warnings.warn(

@@ -19,7 +19,7 @@ def _leaves_of(data):
 
 
 def _type_of(leaf):
-    """What torch takes a number for."""
+    """The element type that torch gives to a number."""
     if isinstance(leaf, torch.Tensor):
         return leaf.dtype
     if isinstance(leaf, bool | int):
@@ -44,7 +44,8 @@ def _stacked(data, dtype, device):
 
 
 def _first_varying(leaves):
-    """The first result of the program among them; None also where something else than numbers and tensors is there."""
+    """The first result of the program among them; None also if the lists hold other objects than numbers and
+    tensors."""
     if not all(isinstance(leaf, (torch.Tensor, *_PLAIN)) for leaf in leaves):
         return None
     return next((leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and core().mayVary(leaf)), None)

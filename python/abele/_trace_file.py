@@ -16,7 +16,7 @@ _pids = set()  # ids of the processes that close their file at their end
 
 
 def is_recording():
-    """True if the file that PVTI_OPTIONS asks for, or the trace of a model, wants events of this process."""
+    """True if the file of PVTI_OPTIONS, or the trace of a model, records the events of this process."""
     program = os.path.basename(sys.argv[0] or "python")
     is_traced = core().tracesProcess(program)
     if is_traced and os.getpid() not in _pids:

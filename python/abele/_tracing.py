@@ -1,4 +1,4 @@
-"""What surrounds a model's forward while it is captured.
+"""Contexts around a model's forward while it is captured.
 
 Source: spec executor.md, section 5.
 """
@@ -29,7 +29,8 @@ from .losses import add_losses
 
 
 class CaptureMode(python_dispatch.TorchDispatchMode):
-    """Stands for the native capture wherever Python code asks which mode is active. Never called: the native one is."""
+    """Represents the native capture for Python code that looks up the active mode. It is never called, because the
+    native mode is."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         raise refused(AssertionError, "the capture is native")
@@ -37,7 +38,7 @@ class CaptureMode(python_dispatch.TorchDispatchMode):
 
 @contextlib.contextmanager
 def _module_scopes(model):
-    """Operations made inside a submodule carry its name."""
+    """A context in which operations inside a submodule carry its name."""
     names = {id(child): name.rpartition(".")[2] for name, child in model.named_modules() if name}
     core().setModules(names, torch.nn.Module._call_impl.__code__, call_forward.__code__)
     try:
@@ -47,7 +48,7 @@ def _module_scopes(model):
 
 
 def _without_values(original):
-    """print(tensor) shows what is known of it."""
+    """A context in which print(tensor) shows size and type of a tensor without contents."""
 
     def text(tensor, *, tensor_contents=None):
         return f"tensor(<unavailable>, size={tuple(tensor.shape)}, dtype={tensor.dtype})"
@@ -59,7 +60,7 @@ _AS_OPERATORS = ("flex_attention",)  # in eager, torch calls their functions wit
 
 
 def _call_functions(operator, *args, **kwargs):
-    """torch.cond, while_loop and their kin do not reach the dispatcher as operators of tensors do."""
+    """Handles torch.cond, while_loop and similar operators, which do not reach the dispatcher like other operators."""
     if operator.name() in _AS_OPERATORS:
         return operator.dispatch(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
     raise user_error(
@@ -90,10 +91,11 @@ def _allowed_reads():
 
 
 def _add_value_steering(rules, model):
-    """Where torch looks at values only to choose a faster way, the way that is right for all values is taken.
+    """Rules for functions in which torch reads values only to choose a faster way: they take the way that is right for
+    all values.
 
-    A causal mask that the model holds is recognised as in eager; one that is computed or given is taken as it is.
-    Padding masks never shorten what an encoder computes. Checks of arguments that may vary are left out.
+    A causal mask that the model holds is recognised as in eager; a computed mask or an argument is not. Padding masks
+    never shorten what an encoder computes. Checks of values of arguments that may vary are left out.
     """
 
     def deciding(original):
@@ -165,7 +167,7 @@ def _owned(model):
 
 
 def _require_not_reassigned(model, before):
-    """Puts back what forward reassigned and raises E0108."""
+    """Restores parameters and buffers that forward reassigned, and raises E0108."""
     after = _owned(model)
     modules = dict(model.named_modules())
     changed = [key for key, tensor in before.items() if after.get(key) is not tensor]
@@ -184,9 +186,9 @@ _thread = threading.local()  # captures: options of the program that this thread
 
 @contextlib.contextmanager
 def around_compile(model):
-    """Around the whole compilation: hooks; weights are read as they are on the host.
+    """A context around the whole compilation: runs hooks, and reads weights as they are on the host.
 
-    Yields: a function that puts back what was reassigned meanwhile, and raises E0108.
+    Yields: a function that restores tensors that were reassigned meanwhile, and raises E0108.
     """
     with called_hooks():
         before = _owned(model)
@@ -212,7 +214,7 @@ def _is_of_torch(frame):
 
 
 def _as_compiler(original):
-    """torch.compiler.is_compiling() is true for all code but torch's own, which chooses its operators by it."""
+    """Makes torch.compiler.is_compiling() true for all code except torch's own, which would choose other operators."""
 
     def asked():
         captures = captured_options() is not None  # this thread: others run eager code meanwhile
@@ -225,11 +227,11 @@ _FAST_IN_INFERENCE = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLa
 
 
 def _as_without_rules(original):
-    """torch.overrides.has_torch_function(): torch's layers leave their faster ways where a mode is active, or where a
-    tensor has a class of its own, as weights of a model in training do."""
+    """Replaces torch.overrides.has_torch_function(), because torch's layers do not use their faster code if a mode is
+    active or a tensor has its own class, as weights of a model in training have."""
 
     def asked(args):
-        # Forward-mode derivatives ask where torch has put all modes aside.
+        # Forward-mode derivatives call this while torch has disabled all modes.
         if not isCapturing() or torch._C._len_torch_function_stack() == 0:
             return original(args)
         with overrides._pop_mode_temporarily():
@@ -254,16 +256,16 @@ def _rules_for(model, options, policy, training):
 
 @contextlib.contextmanager
 def around_program(model, options, around, policy, *, training):
-    """Around forward and backward, which may run parts of forward again (activation checkpointing).
+    """A context around forward and backward, which may run parts of forward again (activation checkpointing).
 
     Args:
         model: the module that is captured.
-        options: capture_as_compiling is read of them.
-        around: makes a context that surrounds it too, from the rules for functions of torch, to which it may add some.
+        options: of the program; capture_as_compiling is used.
+        around: makes a further context from the rules for functions of torch, and may add rules.
         policy: of the package.
         training: losses are marked.
     Raises:
-        poptorch.Error: E0107 where a program is being captured by this thread.
+        poptorch.Error: E0107 if this thread is capturing a program already.
     """
     if captured_options() is not None:
         raise user_error(
@@ -291,8 +293,8 @@ def call_forward(model, positional, named, *, policy, options, excludes, trainin
     """Runs forward as captured code.
 
     Args:
-        reshapes: may forward replace buffers by tensors of other types?
-    Returns: what it returned, _Replaced of buffers that it replaced, and the tensors of those with another type.
+        reshapes: whether forward may replace buffers by tensors of other types.
+    Returns: its result, a _Replaced for each buffer that it replaced, and the tensors of those with another type.
     """
     before = _owned(model)
     modules = model.named_modules() if policy.many_programs else ()

@@ -1,4 +1,4 @@
-"""The proof that a compiled model gives the bits of eager PyTorch."""
+"""Proves that a compiled model gives the bits of eager PyTorch."""
 
 import collections
 import contextlib
@@ -23,23 +23,23 @@ __all__ = ["Difference", "Verification", "verify"]
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """Where eager and compiled part first, in the order in which eager computes.
+    """The first value that differs between eager and compiled, in the order in which eager computes.
 
     Attributes:
-        kind: "value" (the devices computed something else), "constant" (a captured constant is another one for this
-            micro-batch), "program" (forward did something else for this micro-batch), "capture" (eager computes
-            something else when nobody captures it), "gradient" and "weight" (a parameter's gradient sum; a parameter
-            or buffer after the step).
+        kind: "value" (the devices computed another value), "constant" (a captured constant differs for this
+            micro-batch), "program" (forward ran other operators for this micro-batch), "capture" (eager computes other
+            values while it is captured), "gradient" and "weight" (a parameter's gradient sum; a parameter or buffer
+            after the step).
         operator: its name; for gradients and weights the parameter's or buffer's.
-        line: of the program, "train.py:88"; "" where it is unknown.
+        line: of the program, "train.py:88"; "" if it is not known.
         scope: path of the module, with "/" between its parts.
         direction: "fwd", "bwd", "wgrad" or "update".
-        stage: that runs it; None if no stage does.
-        batch, micro_batch: which of the given batches, and which part of it.
-        element: index of the first element that differs. elements, of: how many differ, and of how many.
+        stage: the stage that runs it; None if no stage does.
+        batch, micro_batch: the index among the given batches, and of the micro-batch in it.
+        element: index of the first element that differs. elements, of: the number of elements that differ, and of all.
         type: of the value, "f32[4,8]".
-        found, expected: that element as the compiled program and as eager has it; or what they did. "" where a second
-            run did not show it again.
+        found, expected: that element in the compiled program and in eager, or what they did. "" if a second run did not
+            show it again.
         reason: in words.
     """
 
@@ -62,13 +62,13 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """What verify() found. True if eager and compiled are equal; print it to read it.
+    """The result of verify(). True if eager and compiled are equal; print it to read it.
 
     Attributes:
-        batches, micro_batches: that were run. values: that were compared.
+        batches, micro_batches: the numbers that were run. values: the number of compared values.
         difference: the first Difference, or None.
-        notes: what was not compared, and why.
-        text: all of it, for people.
+        notes: comparisons that were left out, and why.
+        text: the whole result, for people.
     """
 
     batches: int
@@ -96,25 +96,25 @@ def verify(
     """Runs a model eagerly and compiled on the same batches and compares them value by value, bit for bit: what every
     operator computes in forward and backward, the sums of gradients, the results, and weights and buffers after each
     step. Both start from the model's present weights, from an optimizer without state and from the same random numbers.
-    On accelerators eager runs on the first of them, and nobody else may use the model meanwhile.
-    Forward is also captured anew for every micro-batch: a constant of the program that is another one then is found,
-    however the program came to read it.
+    On accelerators eager runs on the first of them, and no other thread may use the model meanwhile. Forward is also
+    captured again for every micro-batch. This finds constants of the program that have changed, however the program
+    reads them.
 
-    Model, gradients and random numbers are afterwards as before; what else forward writes, such as Python attributes,
-    stays as it leaves it. It takes several times as long as the steps themselves.
+    Afterwards model, gradients and random numbers are as before. Other things that forward writes, such as Python
+    attributes, are not restored. verify() takes several times as long as the steps themselves.
 
     Args:
-        model: what trainingModel or inferenceModel of abele or poptorch returned, or a module.
-        batches: the arguments of one call each: a tensor, a tuple or list of positional arguments, or a dict of named
-            ones; all of the same shapes. Give two or more, unless a call has several micro-batches: a constant shows
-            only beside another micro-batch.
-        options: of a module.
-        optimizer: of a module; with it the module is verified in training.
+        model: a result of trainingModel or inferenceModel of abele or poptorch, or a module.
+        batches: each has the arguments of one call: a tensor, a tuple or list of positional arguments, or a dict of
+            named ones; all of the same shapes. Pass two or more, unless a call has several micro-batches, because
+            constants are found by comparing micro-batches.
+        options: if `model` is a module.
+        optimizer: if `model` is a module; verifies the module in training.
     Returns: a Verification.
     Raises:
-        abele.Error: what compiling and running raise; E0702 for what eager PyTorch has no counterpart of: replicas,
-            several processes, stochastic rounding, automatic loss scaling, synthetic data, stages on the CPU among
-            accelerators.
+        abele.Error: the errors of compiling and running; E0702 for options without a counterpart in eager PyTorch:
+            replicas, several processes, stochastic rounding, automatic loss scaling, synthetic data, stages on the CPU
+            among accelerators.
     """
     random = torch.get_rng_state()  # options with a seed seed torch when a model is wrapped
     executor, is_ours = _executor_of(model, options, optimizer)
@@ -135,7 +135,7 @@ def _executor_of(model, options, optimizer):
         live = wrapping.executor_of(model)  # the module is wrapped for training
     if live is None:
         options = Options() if options is None else options.clone()
-        # The comparison with eager names what differs, also where compiling would refuse the model for it.
+        # The comparison with eager names the difference, also if compiling would refuse the model for it.
         if not options.exists("check_capture"):
             options.checkCapture(False)
         make = inferenceModel(model, options) if optimizer is None else trainingModel(model, options, optimizer)

@@ -90,7 +90,8 @@ class DataLoader(torch.utils.data.DataLoader):
             require_type("DataLoader", name, value, kinds, expected)
         options._freeze()
         self._options = options
-        # How far the last pass is: batches that were taken (None: it has ended), and the random numbers at its start.
+        # The position of the last pass: batches that were taken (None: it has ended), and the random states at its
+        # start.
         self._progress = types.SimpleNamespace(batches=None, random=None)
         replicas, self._shares, self._own_share = options._native.inputShares()
         self._num_to_combine = (
@@ -143,7 +144,7 @@ class DataLoader(torch.utils.data.DataLoader):
 
     # Set-up ----------------------------------------------------------------------------------------------------------
     def _mode_for(self, mode):
-        """What the mode amounts to: an incomplete last batch has to be assembled by the accessor."""
+        """The mode to use: an incomplete last batch must be assembled by the accessor."""
         if mode == DataLoaderMode.Sync or self._combined_batch_size is None:
             return min(mode, DataLoaderMode.Async)
         if mode == DataLoaderMode.Async and not self._drop_incomplete and self._combined_batch_size > 1:
@@ -172,7 +173,7 @@ class DataLoader(torch.utils.data.DataLoader):
         self._accessor = accessor
 
     def _rules_for_accessor(self, rebatched_size):
-        """Asked by an accessor that is to iterate this loader.
+        """Called by an accessor that will iterate this loader.
 
         Returns: (deliver an incomplete last batch, an element may have fewer rows than the first, there may be none).
         """
@@ -321,8 +322,8 @@ class DataLoader(torch.utils.data.DataLoader):
 
     # Positions, for checkpoints --------------------------------------------------------------------------------------
     def _position(self):
-        """(batches taken of the pass that is under way; None: it is between two passes, the random numbers that the
-        pass began with)."""
+        """(number of batches taken of the current pass, or None between two passes; the random states at the start of
+        the pass)."""
         if self._accessor is not None:
             return self._accessor._position()
         if self._progress.batches is None:
@@ -330,7 +331,7 @@ class DataLoader(torch.utils.data.DataLoader):
         return self._progress.batches, self._progress.random
 
     def _seek(self, batches, state):
-        """The next pass is the one that _position() told of, behind the batches that were taken of it."""
+        """Makes the next pass continue at this _position(), after the batches that were taken."""
         if self._accessor is not None:
             self._accessor._seek(batches, state)
             return
@@ -339,12 +340,12 @@ class DataLoader(torch.utils.data.DataLoader):
         self._resumed = None if batches is None else (batches, state)
 
     def _is_in_order(self):
-        """Are its batches known by their number: the samples one after the other, all for this process?"""
+        """Whether a number of batches identifies a position: all samples in order, in this process."""
         is_in_order = isinstance(self.sampler, torch.utils.data.SequentialSampler) and self._micro_batches is None
         return is_in_order and self._shares == 1 and _length_of(self) is not None
 
     def _seek_in_order(self, batches):
-        """The next pass begins after this many batches. Requires: _is_in_order()."""
+        """Makes the next pass begin after this number of batches. Requires: _is_in_order()."""
         if self._accessor is not None:
             self._accessor._seek(batches % max(1, len(self)), self._accessor._position()[1])
             return
@@ -453,7 +454,8 @@ class _Pass(_Held):
         super().__init__(loader, loader._begin_pass())
         self._progress.batches = 0
         if resumed is not None:
-            # They are made again, so that a data set that draws random numbers goes on as it would have.
+            # The earlier batches are made again, so that a data set that draws random numbers continues as without the
+            # interruption.
             for _ in range(resumed[0]):
                 next(self, None)
             set_random_states(now)

@@ -1,8 +1,8 @@
 """Abele as a backend of torch.compile: `torch.compile(model, backend="abele")`.
 
-Dynamo reads the program's Python, and AOTAutograd makes plain graphs of what it found: one for inference, or one of
-forward and one of backward. Each of them is captured and compiled for one device like any model. Weights, gradients and
-optimizer stay the program's own tensors.
+Dynamo finds graphs in the program's Python, and AOTAutograd makes plain graphs of operators from each: one for
+inference, or one for forward and one for backward. Each of them is captured and compiled for one device like any model.
+Weights, gradients and optimizer stay the program's own tensors.
 
 Source: torch.compile's interface for backends (torch/_dynamo/backends); ours.
 """
@@ -26,7 +26,8 @@ __all__ = ["backend"]
 
 
 def _given(argument):
-    """An argument as a device takes it: tensors without elements, which it does not, by their form."""
+    """An argument in the device's form. Devices take no tensors without elements, so these are replaced by their
+    form."""
     if not isinstance(argument, torch.Tensor):
         return argument
     if argument.numel() == 0:
@@ -35,7 +36,7 @@ def _given(argument):
 
 
 def _flat(result):
-    """The memory of a result as one row, and how the result lies in it: devices return rows that are contiguous."""
+    """The memory of a result as one row, and the result's view of it, because devices return contiguous rows."""
     result = result.resolve_conj().resolve_neg()
     sizes, strides = tuple(result.shape), result.stride()
     span = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True)) if result.numel() else 0
@@ -65,9 +66,9 @@ def _holds_tensor(node):
 
 
 def _origins(graph):
-    """Node -> the nodes that compute the memory which it shows; none for the graph's inputs and their views.
+    """Node -> the nodes that compute its memory; none for the graph's inputs and their views.
 
-    A view computes no elements, nor does what gives no tensor, such as a size.
+    Views, and nodes that return no tensor, such as sizes, compute no elements.
     """
     found = {}
     for node in graph.nodes:
@@ -90,8 +91,8 @@ def _draws_numbers(graph):
 class _Compiled:
     """A graph of AOTAutograd on one device. Threads: safe.
 
-    The device computes memory. What shows it, or memory of the graph's inputs, is made here by eager's views: results
-    share memory as eager's do, and no device copies an input.
+    The device computes memory. Views of it, and views of the graph's inputs, are made here by eager PyTorch. Results
+    therefore share memory as in eager, and no device copies an input.
     """
 
     def __init__(self, module):
@@ -107,7 +108,7 @@ class _Compiled:
 
     @staticmethod
     def _part(module, nodes, more_inputs, results):
-        """These nodes of the module's graph, with its inputs and more, as a module of their own."""
+        """A module with these nodes of the module's graph, its inputs and further inputs."""
         graph, copies = torch.fx.Graph(), {}
         for node in module.graph.find_nodes(op="placeholder"):
             copies[node] = graph.node_copy(node)
@@ -133,7 +134,7 @@ class _Compiled:
         return [row.as_strided(*form) for row, form in zip(rows, forms, strict=True)]
 
     def _drawing(self, given):
-        """A call whose random numbers go on in torch's stream; torch's go on behind it."""
+        """Runs a call that continues torch's random stream, and moves torch's stream past it."""
         with self._model._lock:
             self._model.compile(*given)
             session = self._model._native.session()
@@ -157,7 +158,7 @@ def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **settin
     """Compiles a graph of Dynamo for one device; torch.compile calls it.
 
     Args:
-        graph: what Dynamo found.
+        graph: the graph that Dynamo found.
         example_inputs: tensors like its arguments.
         settings: `mode` and `options` of torch.compile: there are none.
     Returns: a function with the arguments and the results of the graph; results and gradients are those of eager

@@ -40,10 +40,10 @@ _TRACED = ("copyWeightsToHost", "copyWeightsToDevice", "setOptimizer", "compile"
 
 
 def _traced_from(module, *, copies):
-    """The module with the class that it has now, whatever wrapping makes of it.
+    """The module with its present class, which does not change if the module is wrapped later.
 
     Args:
-        copies: it has attributes of its own, as after copy.copy; else both have the same.
+        copies: it has its own attributes, as after copy.copy; otherwise both share theirs.
     """
     placement = getattr(module.__dict__.get("forward"), "__self__", None)
     is_placed = hasattr(placement, "place_copy")  # abele.pipeline: its forward has the module's own `training`
@@ -119,12 +119,12 @@ class _Source(ModuleSource):
 
 
 class Executor(StateSync, Files, Introspection):
-    """A wrapped model: calling it runs one step on the devices. A package derives its own and gives it a policy.
+    """A wrapped model: calling it runs one step on the devices. A package derives its own class and passes a policy.
 
-    Threads: safe; calls of several threads run one after another, each with the weights that the one before left.
+    Threads: safe; calls of several threads run one after another, each with the weights of the previous one.
     """
 
-    # Around forward and backward while they are captured; it is given their FunctionRules.
+    # A context around forward and backward while they are captured; called with their FunctionRules.
     _around = staticmethod(contextlib.nullcontext)
     _profiling_name = "poptorch._poplar_executor.PoplarExecutor"  # of its methods in a trace
     _parser_of = staticmethod(lambda model: Binding(model.forward))  # binds the arguments of calls
@@ -214,8 +214,8 @@ class Executor(StateSync, Files, Introspection):
         self._native.choose(tensors, form + self._replaced.form(), given)
 
     def _prepare(self, args, kwargs):
-        """The call's (positional, named) arguments, its tensors, these as the device takes them, its objects, and what
-        tells it from calls of other programs."""
+        """The call's (positional, named) arguments, its tensors, these tensors in the device's form, its objects, and
+        the form that distinguishes it from calls of other programs."""
         given, opened, like = self._args_parser.bind(args, kwargs), None, None
         program = self._program
         if self._policy.many_programs:
@@ -328,7 +328,7 @@ class Executor(StateSync, Files, Introspection):
 
     @property
     def _executable(self):
-        """The current program, for those who look into an executor. None: not compiled, as programs ask of PopTorch."""
+        """The current program, for code that inspects an executor; None if nothing is compiled, as in PopTorch."""
         session = self._native.session()
         return None if session is None else _Executable(self._program, session)
 
@@ -404,11 +404,12 @@ def load_as(
     *,
     trust: bool = True,
 ) -> _Executor:
-    """An executor of this class from a file that an executor saved. Nothing of it runs before all else is checked.
+    """An executor of this class from a file that an executor saved. Checks everything else before it runs code of the
+    file.
 
     Args:
         filename, edit_opts_fn: see load() of the packages.
-        trust: may the file's pickled module be read?
+        trust: whether to read the file's pickled module.
     """
     file = _files.read(filename)
     if file.metadata:

@@ -1,4 +1,4 @@
-"""Tracing channels: spans of work, recorded when PVTI_OPTIONS or the trace() of a model asks for it (docs/tracing.md).
+"""Tracing channels: spans of work, recorded if PVTI_OPTIONS or trace() of a model enables it (docs/tracing.md).
 
 Source: spec environment.md, section 5.
 """

@@ -1,7 +1,7 @@
-"""Attributes of the devices that programs are told of: what `gc-inventory` prints, for programs.
+"""Attributes of the devices that programs see, as `gc-inventory` prints them.
 
-The devices are emulated, each some cores of this machine. Sensors are "N/A"; load and owners are those of the programs
-that run (docs/guide/monitoring.md). Source: spec tools.md, gc-inventory and gcipuinfo.
+The devices are emulated by cores of this machine. Sensors are "N/A"; load and owners are those of the running programs
+(docs/guide/monitoring.md). Source: spec tools.md, gc-inventory and gcipuinfo.
 """
 
 import difflib
@@ -22,11 +22,11 @@ class gcipuinfo:
         self._devices: list[dict[str, str]] = core().deviceAttributes()
 
     def setUpdateMode(self, update: bool) -> None:
-        """Whether attributes are read anew whenever somebody asks for them."""
+        """Sets whether each request reads the attributes again."""
         self._updates = update
 
     def getDevices(self) -> list[dict[str, str]]:
-        """Of each device, its attributes by name, such as "ipu utilisation"."""
+        """The attributes of each device by name, such as "ipu utilisation"."""
         if self._updates:
             self._devices = core().deviceAttributes()
         return [dict(device) for device in self._devices]

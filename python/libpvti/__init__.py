@@ -35,7 +35,7 @@ def _add(name: str, channel: str, phase: str, **fields: Any) -> None:
 
 
 class Tracepoint:
-    """Context manager: what runs inside is one span with this label."""
+    """Context manager: the code inside is one span with this label."""
 
     def __init__(self, channel: TraceChannel, label: str) -> None:
         self._channel = channel
@@ -64,7 +64,7 @@ class Series:
         self._name = name
 
     def add(self, value: float) -> None:
-        """The value from now on."""
+        """Adds the present value."""
         _add(self._graph.name, self._graph.unit, "C", args={self._name: float(value)})
 
 

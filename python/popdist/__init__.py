@@ -1,7 +1,7 @@
-"""The place of this process among those that a launcher started.
+"""The rank of this process among those that a launcher started.
 
-poprun sets POPDIST_NUM_TOTAL_REPLICAS and its companions; without them everything is single process. What says a place
-that cannot be is poptorch.Error, E0702.
+poprun sets POPDIST_NUM_TOTAL_REPLICAS and similar variables; without them there is one process. Variables with an
+impossible rank raise poptorch.Error, E0702.
 Source: spec clients.md, item 21; environment.md, section 9.
 """
 
@@ -59,20 +59,20 @@ def _join(process: int, processes: int) -> None:
 
 
 def init() -> None:
-    """Connects this process with the others. All of them call it, before anything else of theirs that communicates.
+    """Connects this process with the others. All processes call it before any other function that communicates.
 
     Raises:
-        poptorch.Error: E0714, the others are not found.
+        poptorch.Error: E0714 if the others are not found.
     """
     if getNumInstances() > 1:
         _join(getInstanceIndex(), getNumInstances())
 
 
 def synchronize(communicator_id: int = 0) -> None:
-    """Waits until all processes are here.
+    """Waits until all processes have called this.
 
     Args:
-        communicator_id: no effect: there is one group.
+        communicator_id: no effect, because there is one group.
     """
     if getNumInstances() > 1:
         _join(getInstanceIndex(), getNumInstances())
@@ -99,7 +99,7 @@ def execute_on_instances(
         instances: index or indices of these processes.
         function: called as function(*args, **kwargs); None: a decorator for a function is returned.
     Returns:
-        What the function returns; None in the other processes.
+        The function's result; None in the other processes.
     """
     chosen = {instances} if isinstance(instances, int) else set(instances)
 

@@ -15,7 +15,7 @@ def _refuse(what: str) -> NoReturn:
 
 
 class _LaunchedProcess(_DistributedOptions):
-    """`opts.Distributed`, as the launcher says."""
+    """`opts.Distributed`, with the launcher's values."""
 
     def __init__(self, values: Any) -> None:
         super().__init__(values)
@@ -26,7 +26,7 @@ class _LaunchedProcess(_DistributedOptions):
         _refuse("Distributed.disable")
 
     def setEnvVarNames(self, var_num_processes: str, var_process_id: str) -> NoReturn:
-        """Not allowed here: the launcher's variables count."""
+        """Not allowed, because the launcher's variables set the values."""
         _refuse("Distributed.setEnvVarNames")
 
     def configureProcessId(self, process_id: int, num_processes: int) -> NoReturn:
@@ -38,7 +38,7 @@ class Options(poptorch.Options):
     """poptorch.Options with the processes and replicas that the launcher chose.
 
     Args:
-        ipus_per_replica: devices of one replica; default: as the launcher says.
+        ipus_per_replica: devices of one replica; default: the launcher's number.
     """
 
     def __init__(self, ipus_per_replica: int | None = None) -> None:

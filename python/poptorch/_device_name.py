@@ -1,8 +1,8 @@
-"""Factory calls and moves between host and device, as forward means them while it is captured.
+"""Replaces functions that make tensors, or move them between host and device, while forward is captured.
 
-The device of a captured program is this process, so that tensors stay where they are, and a model written for the CPU
-sees the CPU. What is left of PopTorch's rules are the warnings, the device name "ipu" (programs choose by
-tensor.device.type what they may look at), and the refusal to read a device value on the host.
+The device of a captured program is this process, so tensors are not moved, and a model written for the CPU sees the
+CPU. Three of PopTorch's rules remain: the warnings, the device name "ipu" (programs choose by tensor.device.type what
+they may read), and the refusal to read a device value on the host.
 Source: spec executor.md, section 5.
 """
 
@@ -46,12 +46,12 @@ def _is_device(device):
 
 
 def _is_keras(frame):
-    """Whether code of Keras runs there, which names the device of its backend, "cpu", at every turn."""
+    """Whether the frame is Keras' code, which passes its backend's device, "cpu", in every call."""
     return frame.f_globals.get("__name__", "").startswith("keras.src.")
 
 
 def _is_library(frame):
-    """Whether code of torch or of Keras runs there, which has nothing to say about devices."""
+    """Whether the frame is code of torch or Keras, whose devices the user did not choose."""
     while frame.f_code.co_filename == _WRAPPING:  # a wrapped parameter hands the question on
         frame = frame.f_back
     return frame.f_code.co_filename.startswith(_TORCH) or _is_keras(frame)
@@ -62,7 +62,7 @@ def _warn_of_factory(name):
 
 
 def _redirected(rules, name, warned, original):
-    """The factory, which warns once a capture if it is called without a device, and takes "ipu" for this process."""
+    """A factory that warns once per capture if it is called without a device, and treats "ipu" as this process."""
 
     def factory(*args, **kwargs):
         device = kwargs.get("device")
@@ -82,7 +82,7 @@ def _redirected(rules, name, warned, original):
 
 
 def _range(original):
-    """torch.range, about which torch asks no mode."""
+    """torch.range, for which torch calls no mode."""
 
     @functools.wraps(original)
     def factory(*args, **kwargs):
@@ -96,7 +96,7 @@ def _range(original):
 
 
 def _at_home(original):
-    """The function, which takes the device "ipu" for none."""
+    """The function, which ignores the device "ipu"."""
 
     def function(*args, **kwargs):
         if _is_device(kwargs.get("device")):
@@ -107,7 +107,7 @@ def _at_home(original):
 
 
 def _type_at_home(original):
-    """A function of a device's type, which takes "ipu" for this process."""
+    """A function with a device type as an argument, which treats "ipu" as this process."""
 
     @functools.wraps(original)
     def function(*args, **kwargs):
@@ -128,7 +128,7 @@ def _moving(rules, to):
             kwargs.pop("device", None)
             rest = args[1:] if args and args[0] is device else args
             return to(tensor, *rest, **kwargs) if rest or kwargs.keys() - {"non_blocking", "copy"} else tensor
-        # A device object comes from another tensor of the program: y.device. Only a name says that the host is meant.
+        # A device object comes from another tensor of the program (y.device). Only a name means the host.
         if names_host:
             core().readValue(tensor, f"to({device!r})")
         return to(tensor, *args, **kwargs)
@@ -146,7 +146,7 @@ def _moving_to_host(cpu):
 
 @contextlib.contextmanager
 def redirected_calls(rules):
-    """Around forward and backward."""
+    """A context around forward and backward."""
     warned = set()
     for name in _FACTORIES:
         rules.add(getattr(torch, name), functools.partial(_redirected, rules, name, warned))

@@ -1,5 +1,5 @@
-"""The modules of this package that are Abele's own: poptorch.optim is abele.optim, and what it defines shows itself
-under PopTorch's name, in tracebacks, representations and pickles. A `.pyi` beside this file says so to type checkers.
+"""The modules of this package that are Abele's own. poptorch.optim is abele.optim; its definitions have PopTorch's
+module name in tracebacks, representations and pickles. For type checkers there are `.pyi` files beside this one.
 """
 
 import importlib
@@ -27,13 +27,13 @@ _ABELES = (
 
 
 def publish():
-    """Called once, by the import of the package, before anything else of it is imported."""
+    """Called once, at the start of the import of the package."""
     for name in _ABELES:
         show(importlib.import_module(f"abele.{name}"), name)
 
 
 def show(module, name):
-    """Makes the module poptorch.<name> and the home of what it defines."""
+    """Makes the module poptorch.<name>, and sets it as the module of its definitions."""
     public = f"{__package__}.{name}"
     for value in vars(module).values():
         if isinstance(value, (type, types.FunctionType)) and value.__module__ == module.__name__:

@@ -36,8 +36,9 @@ POLICY = core().Policy(
 
 
 class _OverwriteContextManager:
-    """Around forward and backward while they are captured: the device name "ipu", and what libraries put in the place
-    of torch's functions. A library that wants it for its own executors alone executes this module once more."""
+    """The context around forward and backward while they are captured: the device name "ipu", and libraries'
+    replacements of torch's functions. A library that wants replacements only for its own executors executes this module
+    again."""
 
     _managers = []
 
@@ -59,7 +60,7 @@ class _OverwriteContextManager:
 
 
 class _AnyExecutor(type):
-    """Every executor is a PoplarExecutor to programs that ask, also one that abele made."""
+    """Makes isinstance(executor, PoplarExecutor) true for every executor, including those of abele."""
 
     def __subclasscheck__(cls, subclass):
         return issubclass(subclass, Executor) if cls is PoplarExecutor else super().__subclasscheck__(subclass)
@@ -71,7 +72,7 @@ class _AnyExecutor(type):
 class PoplarExecutor(ExecutorNames, Executor, metaclass=_AnyExecutor):
     """A wrapped model: calling it runs one step on the devices. Made by trainingModel and inferenceModel.
 
-    Threads: safe; calls of several threads run one after another, each with the weights that the one before left.
+    Threads: safe; calls of several threads run one after another, each with the weights of the previous one.
     """
 
     _around = staticmethod(_OverwriteContextManager.around)

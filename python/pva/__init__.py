@@ -1,7 +1,7 @@
-"""Reading profiles and traces, by the names of PopVision's analysis library (docs/tracing.md).
+"""Reads profiles and traces, with the names of PopVision's analysis library (docs/tracing.md).
 
-The files are those that Abele writes. What a CPU has no counterpart of is derived from what the file says, by a rule
-that stands beside it, or refused (E0711). Source: spec tools.md, PopVision.
+The files are those that Abele writes. Values without a counterpart on a CPU are derived from the file by a documented
+rule, or refused (E0711). Source: spec tools.md, PopVision.
 """
 
 from ._report import OnTileExecute, ProgramVisitor, Report, openReport

@@ -14,7 +14,7 @@ _Content = TypeVar("_Content")
 
 
 class Foreign(Exception):
-    """The file is none of ours; the text says why."""
+    """Raised for a file that Abele did not write; the text says why."""
 
 
 class Value:
@@ -76,11 +76,11 @@ class Value:
 
 
 def read(path: str | os.PathLike[str], kind: str, writer: str, parse: Callable[[str], _Content]) -> _Content:
-    """What `parse` makes of the file's text.
+    """The result of `parse` for the file's text.
 
     Args:
         kind: "profile", and writer: who writes it, for messages.
-    Raises: E0712 for a file that cannot be read, E0501 where `parse` raises Foreign or cannot go on.
+    Raises: E0712 for a file that cannot be read, E0501 if `parse` raises Foreign or fails.
     """
     remedy = f"name a file that {writer} wrote; those of the original's tools open in PopVision"
     try:
@@ -94,7 +94,7 @@ def read(path: str | os.PathLike[str], kind: str, writer: str, parse: Callable[[
 
 
 class Part:
-    """A part of a report or a trace. Names of the original's that it has not are E0711, and AttributeError."""
+    """A part of a report or a trace. Names that only the original has raise E0711, which is also an AttributeError."""
 
     if not TYPE_CHECKING:  # checkers find them by their absence
 

@@ -1,4 +1,4 @@
-"""A profile (profile.pop) by the names of a report of the original. docs/tracing.md has the rules of its numbers."""
+"""A profile (profile.pop) with the names of the original's reports. docs/tracing.md has the rules for its numbers."""
 
 import json
 import os
@@ -65,7 +65,7 @@ class Graph(Part):
 
 
 class ComputeSet(Part):
-    """What a stage does in a step. A device runs operators, which the file does not list: `vertices` is E0711."""
+    """The work of a stage in a step. The file does not list the operators, so `vertices` raises E0711."""
 
     vertices: list[Any]
 
@@ -79,7 +79,7 @@ class OnTileExecute(Part):
 
 
 class ProgramVisitor:
-    """To be derived from; a program calls what its parts are visited by."""
+    """A base class for visitors; accept() calls its methods."""
 
     def visitOnTileExecute(self, onTileExecute: OnTileExecute, /) -> None:
         """A stage's part of a step."""
@@ -87,7 +87,7 @@ class ProgramVisitor:
 
 @dataclass(frozen=True)
 class Program(Part):
-    """What the devices ran in a step."""
+    """The work of the devices in a step."""
 
     _stages: tuple[_Stage, ...]
 
@@ -99,7 +99,7 @@ class Program(Part):
 
 @dataclass(frozen=True)
 class Ipu(Part):
-    """cycles: the time of the step, as the model's cycleCount() has it."""
+    """cycles: the time of the step, as returned by the model's cycleCount()."""
 
     cycles: int
 
@@ -121,7 +121,7 @@ class Execution(Part):
 
 @dataclass(frozen=True)
 class Compilation(Part):
-    """What is known before a program runs. Properties raise E0705 where the profile does not have what they need."""
+    """Facts that are known before a program runs. Properties raise E0705 if the profile does not have them."""
 
     _path: str
     _bytes: dict[int, int] | None  # by device; None: nobody knew the plan
@@ -146,7 +146,7 @@ class Compilation(Part):
 
     @property
     def tiles(self) -> list[Tile]:
-        """Those of one replica, device after device: the bytes of all add up to what is planned."""
+        """The tiles of one replica, device after device. Their bytes add up to the planned bytes."""
         if self._bytes is None:
             raise self._missing(
                 "planned memory: its program was loaded from a file, or found in the cache",

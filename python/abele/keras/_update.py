@@ -1,7 +1,7 @@
 """The weight update of a Keras optimizer as a compiled program, captured from the optimizer's own `apply`.
 
-Weights and the optimizer's variables stay where Keras has them: the program works in their memory, so that nothing is
-copied and everybody reads the newest values. What a capture would freeze, or cannot see, is left to the host.
+The program works in the memory of Keras' weights and optimizer variables, so nothing is copied and all code reads the
+newest values. If a capture would freeze values that may change, the host updates.
 """
 
 import torch
@@ -29,7 +29,7 @@ def _parts_of(optimizer, weights):
 
 
 def _constants_of(optimizer, weights):
-    """Everything that a captured update would not follow; it is captured anew where this changes."""
+    """All values that a captured update would freeze; if they change, the update is captured again."""
     parts = _parts_of(optimizer, weights)
     excluded = sorted(getattr(optimizer, "_exclude_from_weight_decay", None) or [], key=str)
     numbers = [[each for each in vars(part).items() if isinstance(each[1], _PLAIN)] for part in parts]
@@ -37,7 +37,8 @@ def _constants_of(optimizer, weights):
 
 
 def _host_reason(optimizer, weights):
-    """Why the update cannot be captured with all that changes its numbers; None: it can be tried."""
+    """The reason why the update cannot be captured with all values that change its numbers; None: a capture can be
+    tried."""
     _, rate, *constraints = _parts_of(optimizer, weights)
     if not isinstance(rate, (backend.Variable, LearningRateSchedule)):
         return "the learning rate is a function"
@@ -52,12 +53,13 @@ def _host_reason(optimizer, weights):
     return None
 
 
-# Of torch._foreach_*: on the CPU they call the operator of this name on one tensor after the other. Others stay lists.
+# The functions torch._foreach_* that on the CPU call the operator of this name on one tensor after the other. Others
+# stay lists.
 _OF_LISTS = ("abs", "add", "add_", "div", "div_", "mul", "mul_", "sqrt", "sqrt_", "sub", "sub_")
 
 
 def _add_scaled(tensor, other, *, alpha=1):
-    """torch reads the factor of a sum as a number: here it stays a value of the device."""
+    """Torch reads the factor of a sum as a number; here it remains a value on the device."""
     if not isinstance(alpha, torch.Tensor):
         return tensor.add_(other, alpha=alpha)
     return torch.ops.abele_op.add_scaled_(tensor, other, alpha)
@@ -78,7 +80,7 @@ def _one_by_one(name):
 
 
 def _lists_one_by_one():
-    """Operators on lists become operators on tensors, whose results lie in planned memory and which can be joined."""
+    """Operators on lists become operators on tensors, which can be joined and whose results are in planned memory."""
     rules = FunctionRules()
     for name in _OF_LISTS:
         rules.add(getattr(torch, f"_foreach_{name}"), lambda _, name=name: _one_by_one(name))
@@ -108,7 +110,7 @@ def _apply(optimizer, weights, is_given, divisor, gradients):
 
 
 def mean_of(sums, divisor):
-    """The gradients of an update from their sums."""
+    """Computes the gradients of an update from their sums."""
     return sums if divisor == 1 else [None if each is None else each / divisor for each in sums]
 
 
