@@ -37,9 +37,9 @@ class DeviceList {
 };
 
 /// Starts a block, which stays active until the next one starts. The same user_id enters the same block again; "" takes
-/// the next automatic id ("0", "1", ...). Throws E0710 for devices that are below 0 or not different, in a capture.
-/// line, here and below: the place in the program that messages, explain() and dumps name for the operations that
-/// follow.
+/// the next automatic id ("0", "1", ...). In a capture throws E0710 for devices below 0 and for a device that is listed
+/// twice.
+/// line, here and below: where the following operations are in the program; messages, explain() and dumps show it.
 ABELE_API void beginBlock(const std::string& user_id = "", const DeviceList& ipu_id = {},
                           const std::source_location& line = std::source_location::current());
 
@@ -58,7 +58,7 @@ class ABELE_API Block {
   /// As beginBlock.
   static void start(const std::string& user_id = "", const DeviceList& ipu_id = {},
                     const std::source_location& line = std::source_location::current());
-  /// Restarts automatic ids at "0". Call this first in a forward that uses them.
+  /// Restarts automatic ids at "0". If forward uses automatic ids, call this first in it.
   static void useAutoId();
 
  private:

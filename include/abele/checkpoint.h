@@ -49,7 +49,7 @@ ABELE_API std::string saveCheckpoint(const std::string& folder, TrainingModel& m
 
 /// Resumes from the newest checkpoint in the folder, or from the checkpoint of `step`. Weights go into the module at
 /// once. A model that is not compiled yet takes the optimizer's state and the random state when it first compiles. The
-/// loader continues with the batch that would have followed. Returns nothing if the folder has no checkpoint.
+/// loader continues with the next batch. Returns nothing if the folder has no checkpoint.
 /// Throws, without a change to the model: E0501 for a damaged file, E0708 for a checkpoint of another model, E0706 for
 /// another optimizer. Throws E0712 if `step` is given and missing.
 ABELE_API std::optional<Resumed> loadCheckpoint(const std::string& folder, TrainingModel& model,
@@ -73,15 +73,15 @@ ABELE_API void loadWeights(const std::string& path, CompiledModel& model, const 
 ABELE_API void saveWeights(const std::string& folder, CompiledModel& model);
 
 /// Moves a module's parameters and buffers to the meta device: they keep their shapes and free their memory. Optimizers
-/// and members that refer to them still refer to the same tensors, which torch::nn::Module::to() does not provide. If
-/// you call this for each submodule right after its construction, at most one submodule is in memory at a time.
+/// and members keep referring to the same tensors; after torch::nn::Module::to() they would not. If you call this for
+/// each submodule right after its construction, at most one submodule is in memory at a time.
 /// Requires: no model of the module is compiled. Throws: E0105 for tensors that are not dense.
 ABELE_API void toMeta(torch::nn::Module& module);
 
 /// Initialises a module's own parameters and buffers. Returns false for a module that it does not know.
 using InitModule = std::function<bool(torch::nn::Module&)>;
 /// Initialises the weights of the model's module under this seed in the order of constructors: children first, as they
-/// were registered. Each module goes to `own` first. Modules of torch::nn that `own` does not know call their
+/// were registered. For each module it calls `own` first. Modules of torch::nn that `own` does not know call their
 /// reset_parameters(). A module on the meta device is initialised when the model is compiled: each process draws all
 /// tensors, one module at a time, and keeps those that its devices hold. torch's own random state does not change. The
 /// numbers equal those of the constructors under torch::manual_seed(seed), if each module draws in its constructor.

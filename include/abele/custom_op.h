@@ -70,7 +70,7 @@ struct CustomOp {
   std::function<Infos(const Infos& inputs, const CustomAttributes&)> infer = {};
   /// Returns new tensors with the shapes and types that infer returns.
   std::function<Tensors(const CustomContext&, const Tensors& inputs, const CustomAttributes&)> forward = {};
-  /// Optional. Returns one gradient per input; an undefined tensor for an input without a gradient.
+  /// Optional. Returns one gradient per input; an undefined tensor means that the input has no gradient.
   std::function<Tensors(const CustomContext&, const Tensors& inputs, const Tensors& outputs,
                         const Tensors& output_grads, const CustomAttributes&)>
       backward = {};

@@ -30,13 +30,13 @@ struct DataLoaderOptions {
   bool shuffle = false;    // a new order in each pass; the same seed gives the same orders
   uint64_t seed = 0;
   bool drop_last = true;  // drop the samples that do not fill a batch; a model takes full batches only
-  /// kAsync: a thread makes batches ahead of their use; it also requests the samples and chunks.
+  /// kAsync: a thread makes batches ahead of their use; samples and chunks are requested on that thread.
   /// kAsyncRebatched: the same as kAsync, because one thread always joins chunks.
   DataLoaderMode mode = DataLoaderMode::kSync;
   int64_t buffer_size = 3;  // batches made ahead
   // Each process loads its own block of the samples, or of the shuffled order, which all processes derive from the
-  // seed. With drop_last all processes have the same number of batches. Samples that one shuffled pass drops are in the
-  // next.
+  // seed. With drop_last all processes have the same number of batches. The next pass has the samples that a shuffled
+  // pass drops.
   int64_t num_processes = 1;
   int64_t process_id = 0;
 };
@@ -164,9 +164,9 @@ class ABELE_API DataLoader {
   /// Returns true if the loader takes all samples in the order of their indices. Then a position means the same in
   /// every loader with the same samples and batches, in Python too.
   bool isInOrder() const;
-  /// Moves to this position: the next batch is the one that the loader would make there, had it gone batch by batch. It
-  /// does not request the samples before it, but it reads a stream again from the start of the pass. A loop with
-  /// begin() continues there. Throws E0801 for negative numbers.
+  /// Moves to this position, as if the batches before it had been taken. Does not request the samples before it, but
+  /// reads a stream again from the start of the pass. A loop with begin() continues at the position. Throws E0801 for
+  /// negative numbers.
   void seek(const LoaderPosition& position);
 
   /// One pass, for range-based for. begin() calls reset(). A batch is valid until the next one is taken.
@@ -233,7 +233,7 @@ struct AccessorOptions {
 
 /// Batches of any source. A thread makes them ahead of their use. If the source throws, next() rethrows after the
 /// batches that were made before. The caller owns a batch.
-/// Threads: owner only. Source: spec data.md section 4; a thread here does the work of the process there.
+/// Threads: owner only. Source: spec data.md section 4, but with a thread in place of a process.
 class ABELE_API AsynchronousDataAccessor {
  public:
   /// start() begins a pass over batches, on the accessor's thread. Throws E0801 for sizes below 1.
@@ -250,8 +250,8 @@ class ABELE_API AsynchronousDataAccessor {
 
   /// Gets the next batch of this pass. Returns false at the end.
   bool next(std::vector<at::Tensor>& batch);
-  /// Starts a pass from the first batch. If an automatic pass has started and no batch of it was taken, keeps that
-  /// pass.
+  /// Starts a pass from the first batch. If load_indefinitely has already started a pass and no batch of it was taken,
+  /// keeps that pass.
   void reset();
   /// Ends the thread. Later requests for a batch throw E0801.
   void terminate();

@@ -36,7 +36,7 @@ namespace abele::detail {
 using StructuredForward = std::function<Flat(const std::vector<at::Tensor>&, const std::string& form)>;
 
 // Calls ---------------------------------------------------------------------------------------------------------------
-/// Throws E0708: the call passes this many tensors, and forward takes another number.
+/// Throws E0708: the call passes `given` tensors, but forward takes `taken`.
 [[noreturn]] ABELE_API void refuseArguments(size_t given, std::optional<size_t> taken);
 /// Throws E0708: forward is an empty std::function or a null pointer.
 [[noreturn]] ABELE_API void refuseEmptyForward();
@@ -51,7 +51,7 @@ Flat resultsOf(Fn& forward, Arguments&&... arguments) {
   if constexpr (!std::is_void_v<Result>) return flattenedResults(forward(std::forward<Arguments>(arguments)...));
 }
 
-/// The parameters of a callable with one signature.
+/// The parameter types of a callable that has a single signature.
 template <class... P>
 struct Parameters {
   /// A single list takes all tensors of a call: a std::vector, or an at::TensorList.
@@ -172,8 +172,8 @@ StructuredForward wrapForward(Fn forward) {
 }
 
 // Modules -------------------------------------------------------------------------------------------------------------
-/// Returns the module of a module or of a pointer to one: std::shared_ptr, or a holder such as torch::nn::Linear. A
-/// constant holder gives a module that is not constant, as std::shared_ptr does.
+/// Returns the module itself: the argument is a module, a std::shared_ptr to one, or a holder such as
+/// torch::nn::Linear. The module of a const holder is not const, as with std::shared_ptr.
 template <class M>
 auto& moduleOf(M& module) {
   if constexpr (requires { *module; }) {
@@ -234,7 +234,7 @@ struct ForwardOf {
     return module->forward(tensors...);
   }
 };
-/// Holds for a module with a single forward that a constant module cannot call.
+/// True for a module whose only forward is not const.
 template <class R, class C, class... P>
 std::true_type changesModule(R (C::*)(P...));
 template <class R, class C, class... P>

@@ -17,8 +17,8 @@
 namespace abele {
 
 /// Names and meaning of the settings: docs/guide/from_poptorch.md. A setting named inference_... applies to inference,
-/// and its twin to training. The split of embedding and projection into pieces and parallelize_kwargs are hints without
-/// effect.
+/// and the setting without this prefix to training. The split of embedding and projection into pieces and
+/// parallelize_kwargs are hints without effect.
 class ABELE_API IpuConfig {
  public:
   /// json: an object of settings by name. Missing settings have their defaults or follow from others. Throws E0702 for

@@ -66,13 +66,13 @@ struct SaveOptions {
 struct DeviceMemory {
   int device = 0;
   int64_t peak_bytes = 0;      // the sum of by_class
-  int64_t off_chip_bytes = 0;  // bytes that its stages keep off chip, on the device at the moment or not
+  int64_t off_chip_bytes = 0;  // bytes that its stages keep off chip, even while they are loaded on the device
   /// "weights", "optimizer state", "accumulators", "constants and buffers", "stash", "transient".
   std::map<std::string, int64_t> by_class;
   std::optional<int64_t> limit_bytes;  // Options::deviceMemoryLimit
 
-  /// Bytes left below the limit; without a limit the largest integer. Never negative: a plan that does not fit is
-  /// E0405.
+  /// Bytes left below the limit; without a limit the largest integer. Never negative, because a plan that does not fit
+  /// throws E0405.
   ABELE_API int64_t spareBytes() const;
 };
 struct MemoryReport {
@@ -87,7 +87,7 @@ struct MemoryReport {
 /// for a model that its parent compiled. In that child destroy() and the destructor copy nothing back; after destroy()
 /// a call compiles the model again.
 /// Threads: safe, for all models of a module. Calls of one model run one after another, in the order in which threads
-/// asked. Calls of different models run at once, except compilations of one module and copies of its weights. A
+/// made them. Calls of different models run at once, except compilations of one module and copies of its weights. A
 /// returned reference is valid until the next call that changes its object. Only the owner moves, assigns and destroys
 /// a model.
 class ABELE_API CompiledModel {
@@ -167,8 +167,8 @@ class ABELE_API CompiledModel {
   /// Copies weights back. Throws E0705 if not attached.
   void detachFromDevice();
 
-  /// State of the random stream, as bytes. Setting a state repeats the stream from there; it throws E0708 for other
-  /// tensors.
+  /// State of the random stream, as bytes. Setting a state repeats the stream from that state; throws E0708 for a
+  /// tensor that is not a state.
   at::Tensor rngState() const;
   void setRngState(const at::Tensor& state);
 
@@ -188,9 +188,9 @@ class ABELE_API CompiledModel {
 
   /// Table of the last step: busy and waiting time and peak bytes of each stage, the bubble, the compile time.
   std::string report() const;
-  /// Writes the same and more as a page for a browser, one file that needs no network: a timeline of the last call
-  /// beside the simulator's prediction; memory by class, layer and tensor; the options; a text that explains where the
-  /// time goes and suggests improvements. Creates missing folders. Throws E0705 before compile, E0712.
+  /// Writes a page for a browser, one file that needs no network. It shows report() and more: a timeline of the last
+  /// call beside the simulator's prediction; memory by class, layer and tensor; the options; a text that explains where
+  /// the time goes and suggests improvements. Creates missing folders. Throws E0705 before compile, E0712.
   void report(const std::string& path);
   /// Use of the devices' memory. Throws E0705 before compile, and for programs that were loaded or found in the cache.
   MemoryReport memoryReport() const;
@@ -264,8 +264,8 @@ class ABELE_API CompiledModel {
 class ABELE_API TrainingModel : public CompiledModel {
  public:
   /// Gives each group of replicas its own value of a parameter, with `shards` replicas in a group. Call it before
-  /// compile (E0705). The module's tensor then has one dimension more than forward sees, in front: a value for every
-  /// group, or for every replica. Source: spec executor.md section 9.
+  /// compile (E0705). The module's tensor then has an additional first dimension, which forward does not see: a value
+  /// for every group, or for every replica. Source: spec executor.md section 9.
   void replicaGrouping(const std::string& parameter, CommGroupType type, int64_t shards,
                        VariableRetrievalMode mode = VariableRetrievalMode::kOnePerGroup);
   /// The optimizer in use. To change it, change a copy and pass it to setOptimizer. A loaded program has the optimizer
@@ -273,15 +273,15 @@ class ABELE_API TrainingModel : public CompiledModel {
   const optim::Optimizer& optimizer() const;
   /// Sets new values of the compiled optimizer, from the next step on. E0706 for values that are fixed at compile.
   void setOptimizer(const optim::Optimizer& optimizer);
-  /// Sets the numbers of an optimizer of LibTorch (optim::fromTorch), for schedulers of torch::optim, which change
+  /// Sets the numbers of a LibTorch optimizer (optim::fromTorch), for example after a scheduler of torch::optim changed
   /// them.
   void setOptimizer(const torch::optim::Optimizer& optimizer);
   /// Copies of the optimizer's state on the devices: "exp_avg/encoder.weight".
   std::map<std::string, at::Tensor> optimizerState() const;
-  /// Sets values by name. Values that `state` lacks do not change.
+  /// Sets values by name. Values that are not in `state` do not change.
   void setOptimizerState(const std::map<std::string, at::Tensor>& state);
-  /// Factor of the next step's loss: the optimizer's loss_scaling times the factor of automatic loss scaling
-  /// (Options::Training().setAutomaticLossScaling). Throws E0705 before compilation.
+  /// The factor by which the next step multiplies its loss: the optimizer's loss_scaling times the factor of automatic
+  /// loss scaling (Options::Training().setAutomaticLossScaling). Throws E0705 before compilation.
   double lossScale() const;
 
  private:
@@ -290,8 +290,8 @@ class ABELE_API TrainingModel : public CompiledModel {
 };
 
 /// A program compiled for inference. Any number of them may share a module or submodules, also with live training
-/// models. A call then first copies newer weights from the training devices to the module, and on to its own devices.
-/// Requires, Throws: as TrainingModel.
+/// models. A call first copies newer weights from the training devices to the module, and from there to its own
+/// devices. Requires, Throws: as TrainingModel.
 class ABELE_API InferenceModel : public CompiledModel {
  private:
   friend class ModelAccess;
@@ -316,14 +316,14 @@ ABELE_API bool ipuHardwareIsAvailable(int64_t num_ipus = 1);
 /// Returns 2, so that programs written for this generation run. Throws E0402 if ABELE_EMULATED_DEVICES is 0.
 ABELE_API int64_t ipuHardwareVersion();
 
-/// Loads a file that save() wrote, in C++ or in Python (export_model=True). The model runs without a forward, the
-/// module or Python. Weights come from the file. If a module is given, its tensors of the same names get them and
+/// Loads a file that save() wrote, in C++ or in Python (export_model=True). The model needs neither a forward, nor the
+/// module, nor Python. Weights come from the file. If a module is given, its tensors of the same names get them and
 /// belong to the model from then on; otherwise the model owns its weights. Options come from the file (savedOptions).
 /// Given options apply if a compiled program can still follow them: results, devices, threads, caches, logs, seeds; the
-/// column "Run time" of docs/options.md lists them. Of the others the file's values stay, and a warning names those
-/// that you set. The rank of the process always comes from the given options or the environment. Throws, without a
-/// change to the module: E0712 if the file cannot be read, is of the other kind, or fits another module; E0501 if it is
-/// damaged. A call after destroy() throws E0705, because the model has no forward to compile.
+/// column "Run time" of docs/options.md lists them. The other options keep the values in the file, and a warning names
+/// those that you set. The rank of the process always comes from the given options or the environment. Throws, without
+/// a change to the module: E0712 if the file cannot be read, is of the other kind, or fits another module; E0501 if it
+/// is damaged. A call after destroy() throws E0705, because the model has no forward to compile.
 ABELE_API TrainingModel loadTrainingModel(const std::string& path);
 ABELE_API TrainingModel loadTrainingModel(const std::string& path, const Options& options);
 ABELE_API TrainingModel loadTrainingModel(const std::string& path, torch::nn::Module& module);
@@ -332,17 +332,17 @@ ABELE_API InferenceModel loadInferenceModel(const std::string& path);
 ABELE_API InferenceModel loadInferenceModel(const std::string& path, const Options& options);
 ABELE_API InferenceModel loadInferenceModel(const std::string& path, torch::nn::Module& module);
 ABELE_API InferenceModel loadInferenceModel(const std::string& path, torch::nn::Module& module, const Options& options);
-/// The options that the program in a file was compiled with, as a start for the options of a load. Leaves out a target
+/// The options that the program in a file was compiled with; change them and pass them to a load. Leaves out a target
 /// without devices (useOfflineIpuTarget). Throws E0712, E0501.
 ABELE_API Options savedOptions(const std::string& path);
 
-/// Moves a module's parameters and buffers into a file without a name, which ends with the process. They take no memory
-/// until something reads or writes them, and leave memory again after a model has copied them to or from the devices.
-/// The tensors keep their values. Processes that are forked later share them.
+/// Moves a module's parameters and buffers into a file without a name, which disappears when the process ends. They
+/// take no memory until something reads or writes them, and leave memory again after a model has copied them to or from
+/// the devices. The tensors keep their values. Processes that are forked later share them.
 /// folder: the file's folder; empty: the system's temporary folder.   Throws: E0605, and then moves nothing.
 ABELE_API void offload(torch::nn::Module& module, const std::string& folder = "");
 
-/// The templates below call these with a wrapped forward. module may be null for inference.
+/// The templates below wrap forward and call these functions. module may be null for inference.
 ABELE_API TrainingModel makeTrainingModel(torch::nn::Module& module, Forward forward, const Options& options,
                                           const optim::Optimizer& optimizer,
                                           const std::source_location& line = std::source_location::current());

@@ -83,12 +83,13 @@ ABELE_API std::tuple<at::Tensor, at::Tensor, at::Tensor> ctcBeamSearchDecoder(co
                                                                               int64_t top_paths = 1);
 
 using Body = std::function<Tensors(Tensors)>;
-/// Carries `inputs` through `count` iterations of body. A capture traces body once; body may read and write outer
-/// tensors. Inference only. Inputs are copied. Throws E0708 if body returns other shapes or types than it takes; E0710
-/// in training and for a loop in a loop.
+/// Runs body `count` times: the first iteration gets `inputs`, each later one the results before it. A capture traces
+/// body once; body may read and write outer tensors. Inference only. Inputs are copied. Throws E0708 if body returns
+/// other shapes or types than it takes; E0710 in training and inside another loop.
 ABELE_API Tensors forLoop(int64_t count, const Body& body, const Tensors& inputs, void* mode_object = nullptr);
-/// Returns the results of one of two branches; each run chooses by a bool of one element. A capture traces both once.
-/// Throws E0708 if the branches return different numbers of tensors or of elements; E0710 in training.
+/// Returns the results of one of two branches. Each run chooses the branch by condition, a bool of one element. A
+/// capture traces both once. Throws E0708 if the branches return different numbers of tensors or of elements; E0710 in
+/// training.
 ABELE_API Tensors cond(const at::Tensor& condition, const Body& then_body, const Tensors& then_inputs,
                        const Body& else_body, const Tensors& else_inputs, void* mode_object = nullptr);
 
@@ -96,8 +97,8 @@ ABELE_API Tensors cond(const at::Tensor& condition, const Body& then_body, const
 /// only, unless is_pure. A program with a host function cannot be saved.
 class ABELE_API HostCall {
  public:
-  /// is_pure: the results depend on the inputs alone. Such a function also runs during the capture, with its values,
-  /// and in training; the caller gives it a gradient.
+  /// is_pure: the results depend on the inputs alone. Such a function also runs during the capture, on the captured
+  /// values, and in training; the caller provides its gradient.
   explicit HostCall(Body function, std::string id, bool is_pure = false);
   ~HostCall();
   HostCall(const HostCall&) = delete;

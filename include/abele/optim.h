@@ -95,14 +95,14 @@ struct LAMB {
   std::vector<std::string> parameters = {};
 };
 
-/// Says which numbers of an optimizer may change after compilation: all that are not marked as constant. The names are
-/// those of the groups' fields, and "loss_scaling".
+/// Which numbers of an optimizer may change after compilation: all that are not marked as constant. Names are those of
+/// the groups' fields, and "loss_scaling".
 class ABELE_API VariableAttributes {
  public:
   bool isConstant(const std::string& attribute) const;
   /// After this setOptimizer refuses another value (E0706). Throws E0706 for an attribute that no optimizer has.
   void markAsConstant(const std::string& attribute);
-  /// A variable "momentum" keeps a velocity even if momentum is 0 at first. Throws as markAsConstant.
+  /// A variable "momentum" has a velocity even if momentum is 0 at first. Throws as markAsConstant.
   void markAsVariable(const std::string& attribute);
   bool isMarkedVariable(const std::string& attribute) const { return variable_.contains(attribute); }
 
@@ -126,7 +126,7 @@ struct Optimizer {
   Optimizer(std::vector<LAMB> list) : groups(std::move(list)) {}
 
   std::variant<std::vector<SGD>, std::vector<Adam>, std::vector<AdamW>, std::vector<RMSprop>, std::vector<LAMB>> groups;
-  /// Multiplies the loss before backward and divides the gradients after it, for float16. May change.
+  /// Multiplies the loss before backward and divides the gradients after it, for float16. May change after compilation.
   double loss_scaling = 1;
   /// Scales gradients so that their joint norm is at most this. Fixed at compilation.
   double max_grad_norm = std::numeric_limits<double>::infinity();

@@ -24,8 +24,9 @@ inline constexpr int kMeasuredDevices = -1;
 /// autoSplit for the number of devices with the shortest measured step on this machine: one device with all threads, or
 /// more devices with fewer threads each. Compiling runs the program a few times for each number, on copies of the
 /// weights. The choice is stored beside the compiled programs (Options::enableExecutableCaching), or for the life of
-/// the process. explain() lists the measured times. As in eager PyTorch, results follow the number of threads of a
-/// device, so two machines may differ in last bits. autoSplit(n) does not depend on the machine. Source: ours.
+/// the process. explain() lists the measured times. As in eager PyTorch, results depend on the number of threads of a
+/// device, so two machines may differ in the last bits. The cuts of autoSplit(n) do not depend on the machine. Source:
+/// ours.
 ABELE_API PipelinedExecution wholeMachine();
 
 /// The path of a submodule, as register_module builds it ("encoder.0"), and the index of its device.
@@ -53,12 +54,12 @@ ABELE_API ModulePlacement layersPerIpu(const torch::nn::Module& module, const st
 
 /// Makes a block of each of these submodules, in models of `module` that are compiled from now on. C++ has no hooks for
 /// calls of submodules, so a block starts at the first operation that reads a parameter or buffer of its module, and
-/// lasts until another block starts. For nested modules the inner one counts. Earlier operations are in the block of
-/// the first module of the list. If several modules share a tensor, a read of it belongs to the active block, or to the
-/// next one. Under a pipelined strategy a block that ended never starts again: an operation that reads a tensor of an
-/// earlier block (an embedding that shares the head's weights) stays in the active block. No block starts inside an
-/// abele::Block in forward. Each call replaces the placements before it; an empty list removes all blocks. Throws E0708
-/// for an unknown path, and for a module without parameters and buffers.
+/// lasts until another block starts. In nested modules the inner one's block is used. Earlier operations are in the
+/// block of the first module of the list. If several modules share a tensor, a read of it belongs to the active block,
+/// or to the next one. Under a pipelined strategy a block that ended never starts again: an operation that reads a
+/// tensor of an earlier block (an embedding that shares the head's weights) stays in the active block. No block starts
+/// inside an abele::Block in forward. Each call replaces the placements before it; an empty list removes all blocks.
+/// Throws E0708 for an unknown path, and for a module without parameters and buffers.
 template <detail::ModuleLike Module>
 void placeModules(Module&& module, const ModuleDevices& placement) {
   if constexpr (detail::ScriptLike<Module>)

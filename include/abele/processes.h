@@ -1,6 +1,6 @@
-// For users of the library: the rank of this process among those that a launcher started, and what the processes do
-// together between steps. A training with several processes in Options::Distributed needs none of this: it connects
-// them at its first step.
+// For users of the library: the rank of this process among those that a launcher started, and functions for all of
+// these processes between steps. A training that sets several processes in Options::Distributed need not call these
+// functions: its first step connects the processes.
 #pragma once
 
 #include <cstdint>

@@ -9,9 +9,9 @@
 //
 // The model's weights are the script's parameters and buffers. Arguments are converted to the types that the script's
 // forward declares: structures to tuples, lists and dictionaries; numbers and texts to int, float, bool and str.
-// Results come back as structures; named tuples lose their names. The program is what TorchScript's interpreter runs in
-// the first call. From the second call on, TorchScript's own optimizer may round differently. E0108 for a forward that
-// assigns to a parameter or buffer instead of writing into it.
+// Results come back as structures; named tuples lose their names. The program has the operators that TorchScript's
+// interpreter runs in a script's first call. In later calls TorchScript optimises the script, and may round
+// differently. A forward that assigns to a parameter or buffer instead of writing into it raises E0108.
 #pragma once
 
 #include <memory>

@@ -23,7 +23,8 @@ struct ServerOptions {
   int64_t batch_rows = 0;
   /// The longest time that a request waits for others to fill its batch.
   std::chrono::nanoseconds longest_wait = std::chrono::milliseconds(2);
-  /// Rows that may wait in the queue: submit() waits for room, trySubmit() does not. One request may have more rows.
+  /// Largest number of rows in the queue. If it is full, submit() waits and trySubmit() returns nothing. A single
+  /// request may have more rows.
   int64_t most_waiting_rows = 1024;
   /// Largest number of different shapes and types of requests. Each has its own compiled program.
   int64_t most_shapes = 16;

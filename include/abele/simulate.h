@@ -1,4 +1,5 @@
-// For users of the library: predicts a pipeline before it runs. Costs: docs/simulator.md. Read options.h first.
+// For users of the library: predicts the time and memory of a pipeline before it runs. Costs: docs/simulator.md. Read
+// options.h first.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ struct SimulationOptions {
   /// Number of devices that share the stages as evenly as possible; 0: use the stages and devices of the costs.
   int devices = 0;
   int chunks = 1;  // stages of each device, with `devices`
-  /// Bytes that every device has, and bytes of single devices; for Simulation::fits.
+  /// Bytes that every device has, and other numbers of bytes for single devices; for Simulation::fits.
   std::optional<int64_t> device_bytes = {};
   std::map<int, int64_t> bytes_of_device = {};
   /// Whether to write texts with an entry per action, which for large pipelines cost more than the simulation.

@@ -27,8 +27,8 @@ class ABELE_API StopOnSignal {
   bool requested() const { return signal() != 0; }
   explicit operator bool() const { return requested(); }
   /// Returns true if any of the processes was asked to stop. All processes call this at the same step and get the same
-  /// answer. The first step of a training with several processes connects them, or joinProcesses() does. Before that,
-  /// each process answers for itself.
+  /// result. The processes are connected by the first step of a training with several processes, or by joinProcesses().
+  /// Before that, the result is requested() of this process.
   /// Throws: E0606 if another process ended.   Threads: one, and no call of a model at the same time.
   bool agreed() const;
   /// The number of the signal that was noted; 0: none.

@@ -236,12 +236,12 @@ Flat flattenedResults(const T& value) {
 }
 
 // Putting them together again -----------------------------------------------------------------------------------------
-/// Walks a form. A mismatch throws E0708, which names `what` and both forms.
+/// Reads a form from left to right. A mismatch throws E0708, which names `what` and both forms.
 class ABELE_API FormReader {
  public:
   FormReader(std::string form, std::string what) : form_(std::move(form)), what_(std::move(what)) {}
   bool atEnd() const { return at_ == form_.size(); }
-  /// Steps over '-', and also succeeds at the end of the form.
+  /// Steps over '-'. Returns true then, and at the end of the form.
   bool skipNothing() { return atEnd() || skip('-'); }
   bool skip(char c);
   void require(char c, const char* expected);

@@ -20,9 +20,10 @@ class CompiledModel;
 
 /// The first difference between eager and compiled, in the order of eager's computation.
 struct Difference {
-  /// "value": the devices computed something else. "constant": a captured constant differs for this micro-batch.
-  /// "program": forward did something else for this micro-batch. "capture": eager computes something else when it is
-  /// not captured. "gradient", "weight": a parameter's gradient sum, or a parameter or buffer after the step, differs.
+  /// "value": the devices computed another value than eager. "constant": a captured constant differs for this
+  /// micro-batch. "program": forward ran other operators for this micro-batch. "capture": eager computes other values
+  /// while it is captured. "gradient", "weight": a parameter's gradient sum, or a parameter or buffer after the step,
+  /// differs.
   std::string kind;
   std::string op;         // for gradients and weights the parameter or buffer
   std::string line;       // line of the program; empty: unknown
@@ -72,8 +73,8 @@ ABELE_API Verification verify(CompiledModel& model, const std::vector<Flat>& bat
 /// and from the same random numbers. Forward is also captured again for every micro-batch. This finds constants of the
 /// program that have changed, however the program reads them. Afterwards the module, gradients and random numbers are
 /// as before. batches: each is the arguments of one call: a std::tuple of them, or the single argument. Pass two or
-/// more, unless a call has several micro-batches. Updates are those of torch.optim in Python, or LibTorch's if the
-/// optimizer says so.
+/// more, unless a call has several micro-batches. Updates are those of torch.optim in Python, or of LibTorch if the
+/// optimizer sets `libtorch`.
 /// Throws: the errors of compiling and running; E0702 for options without a counterpart in eager (replicas, stochastic
 /// rounding, automatic loss scaling); E0705 for a loaded model, which has no forward; E0708 without batches.
 template <class... Batch>

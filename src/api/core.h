@@ -20,7 +20,7 @@ class CompiledModel::Core : public model::LibTorchModel {
   const std::string& argumentForm() const { return program()->form; }
 };
 
-/// One call of a model.
+/// Holds a model's lock during one call.
 class CompiledModel::Call {
  public:
   explicit Call(Core& core) : turn_(core.turns().take("the model")), core_(core) {}

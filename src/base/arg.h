@@ -53,8 +53,8 @@ struct Arg {
   // clang-format on
 };
 
-/// Calls fn with the id of each tensor that an argument holds; absent ones are left out. fn may change an id that it
-/// takes by reference. A: Arg or const Arg.
+/// Calls fn with the id of each tensor that an argument holds, except absent ones. If fn takes the id by reference, it
+/// may change it. A: Arg or const Arg.
 template <class A, class Fn>
 void forEachId(A& arg, Fn&& fn) {
   if (arg.kind == Arg::Kind::kId && arg.i >= 0) fn(arg.i);

@@ -1,5 +1,5 @@
-// Arguments, types, strings and numbers as the text forms write them (docs/ir.md). Printers and parsers of every level
-// use it. An id has a prefix for what it names: % for a value, $ for a slot.
+// Arguments, types, strings and numbers in the text forms (docs/ir.md). All printers and parsers use it. The prefix of
+// an id shows what it names: % a value, $ a slot.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ std::string quoted(std::string_view text);
 std::string doubleText(double number);
 std::string argText(const Arg& arg, char prefix);
 
-/// A number of a line that has a name, and its value where the line leaves it out.
+/// A named number in a line, and its default, for lines that do not write it.
 template <class Row, class Int = int64_t>
 struct Number {
   const char* name;
@@ -38,7 +38,7 @@ std::string numbersText(const Row& row, const Number<Row, Int> (&numbers)[kCount
     if (row.*field != unsaid) out += cat(" ", name, "=", row.*field);
   return out;
 }
-/// The number whose "name=" follows, which it reads; null for other text.
+/// Reads "name=" if it is next in the text. Returns the number with this name, or null for other text.
 template <class Row, class Int, size_t kCount>
 const Number<Row, Int>* acceptNumber(Cursor& c, const Number<Row, Int> (&numbers)[kCount]) {
   for (const Number<Row, Int>& number : numbers)
@@ -46,7 +46,7 @@ const Number<Row, Int>* acceptNumber(Cursor& c, const Number<Row, Int> (&numbers
   return nullptr;
 }
 
-/// The three functions below throw Mistake. `named` is called with each id that is read.
+/// The three functions below throw Mistake. Calls `named` with each id that it reads.
 Arg parseArg(Cursor& c, char prefix, const std::function<void(int64_t)>& named);
 /// Reads f32[4,8], f32[4,8]{1,4} or none. Its sizes and byte offsets do not overflow.
 Type parseType(Cursor& c);

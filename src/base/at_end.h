@@ -1,5 +1,4 @@
-// AtEnd puts back what a scope changes. c10::make_scope_exit does so for a scope of its own; an AtEnd has a type that
-// functions declare and return.
+// AtEnd restores what a scope changes. Unlike c10::make_scope_exit it has a type that functions can declare and return.
 #pragma once
 
 #include <functional>

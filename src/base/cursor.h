@@ -31,7 +31,7 @@ inline bool isDottedWord(std::string_view text) {
   }
 }
 
-/// Why a line cannot be read; forEachLine adds the number of the line.
+/// Thrown with the reason why a line cannot be read; forEachLine adds the number of the line.
 struct Mistake {
   std::string text;
 };
@@ -106,7 +106,7 @@ class Cursor {
   void expectEnd() {
     if (!atEnd()) fail("unexpected text ", here());
   }
-  /// The next word, which stays unread; empty if no word follows.
+  /// The next word, without reading it; empty if no word follows.
   std::string_view peekWord() {
     skipBlanks();
     size_t end = at_;
@@ -232,8 +232,8 @@ inline std::string_view withoutComment(std::string_view line) {
 /// The line of each mistake, and what is wrong there.
 using Mistakes = std::vector<std::pair<int, std::string>>;
 
-/// Calls parse(Cursor&) for every line; `line` counts them from 1. A line with a mistake is noted and skipped, so the
-/// reader of a message sees all mistakes together.
+/// Calls parse(Cursor&) for every line; `line` counts them from 1. Skips a line with a mistake and collects the
+/// mistake, so that one message shows all mistakes.
 template <class Parse>
 void forEachLine(std::string_view text, int& line, Mistakes& mistakes, Parse&& parse) {
   while (!text.empty()) {

@@ -1,5 +1,5 @@
-// Recorded graphs of device work whose implementation Python lends us. Torch's C++ classes support all kinds of devices
-// only since 2.13; its Python modules did so earlier.
+// Recorded graphs of device work that Python implements. Torch's C++ classes support all kinds of devices only since
+// 2.13; its Python modules did so earlier.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,11 @@ class DeviceGraph {
 
 using DeviceGraphMaker = std::function<std::unique_ptr<DeviceGraph>()>;
 
-/// Uses graphs of this maker instead of torch's own. An empty maker goes back to torch's own. kind: torch's name of the
-/// device, "cuda".
+/// Makes graphs with this maker instead of torch's C++ classes. An empty maker restores those classes. kind: torch's
+/// name of the device, "cuda".
 /// Threads: safe.
 void lendDeviceGraphs(const std::string& kind, DeviceGraphMaker maker);
-/// The maker of this kind; empty if none was lent.   Threads: safe.
+/// The maker for this kind of device; empty if lendDeviceGraphs set none. Threads: safe.
 DeviceGraphMaker lentDeviceGraphs(const std::string& kind);
 
 }  // namespace abele

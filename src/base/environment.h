@@ -11,15 +11,16 @@ namespace abele {
 std::string environmentText(const char* name);
 /// The value as an integer; `fallback` when the variable is not set or empty. Throws E0702 for other text.
 int64_t environmentInteger(const char* name, int64_t fallback);
-/// The same, and throws E0702 for a value that is not from least to most.
+/// The same, and throws E0702 for a value below `least` or above `most`.
 int64_t environmentInteger(const char* name, int64_t fallback, int64_t least,
                            int64_t most = std::numeric_limits<int64_t>::max());
 
-/// Which of several processes this one is, from two variables of a launcher. Without them it is process 0 of 1.
+/// The index of this process and the number of processes, from two variables of a launcher. Without them: process 0 of
+/// 1.
 struct ProcessPlace {
   int64_t index = 0, count = 1;
 };
-/// Throws E0702 if the variables name no possible place.
+/// Throws E0702 if the index is not below the number of processes, or one of them is not a number.
 ProcessPlace processPlace(const char* count_name, const char* index_name);
 
 }  // namespace abele

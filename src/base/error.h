@@ -1,4 +1,4 @@
-// How to throw the typed errors of abele/error.h, with the user's own names and a remedy. Every layer uses it.
+// Throws the typed errors of abele/error.h, with the user's own names and a remedy. Every layer uses it.
 // Codes: abele/errors.def. Form: docs/errors.md.
 #pragma once
 
@@ -10,9 +10,9 @@
 
 namespace abele {
 
-/// Messages show C++. A front end of another language says, when it is loaded, how it writes the same phrases.
+/// Messages show C++ code. When a front end of another language is loaded, it sets its own spelling of each phrase.
 void setPhrases(std::map<std::string, std::string> phrases);
-/// How the program's language writes a phrase of C++.
+/// A phrase of C++ in the language of the user's program.
 std::string inLanguage(const std::string& cpp);
 
 [[noreturn]] void throwUser(ErrorCode code, Message message);

@@ -1,6 +1,6 @@
 // Instructions of our own ("abele::...") as data: the rows of instructions.def, and the updates of optimizers.def.
-// Passes write them into graphs, exe/ verifies them in files and runtime/ runs them. base/ is the only layer that these
-// three share. All other instructions are operators of ATen or of libraries, under their own names.
+// Passes write them into graphs, exe/ verifies them in files and runtime/ runs them. They are in base/ because these
+// three layers share no other. All other instructions are operators of ATen or of libraries, under their own names.
 #pragma once
 
 #include <cstdint>
@@ -45,11 +45,12 @@ struct Operand {
 
 /// Bits of OwnOpRow::traits.
 enum OwnOpTrait : uint8_t {
-  kMovesBits = 1,    // a copy without arithmetic: its result is not rounded, counted or checked
+  kMovesBits = 1,    // a copy without arithmetic: no rounding, no floating-point checks, not counted as arithmetic
   kJoint = 2,        // several processes run it together
   kGivesScalar = 4,  // its only result is f32[]
   kMessage = 8,      // a message between the processes that hold the stages of one replica
-  kSums = 16,        // adds a micro-batch's gradient to its first operand, a sum; the first of a group overwrites it
+  kSums = 16,        // adds a micro-batch's gradient to its first operand, a sum; the first micro-batch of a group
+                     // overwrites the sum
 };
 
 struct OwnOpRow {

@@ -1,5 +1,5 @@
 // JSON from untrusted files: limited depth, no repeated name in an object, and errors with a line and a path. Endless
-// nesting would exhaust memory and stack. Of two values under one name, readers disagree on which one counts.
+// nesting would exhaust memory and stack. Of two values under one name some readers take the first, some the last.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace abele {
 
-/// Why a text cannot be read as JSON, and the line.
+/// Thrown with the reason why a text is not valid JSON, and the line.
 struct JsonFault {
   int64_t line = 1;
   std::string found;
 };
 
-/// The value of a text. It knows where each part of it stood in the text.
+/// The value of a text, and the line of each part of it.
 class JsonText {
  public:
   using Json = nlohmann::ordered_json;
@@ -28,7 +28,7 @@ class JsonText {
 
   const Json& root() const { return root_; }
   Json& root() { return root_; }
-  /// "line 3, stages[1].users": where root(), or a value in it, stood in the text.
+  /// "line 3, stages[1].users": the place of root(), or of a value in it, in the text.
   std::string placeOf(const Json& value) const;
 
  private:
@@ -36,7 +36,7 @@ class JsonText {
   std::vector<int64_t> lines_;  // line of each value, in the order of the text
 };
 
-/// The value without its places; a discarded value (is_discarded()) for a text that JsonText refuses.
+/// Only the value; a discarded value (is_discarded()) for a text that JsonText refuses.
 nlohmann::ordered_json boundedJson(const std::string& text);
 
 }  // namespace abele

@@ -16,7 +16,7 @@ struct LinkTime {
   bool operator==(const LinkTime&) const = default;
 };
 
-/// The worse figures of two links; a link without a measurement does not count.
+/// The larger latency and the lower bandwidth of two links. A link without a measurement is ignored.
 inline LinkTime slowerOf(const LinkTime& a, const LinkTime& b) {
   if (!a.isKnown() || !b.isKnown()) return a.isKnown() ? a : b;
   return {std::max(a.latency_ns, b.latency_ns), std::min(a.bytes_per_s, b.bytes_per_s)};

@@ -12,7 +12,7 @@ namespace abele::log {
 
 enum class Level : int { kTrace = 0, kDebug = 1, kInfo = 2, kWarn = 3, kErr = 4, kOff = 6 };
 
-/// What the internal levels DEBUG_IR and TRACE_ALL add to the level next to them. Every level below shows it too.
+/// What the internal levels DEBUG_IR and TRACE_ALL add to DEBUG and TRACE. More detailed levels show it too.
 enum class Detail : int { kCalls = 0, kGraphs = 1, kNone = 2 };
 
 /// Reads TRACE, DEBUG, INFO, WARN, ERR or OFF in any case, or their numbers. The internal TRACE_ALL is TRACE with the
@@ -21,15 +21,15 @@ enum class Detail : int { kCalls = 0, kGraphs = 1, kNone = 2 };
 bool parseLevel(std::string_view text, Level* level, Detail* detail = nullptr);
 
 /// Reads POPTORCH_LOG_LEVEL (default WARN) and POPTORCH_LOG_DEST (stderr, stdout or a file, which is truncated). The
-/// first use of any other function here calls it; callers who want its errors early call it themselves. Throws E0702
-/// for an unknown level and for a file that cannot be opened.
+/// first use of any other function here calls it. Call it yourself to get its errors early. Throws E0702 for an unknown
+/// level and for a file that cannot be opened.
 void configureFromEnvironment();
 
 void setLevel(Level level, Detail detail = Detail::kNone);
 Level level();
 /// True when the level shows this detail.
 bool shows(Detail detail);
-/// Limits how often the same line is written; the last copy says that it is the last. Negative means no limit, which is
+/// Limits how often the same line is written; the last copy is marked as the last. Negative means no limit, which is
 /// the default.
 void setMaxRepeats(int64_t max_lines);
 /// Threads: safe. Costs one atomic load.

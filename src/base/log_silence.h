@@ -1,9 +1,9 @@
-// For compile/: a run that repeats one that has warned.
+// For compile/: avoids the same warnings twice when it runs something a second time.
 #pragma once
 
 namespace abele::log {
 
-/// While it lives, this thread's lines are not written. Nests.
+/// While an object lives, this thread writes no lines. Objects nest.
 class Silence {
  public:
   Silence();

@@ -20,8 +20,8 @@ class OpenFile {
   const std::string& path() const { return path_; }
   /// The size when the file was opened.   Units: bytes.
   uint64_t size() const { return size_; }
-  /// Fills `into`. The file is read, not mapped. If a mapped file became shorter, the next touch of its pages would end
-  /// the process; here it is an error. Mapped pages would also count as memory of the process. Throws E0712.
+  /// Fills `into`. Reads the file and does not map it: if a mapped file became shorter, an access to its pages would
+  /// end the process, and mapped pages would count as memory of the process. Throws E0712.
   void read(uint64_t begin, char* into, uint64_t bytes) const;
 
  private:

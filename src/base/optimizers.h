@@ -1,5 +1,5 @@
-// The optimizers as data: the rows of optimizers.def. Passes lower them, runtime runs them and the APIs name them. They
-// are in base/ because no two of these layers may include each other.
+// The optimizers as data: the rows of optimizers.def. Passes lower them to instructions, runtime runs these, and the
+// APIs name them. They are in base/ because these layers may not include each other.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct OptimizerGroup {
 };
 using GroupProperty = bool OptimizerGroup::*;
 
-/// A state of each parameter: a tensor that is kept from step to step.
+/// A tensor that the optimizer keeps for each parameter from step to step.
 struct OptimizerState {
   enum class Type : uint8_t { kFirstMoment, kSecondMoment, kStep };
   const char* name;
@@ -75,7 +75,7 @@ OptimizerKind optimizerNamed(std::string_view lower_case);
 /// `first`, followed by the public names in lower case; for messages and help.
 std::vector<std::string> optimizerNames(std::vector<std::string> first = {});
 
-/// The values that a number of a parameter group may have.
+/// The range of a number of a parameter group.
 enum class NumberRange : uint8_t { kAny, kNotNegative, kBelowOne };
 
 }  // namespace abele

@@ -5,10 +5,10 @@ namespace abele {
 
 enum class Processor { kOther, kAvx2, kAvx512 };
 
-/// The best kind of processor that this machine supports and that we have loops for.
+/// The most capable kind of processor that this machine supports and that has loops here.
 Processor processor();
 
-/// The loops for this processor; null if we have none for it.
+/// The loops for this processor; null if there are none.
 template <class Loops>
 const Loops* loopsFor(const Loops& avx2, const Loops& avx512) {
   switch (processor()) {

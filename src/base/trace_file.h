@@ -11,9 +11,10 @@ namespace abele {
 /// Threads: safe.
 class TraceFile {
  public:
-  /// This process's file, as PVTI_OPTIONS says: {"enable": "true", "directory": "."}. Null if tracing is off. Once on,
-  /// it stays on. A forked child has its own file. program: names the process in the file; empty: the executable.
-  /// Throws E0702 if the variable is not a JSON object, E0712 if the file cannot be made.
+  /// The file of this process, by PVTI_OPTIONS: {"enable": "true", "directory": "."}. Null if tracing is off. Once it
+  /// is on, later changes of the variable have no effect. A forked child has its own file. program: names the process
+  /// in the file; empty: the executable. Throws E0702 if the variable is not a JSON object, E0712 if the file cannot be
+  /// made.
   static TraceFile* current(const std::string& program = {});
   /// The time of the clock of events, in ns.
   static int64_t now();
@@ -23,8 +24,8 @@ class TraceFile {
   static std::shared_ptr<TraceFile> open(const std::string& path);
 
   const std::string& path() const;
-  /// Adds one event. phase: 'X', 'i' or 'C' of the format; begin: from now(); fields: a JSON object with the fields
-  /// that this phase has beyond the common ones. Throws E0708 for other fields.
+  /// Adds one event. phase: 'X', 'i' or 'C' of the format; begin: from now(); fields: a JSON object with the additional
+  /// fields of this phase. Throws E0708 for fields that the phase does not have.
   void add(const std::string& name, const std::string& channel, char phase, int64_t begin,
            const std::string& fields = "{}");
   /// Adds whole events of the format, each preceded by ",\n".

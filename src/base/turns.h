@@ -16,7 +16,7 @@ struct Caller;
 /// The call that this thread works for.
 Caller* currentCaller();
 
-/// While this object lives, the thread works for another thread's call. Requires: that call waits for this thread.
+/// While this object lives, this thread is part of another thread's call. Requires: that call waits for this thread.
 class WorksFor {
  public:
   explicit WorksFor(Caller* caller);
@@ -28,8 +28,8 @@ class WorksFor {
   Caller* outer_;
 };
 
-/// A lock that callers get in the order in which they asked. A caller that already has it gets E0608, and so does one
-/// whose wait could never end. In a forked child the lock is free, unless the forking thread had it.   Threads: safe.
+/// A lock that callers get in the order of their requests. A caller that already has it, or whose wait could never end,
+/// gets E0608. In a forked child the lock is free, unless the forking thread had it. Threads: safe.
 class Turns {
  public:
   class Turn {
@@ -54,7 +54,7 @@ class Turns {
   Turns& operator=(const Turns&) = delete;
 
   /// Waits until it is the caller's turn. what: for messages, "the model". poll: called about every 50 ms while
-  /// waiting; if it returns true the wait ends with E0602, and what it throws is passed on.
+  /// waiting. If it returns true the wait ends with E0602; its exceptions pass through.
   [[nodiscard]] Turn take(const char* what, const std::function<bool()>& poll = {}) {
     lock(what, poll);
     return Turn(this);
@@ -72,7 +72,7 @@ class Turns {
   struct Waiter;
 
  private:
-  void passOn();  // all called with the mutex of turns.cc held
+  void passOn();  // callers hold the mutex of turns.cc
   void forgetTheParent();
   void requireEnd(const Caller* me, const char* what) const;
   bool waitsForMine(const Caller* me) const;

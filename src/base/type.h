@@ -42,7 +42,7 @@ struct Type {
 
   bool defined() const { return dtype != DType::kUndefined; }
   int64_t numel() const;
-  /// Number of elements from the first to the last one touched, gaps included; 0 when a size is 0.
+  /// Number of elements from the first to the last one in memory, gaps included; 0 if a size is 0.
   int64_t extent() const;
   int64_t extentBytes() const { return extent() * elementBytes(dtype); }
   bool isContiguous() const;

@@ -18,15 +18,16 @@ constexpr int64_t kMostTextBytes = int64_t{64} << 20;
 std::string readWholeFile(const std::string& path, std::string_view magic = {}, int64_t most_bytes = -1);
 
 /// Writes under a temporary name that no other process has, then renames. Both steps are flushed to the disk. After a
-/// crash of the process or of the machine, the old file or the new one is there, and whole. A symbolic link of this
-/// name is replaced, not followed. Also removes leftovers of processes that died while writing to this folder. Throws
-/// E0712; the old file then stays.
+/// crash of the process or of the machine, either the old or the new file is there and complete. A symbolic link of
+/// this name is replaced, not followed. Also removes temporary files of processes that died while writing to this
+/// folder. Throws E0712; the old file then stays.
 void writeWholeFile(const std::string& path, std::string_view bytes);
-/// The same in parts, for contents that do not fit into memory twice: parts(write) calls write for each part.
+/// The same for contents of which memory cannot hold a second copy: parts(write) calls write for each part.
 using WritePart = std::function<void(std::string_view bytes)>;
 void writeWholeFile(const std::string& path, const std::function<void(const WritePart& write)>& parts);
 
-/// Removes from a folder what processes left that died while writing. Files of live processes stay. Never throws.
+/// Removes temporary files of processes that died while writing to this folder. Files of live processes stay. Never
+/// throws.
 void removeLeftovers(const std::string& folder);
 
 }  // namespace abele

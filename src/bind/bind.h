@@ -1,4 +1,4 @@
-// For bind/ only: what each file adds to the module.
+// For bind/ only: the functions by which each file adds its parts to the module.
 #pragma once
 
 #include <functional>
@@ -29,7 +29,7 @@ Register registerErrors, registerGenerators, registerGil, registerAnnotate, regi
 
 using TensorRow = std::tuple<std::string, at::Tensor, bool>;  // name, tensor, is a parameter
 
-/// A context manager that takes these turns.
+/// A Python context manager that holds this lock.
 pybind11::object lockOf(std::shared_ptr<Turns> turns, std::string what);
 
 pybind11::dict perfCountersDict(const session::PerfCounters& counters);

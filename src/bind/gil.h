@@ -11,7 +11,7 @@
 namespace abele::bind {
 
 /// If a daemon thread takes the lock after the interpreter has ended, CPython ends the thread in the middle of C++
-/// code, which aborts the process. To avoid this, before the end running calls are interrupted (isEnding), callbacks
+/// code, which aborts the process. To avoid this, running calls are interrupted before the end (isEnding), callbacks
 /// throw E0602, and threads that would return to Python sleep for ever.
 class GilRequest {
  public:
@@ -73,9 +73,9 @@ bool isEnding();
 /// because the other may sleep for ever.
 bool hasEnded();
 
-/// Surround a call of an executor, including its Python code: torch's own operators also release the lock and take it
-/// again. When the interpreter ends, it waits for the call, and the thread sleeps before or after the call. Requires:
-/// the GIL.
+/// Call these before and after a call of an executor, including its Python code, because torch's own operators also
+/// release the lock and take it again. When the interpreter ends, it waits for the call, and the thread sleeps before
+/// or after the call. Requires: the GIL.
 void enterCall();
 void leaveCall();
 

@@ -5,7 +5,7 @@
 
 namespace abele::bind {
 
-/// While it lives, notes of this thread go to Python's logging. Threads: any, with the GIL or without.
+/// While an object lives, notes of this thread go to Python's logging. Threads: any, with the GIL or without.
 class PythonNotes {
  public:
   PythonNotes();

@@ -9,7 +9,7 @@
 namespace abele::bind {
 
 /// The values that Python's Options shows. Expert settings are Python's own dict, which may hold anything until a model
-/// is compiled. The strategy is the program's object, which the program may change until then.
+/// is compiled. The strategy is the user's object, which the user may change until a model is compiled.
 struct __attribute__((visibility("hidden"))) PythonOptions {
   Options::Values values{false};
   pybind11::dict experts;
@@ -29,10 +29,10 @@ enum class Names { kText, kDevices };
 options::OptionValue toValue(const pybind11::handle& given, Names names);
 pybind11::object fromValue(const options::OptionValue& value, Names names);
 
-/// The text may hold bytes that are not valid text, as Python's file names may. Throws Unfit.
+/// The text may have invalid bytes, like Python's file names. Throws Unfit.
 std::string toText(const pybind11::handle& text);
 pybind11::object fromText(const std::string& text, const char* errors = "surrogateescape");
-/// Keeps surrogates that do not encode a byte.
+/// Keeps Python's surrogates that do not stand for a byte.
 std::string textOrFail(const pybind11::handle& text);
 std::string representation(const pybind11::handle& object);
 

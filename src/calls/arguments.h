@@ -12,7 +12,7 @@
 
 namespace abele::calls {
 
-/// The front end's knowledge of the tensors of a call.
+/// What the front end knows about the tensors of a call.
 struct ArgumentRules {
   const Policy& policy;
   std::function<bool()> has_float64;                  // returns true if the module has a parameter of that type
@@ -22,8 +22,8 @@ struct ArgumentRules {
 void requireDense(const std::vector<at::Tensor>& inputs);
 /// The tensors in the form that the devices take. Throws E0708 for tensors that they do not take.
 std::vector<at::Tensor> deviceInputs(const std::vector<at::Tensor>& given, const ArgumentRules& rules);
-/// Converts to the types that a program was compiled for, because results of the last call may be narrower than the
-/// arguments that they came from.
+/// Converts to the types that a program was compiled for. They can differ if an argument is a result of the last call,
+/// which may have a narrower type.
 std::vector<at::Tensor> inTypes(std::vector<at::Tensor> inputs, const std::vector<Type>& compiled,
                                 const Policy& policy);
 
@@ -35,11 +35,11 @@ void requireApart(const std::vector<at::Tensor>& inputs, const std::vector<size_
 /// narrow type.
 at::Tensor narrowed(const at::Tensor& value, const std::string& name, const Policy& policy);
 /// Copies what a step wrote into its inputs back to the given tensors. written: indices of the written inputs. Throws
-/// as narrowed().
+/// the errors of narrowed().
 void writeBack(const std::vector<at::Tensor>& given, const std::vector<at::Tensor>& inputs,
                const std::vector<size_t>& written, const Policy& policy);
-/// The results of a step as callers get them. Results in other processes are undefined. constants: by result, the shape
-/// in one micro-batch. Throws as narrowed().
+/// The results of a step as callers get them. Results that other processes get are undefined. constants: by result, the
+/// shape in one micro-batch. Throws the errors of narrowed().
 using Constants = std::map<size_t, std::vector<int64_t>>;
 std::vector<at::Tensor> narrowedResults(std::vector<at::Tensor> results, const Constants& constants,
                                         const Policy& policy);

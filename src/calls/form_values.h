@@ -12,12 +12,12 @@ struct FormItem;
 
 struct FormValue {
   char kind = '-';              // 't', '-', '=', '[' or '{'
-  std::string text;             // the text of a value other than a tensor
+  std::string text;             // for '=': the text of the value
   size_t tensor = 0;            // the number of tensors before this one
   std::vector<FormItem> items;  // the items of a list (without keys) or of a map
 };
 
-/// Not a std::pair: clang asks what a pair can be made from before FormValue is complete.
+/// Not a std::pair, because clang needs a complete FormValue to look up a pair's constructors.
 struct FormItem {
   std::string key;
   FormValue value;

@@ -19,11 +19,11 @@ struct Argument;
 
 namespace abele::capture {
 
-/// Returns the Arg of a value without tensors in it; std::nullopt for kinds that cannot be replayed (a Storage, ...).
+/// Returns the Arg of a value that contains no tensor; std::nullopt for kinds that cannot be replayed (a Storage, ...).
 /// Source: the types of ATen's schemas.
 std::optional<Arg> plainArg(const c10::IValue& value);
 
-/// Is the argument Tensor[] (false: Tensor?[]), when it is a list of tensors at all?
+/// Returns true for Tensor[], false for Tensor?[]. Requires: the argument is a list of tensors.
 bool isTensorList(const c10::Argument& argument);
 bool isOptionalTensorList(const c10::Argument& argument);
 /// Calls fn(element index, tensor) for every defined tensor of a Tensor, Tensor[] or Tensor?[] argument; the index is
@@ -35,7 +35,7 @@ void forEachTensorOf(const Values& values, const Fn& fn) {
   for (const c10::IValue& value : values) forEachTensor(value, [&](int32_t, const at::Tensor& tensor) { fn(tensor); });
 }
 
-/// What an operator is called with, inside a callback of RecordFunction that asked for it.
+/// The operator's arguments, in a callback of RecordFunction that needs inputs.
 c10::ArrayRef<const c10::IValue> inputsOf(const at::RecordFunction& function);
 
 /// A 0-d tensor that stands for a Python number.

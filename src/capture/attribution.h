@@ -1,4 +1,4 @@
-// Says of every recorded operator which block, scope, line and direction it belongs to. Used by position.h.
+// Finds the block, scope, line and direction of every recorded operator. Used by position.h.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,15 @@ namespace abele::capture {
 struct Where {
   int32_t block = ir::kNone;
   ir::Direction direction = ir::Direction::kForward;
-  ir::NodeId forward = ir::kNone;  // of a backward operator: the forward node that it belongs to
+  ir::NodeId forward = ir::kNone;  // for a backward operator: its forward node
   std::string scope;
   std::string source;
 };
 
-/// Forward operators belong to what is active on the thread. Backward operators belong to the forward operator whose
-/// autograd function is running: torch numbers the functions in the order in which forward makes them, and the number
-/// reached at every forward operator and block change is noted here. Source: docs/architecture.md, capture.
+/// A forward operator belongs to the block and scope that are active on the thread. A backward operator belongs to the
+/// forward operator whose autograd function is running. Torch numbers autograd functions in the order in which forward
+/// makes them; this class notes the number reached at every forward operator and block change. Source:
+/// docs/architecture.md, capture.
 class Attribution {
  public:
   Attribution(ir::Graph* graph, std::function<std::string()> source_location);
@@ -35,25 +36,25 @@ class Attribution {
   void popScope();
   /// As setModules of annotate.h.
   void setModules(std::function<std::vector<std::string>()> modules) { modules_ = std::move(modules); }
-  /// From here on everything is backward; blocks and scopes no longer change (recomputed forward code enters them
-  /// again).
+  /// All later operators are backward. Blocks and scopes no longer change, although recomputed forward code enters them
+  /// again.
   void startBackward();
   bool isBackward() const { return backward_; }
 
-  /// Where the operator that is about to run belongs. producer: the node that made its last operand, for operators that
-  /// autograd runs between its functions (sums of gradients). module: in forward, the scope of the module that the
-  /// operator reads, inside of the scopes around it; "" where nothing tells.
+  /// The block, scope and line of the operator that runs next. producer: the node that made its last operand, for
+  /// operators that autograd runs between its functions (sums of gradients). module: in forward, the scope of the
+  /// module whose tensors the operator reads, within the active scopes; "" if it is not known.
   Where here(const ir::Node* producer, const std::string& module = {});
   std::string source() const { return source_location_ ? source_location_() : std::string(); }
 
  private:
   struct Mark {
-    uint64_t end = 0;  // functions numbered below this, and not below the mark before, belong here
+    uint64_t end = 0;  // autograd functions from the previous mark's end up to this number belong to this mark
     Where where;
   };
   struct Scope {
-    std::string path;    // as operators carry it
-    size_t modules = 0;  // how many modules are in it
+    std::string path;    // as Node::scope
+    size_t modules = 0;  // number of modules in it
   };
   void note(const Where& where);
   Scope scopeNow() const;
@@ -61,8 +62,8 @@ class Attribution {
   ir::Graph* graph_;
   std::function<std::string()> source_location_;
   std::function<std::vector<std::string>()> modules_;
-  std::vector<Scope> scopes_;  // that pushScope() has opened
-  Where current_;              // with the source of the last operator
+  std::vector<Scope> scopes_;  // opened by pushScope()
+  Where current_;              // its line is the last operator's
   std::vector<Mark> marks_;    // ends ascend
   bool backward_ = false;
 };

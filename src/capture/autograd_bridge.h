@@ -10,38 +10,38 @@
 
 namespace abele::capture {
 
-/// Told of a parameter's gradient, by the parameter's index, when nothing is added to it any more and before others are
-/// computed. Returns: what stands for it from then on, of its type and sizes.
+/// Called with a parameter's index and its complete gradient, before the next gradients are computed. Returns: a tensor
+/// of the same type and sizes that replaces the gradient from then on.
 using Completed = std::function<at::Tensor(size_t parameter, const at::Tensor& gradient)>;
 /// Runs backward of the loss. Returns the gradients that it adds to the .grad of each parameter, in their order: none
 /// if the loss does not depend on the parameter, and several if the program's own backward calls backward()
 /// (torch.utils.checkpoint's reentrant form) and forward uses the parameter twice. Frees the autograd graph. complete:
-/// may be empty; not told where the program has functions of its own, nor of parameters with hooks.
+/// may be empty. Not called if the program has autograd functions of its own, and not for parameters with hooks.
 std::vector<std::vector<at::Tensor>> gradients(const at::Tensor& loss, const at::Tensor& loss_gradient,
                                                const std::vector<at::Tensor>& parameters,
                                                const Completed& complete = {});
 
-/// What a value that forward returns is to the loss, by the differentiable operators between them: nothing or something
-/// that is no sum (kOther), the loss itself, a multiple of it, or the loss plus a term with a gradient of its own.
+/// How a value that forward returns is computed from the loss by differentiable operators: it is the loss (kSame), a
+/// multiple of it, the loss plus a term with a gradient of its own (kWithTerm), or none of these (kOther).
 enum class LossImage : uint8_t { kOther, kSame, kMultiple, kWithTerm };
 LossImage imageOfLoss(const at::Tensor& result, const at::Tensor& loss);
-/// Is the loss among what the result was made of, by differentiable operators of any kind? Not where the last one is
-/// exp: that is a perplexity, which programs look at and do not train on.
+/// Whether differentiable operators of any kind compute the result from the loss. False if the last operator is exp: a
+/// perplexity, which programs report and do not train on.
 bool isFunctionOf(const at::Tensor& result, const at::Tensor& loss);
 
-/// Are there functions that torch calls when it has added a gradient to parameter.grad? Requires: requires_grad.
+/// Whether torch calls hooks after it has added a gradient to parameter.grad. Requires: requires_grad.
 bool hasAccumulationHooks(const at::Tensor& parameter);
 
-/// The tensors that require a gradient and that the loss is made of: those that an optimizer could train.
+/// The leaf tensors from which the loss is computed and that require a gradient: those that an optimizer could train.
 std::vector<at::Tensor> leavesOf(const at::Tensor& loss);
 
-/// The result was made by autograd functions. Frees what they keep for backward, if they are this thread's and have
-/// this sequence number or a later one.
+/// Frees the tensors that the autograd functions of the result keep for backward, if these functions are this thread's
+/// and their sequence number is at least `first`.
 void freeSaved(const at::Tensor& result, uint64_t first);
 
 /// Sequence number of the autograd function that runs now on this thread; -1 outside of one.
 int64_t currentFunctionSequence();
-/// Its name, as "MulBackward0"; "" outside of one.
+/// The name of this function, such as "MulBackward0"; "" outside of one.
 std::string currentFunctionName();
 
 }  // namespace abele::capture

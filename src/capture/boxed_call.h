@@ -1,4 +1,4 @@
-// One boxed call of an operator, seen by its schema. Used by the parts of recorder.h.
+// What a schema says about a boxed call of an operator. Used by the parts of recorder.h.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace abele::capture {
 
-/// Runs an operator on a stack in one of the capture's ways: records it, or records what it calls.
+/// Runs an operator on a stack and records either it or the operators that it calls.
 using RunOperator = std::function<void(const c10::OperatorHandle&, torch::jit::Stack*)>;
 
 /// "aten::mul.Tensor".
@@ -28,11 +28,12 @@ inline c10::IValue& argumentAt(const c10::OperatorHandle& op, torch::jit::Stack&
 }
 /// Index of the generator among the arguments, or -1.
 int generatorArgument(const c10::OperatorHandle& op);
-/// Is it resize_ or resize_as_?
+/// Whether the operator is resize_ or resize_as_.
 bool isResize(const std::string& op);
-/// Does it only look at its operands' memory in another way?
+/// Whether the operator only makes a view of an operand.
 bool isViewOperator(const c10::OperatorHandle& op);
-/// Of each argument: does the call write into its memory? Knows the rows of hidden_writes.def. name: fullName(op).
+/// For each argument, whether the call writes into its memory, including the writes in hidden_writes.def. name:
+/// fullName(op).
 std::vector<bool> writtenArguments(const c10::OperatorHandle& op, const std::string& name,
                                    const torch::jit::Stack& stack);
 

@@ -15,16 +15,16 @@ class Tensor;
 namespace abele::capture {
 
 struct BodyCapture {
-  ir::Graph graph;  // arguments are the inputs, externals the constants that it reads; its outputs are the
-                    // results, then the new contents of what it writes
-  std::vector<at::Tensor> reads;  // memory of the enclosing program, by external
-  std::vector<int32_t> written;   // externals that it writes
+  ir::Graph graph;  // its externals are the constants that it reads; its outputs are the results, then the written
+                    // tensors' new contents
+  std::vector<at::Tensor> reads;  // tensors of the enclosing program, by external
+  std::vector<int32_t> written;   // externals that the body writes
   std::vector<at::Tensor> results;
 };
 
-/// Requires: a capture on this thread; it does not see what body does. Inputs go in by value; what the body writes
-/// around it is as it was before.
-/// Throws E0106 when body draws random numbers twice or returns no tensor; and what capture() throws.
+/// Requires: a capture on this thread, which does not record the operators of body. body gets copies of the inputs.
+/// Tensors around it that it writes are restored.
+/// Throws E0106 if body draws random numbers twice or returns no tensor, and the errors of capture().
 BodyCapture captureBody(const std::function<std::vector<at::Tensor>(std::vector<at::Tensor>)>& body,
                         const std::vector<at::Tensor>& inputs, void* mode_object);
 

@@ -1,13 +1,13 @@
-// Sees the composite operators of the program, which never reach the dispatch mode. Used by capture.cc.
+// Observes the program's composite operators, which never reach the dispatch mode. Used by capture.cc.
 #pragma once
 
 #include <cstdint>
 
 namespace abele::capture {
 
-/// While it lives, on this thread: results of torch's loss functions (losses.def) are marked as by markLoss; operators
-/// that read operands behind torch's back (raw_reads.def) are refused when those vary (E0101); reads that are only
-/// argument checks (one_hot) are allowed. Errors are kept by the recorder, because torch only logs what is thrown here.
+/// While an object lives, on this thread: marks results of torch's loss functions (losses.def) by markLoss; refuses
+/// operators that read operands' memory directly (raw_reads.def) if the operands vary (E0101); allows reads that only
+/// check arguments (one_hot). The recorder keeps errors, because torch only logs exceptions thrown here.
 class CompositeObserver {
  public:
   CompositeObserver();

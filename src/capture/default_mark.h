@@ -1,4 +1,4 @@
-// A mark in torch's default generator, which shows where forward puts its state back to. Used by draws.cc.
+// A mark in torch's default generator, which shows to which position forward restores its state. Used by draws.cc.
 #pragma once
 
 #include <map>
@@ -8,21 +8,22 @@
 
 namespace abele::capture {
 
-/// Programs save the default generator's state and restore it (activation checkpointing). The capture does not
-/// draw from it, so a mark in it says where in the capture's stream it stands: states hold the mark, draws of other
-/// threads leave it, and no kernel looks at it. Nothing else of the generator changes. CPU only. Threads: owner only.
+/// Programs save the default generator's state and restore it (activation checkpointing). The capture draws from its
+/// own stream, and stores in the default generator a mark of its position in that stream. A saved state contains the
+/// mark, draws of other threads do not change it, and no kernel reads it. Nothing else of the generator changes. CPU
+/// only. Threads: owner only.
 class DefaultMark {
  public:
   explicit DefaultMark(RandomStream* stream);
-  /// The generator stays where the program and other threads have left it.
+  /// Leaves the generator's position as the program and other threads have set it.
   ~DefaultMark();
   DefaultMark(const DefaultMark&) = delete;
   DefaultMark& operator=(const DefaultMark&) = delete;
 
-  /// Moves the stream to where the program has put the generator back. False: the generator was seeded, or
-  /// given a state from elsewhere; the stream stays where it is.
+  /// Moves the stream to the position to which the program has restored the generator. Returns false, and moves
+  /// nothing, if the generator was seeded or got a state without a known mark.
   bool follow();
-  /// Marks where the stream stands now.
+  /// Marks the present position of the stream.
   void put();
 
  private:

@@ -1,4 +1,4 @@
-// Sees every ATen call made on this thread, below autograd and above the backends. Used by recorder.cc and capture.cc.
+// Observes every ATen call on this thread, below autograd and above the backends. Used by recorder.cc and capture.cc.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,18 @@ class OperatorHandle;
 
 namespace abele::capture {
 
-/// Receives the calls. The mode is off while onOperator runs, so ATen may be used freely there.
+/// Receives the calls. The mode is off while onOperator runs, so ATen calls there are not observed.
 class OperatorObserver {
  public:
   virtual ~OperatorObserver() = default;
-  /// Must leave the operator's results on the stack instead of its arguments, or throw.
+  /// Replaces the operator's arguments on the stack by its results, or throws.
   virtual void onOperator(const c10::OperatorHandle& op, torch::jit::Stack* stack) = 0;
 };
 
 /// While it lives, every ATen call of this thread (and of autograd threads it starts) goes to the observer, after
 /// composite operators were decomposed. Composite operators choose as they do without a mode.
-/// mode_object stands for the mode where Python looks at the mode stack; it must outlive the DispatchMode.
-/// On destruction torch's thread-local state is as it was at construction. Threads: construct and destroy on one
-/// thread.
+/// mode_object represents the mode on Python's mode stack; it must outlive the DispatchMode. The destructor restores
+/// torch's thread-local state. Threads: construct and destroy on one thread.
 class DispatchMode {
  public:
   struct Entry;
@@ -47,7 +46,7 @@ class DispatchMode {
     struct Scope;
     std::unique_ptr<Scope> scope_;
   };
-  /// Around autograd, which then chooses as it does without a mode. It observes all the same.
+  /// While autograd runs: autograd makes the same choices as without a mode, but its calls are observed.
   class Hidden {
    public:
     explicit Hidden(const DispatchMode& mode);
@@ -79,7 +78,7 @@ class DispatchMode {
   uint64_t callback_ = 0;
 };
 
-/// Does ATen decompose it into other operators, whatever the device?
+/// Whether ATen decomposes the operator into others on every device.
 bool isComposite(const c10::OperatorHandle& op);
 
 }  // namespace abele::capture

@@ -1,5 +1,5 @@
-// Random operators: which numbers of which stream each of them draws: the device's, or that of a generator of the
-// program's own. Used by recorder.cc.
+// Finds which random numbers each operator draws, from the device's stream or from one of the program's own generators.
+// Used by recorder.cc.
 #pragma once
 
 #include <cstdint>
@@ -19,33 +19,33 @@
 
 namespace abele::capture {
 
-/// The text of an error: an operator at this place draws after the program has seeded or replaced the generator.
+/// The text of an error: the operator at this line draws after the program has seeded or replaced the generator.
 Message seededText(const std::string& at);
 
 /// Threads: one at a time, as Recorder.
 class Draws {
  public:
-  /// decompose: records what an operator calls instead of it. The request outlives it.
+  /// decompose: records the operators that an operator calls in its place. Requires: the request outlives this object.
   Draws(const Request& request, Position* position, NodeRecorder* nodes, RunOperator decompose);
   ~Draws();
   Draws(const Draws&) = delete;
   Draws& operator=(const Draws&) = delete;
 
-  /// May the operator draw random numbers?
+  /// Whether the operator may draw random numbers.
   static bool mayDraw(const c10::OperatorHandle& op);
-  /// Puts the stream's generator in the place of the one that the program leaves out; one of the program's own gets a
-  /// stream of its own. Throws E0106 where that one's numbers cannot be drawn again.
+  /// Passes the stream's generator to the operator if the program passes none. If it passes one of its own, makes a
+  /// stream for that generator. Throws E0106 if the generator's numbers cannot be drawn again.
   void lendGenerator(const c10::OperatorHandle& op, torch::jit::Stack* stack);
-  /// Runs an operator that may draw, and records it with its numbers; one whose schema names no generator is
-  /// decomposed. Throws E0106.
+  /// Runs an operator that may draw, and records it with its position in the stream. Decomposes an operator whose
+  /// schema has no generator. Throws E0106.
   void record(const c10::OperatorHandle& op, torch::jit::Stack* stack, NodeRecorder::Call& call);
-  /// Runs an operator that another one calls while that one is tried out; false: none is.
+  /// While an operator is tried out, runs an operator that it calls. Returns false if none is being tried out.
   bool tryOut(const c10::OperatorHandle& op, torch::jit::Stack* stack);
-  /// Says in the finished recording what a micro-batch draws. Throws E0106.
+  /// Adds the draws of a micro-batch to the finished recording. Throws E0106.
   void finish(Recording& recording);
 
  private:
-  /// A generator of the program's own. Nodes name it by its number: its place here and one.
+  /// One of the program's own generators. Nodes refer to it by its index here plus one.
   struct Own {
     std::unique_ptr<RandomStream> stream;
     bool restarts = false;
@@ -63,15 +63,16 @@ class Draws {
   void requireAgain(bool holds) const;
 
   const Request& request_;
-  std::vector<at::Generator> before_;  // of Request::generators: copies made before forward ran, and they were marked
+  std::vector<at::Generator> before_;  // copies of Request::generators, made before forward ran and before they were
+                                       // marked
   RandomStream stream_;                // the device's
-  std::optional<DefaultMark> mark_;    // none on accelerators
+  std::optional<DefaultMark> mark_;    // empty on accelerators
   std::vector<Own> own_;
-  int64_t number_ = 0;  // of the stream that the operator draws from; 0: the device's
+  int64_t number_ = 0;  // the stream that the operator draws from; 0: the device's
   Position& position_;
   NodeRecorder& nodes_;
   const RunOperator decompose_;
-  BodyDraws recorded_;  // of the nodes so far
+  BodyDraws recorded_;  // the draws of the nodes so far
   bool is_trying_ = false;
   std::string seeded_at_;  // the first operator that draws after a seed, which has no effect
 };

@@ -9,7 +9,7 @@
 
 namespace abele::capture {
 
-/// Does the node hand out memory that nobody has written yet?
+/// Whether the node only allocates memory and writes nothing into it.
 bool isAllocation(const ir::Node& node);
 
 /// Threads: owner only.
@@ -22,12 +22,12 @@ class GraphWriter {
   const ir::Graph& graph() const { return graph_; }
 
   ir::Node& addNode(const std::string& op, const Where& where);
-  /// Writes `value` over all of the base value `before`. Returns its new value.
+  /// Adds a node that overwrites the whole base value `before` with `value`. Returns the new base value.
   ir::ValueId addCopy(ir::ValueId before, ir::ValueId value, const Where& where, bool varies);
-  /// A base value. node: the one that makes it.
+  /// Adds a base value that `node` makes.
   ir::ValueId addValue(const Type& type, ir::NodeId node, bool varies);
   ir::ValueId addInput(const Type& type, ir::InputKind kind, int32_t external, const std::string& name, bool varies);
-  /// May the value, or the one that it is a view of, differ between micro-batches?
+  /// Whether the value, or its base if it is a view, may differ between micro-batches.
   bool varies(ir::ValueId value) const { return varies_.at(graph_.baseOf(value)); }
   void setVaries(ir::ValueId base, bool varies);
   /// varies(), by base value.

@@ -1,5 +1,4 @@
-// What the program finds when it starts: tensors of the model, arguments, and memory from outside, which becomes
-// constants.
+// The program's inputs: tensors of the model, arguments, and memory from outside, which becomes constants.
 #pragma once
 
 #include <map>
@@ -21,30 +20,30 @@ class Values;
 /// Threads: owner only.
 class Inputs {
  public:
-  /// Makes the tensors of the model known. outer: values of the program around a nested one, or null.
+  /// Adds the tensors of the model. outer: for a nested capture, the values of the enclosing program; else null.
   Inputs(const Request& request, Recording* recording, StorageTable* table, GraphWriter* writer, Values* outer);
 
-  /// A private copy of an argument, known as the graph's next. Requires: requireSupported (values.h).
+  /// Adds a private copy of an argument as the graph's next argument. Requires: requireSupported (values.h).
   void addArgument(const at::Tensor& given);
   const std::vector<at::Tensor>& arguments() const { return arguments_; }
   void addConstant(const at::Tensor& tensor, const std::string& name);
-  /// A tensor of the model becomes an input of the graph when something reads it first.
+  /// Makes a tensor of the model an input of the graph; called when it is first read.
   void addModelTensor(Segment& segment);
 
-  /// Does the tensor look at memory that no operator of the program has made?
+  /// Whether the tensor's memory comes from outside: no operator of the program has made it.
   bool contains(const at::Tensor& tensor) const;
-  /// Is it an argument, unchanged?
+  /// Whether the tensor is an argument, unchanged.
   bool isArgument(const at::Tensor& tensor) const;
-  /// The buffer that a tensor is, or null.
+  /// The model's buffer that this tensor is; null if the tensor is not a buffer.
   const ModelTensor* bufferOf(const at::Tensor& tensor) const;
-  /// The line that met it first, where it is a constant.
+  /// For a constant, the line that first used it.
   std::optional<std::string> lineOfConstant(const at::Tensor& tensor) const;
 
-  /// As of annotate.h, where forward has made the value. Requires: the buffer has a base value.
+  /// replaceBuffer() of annotate.h for a value that forward has made. Requires: the buffer has a base value.
   void replace(const at::Tensor& buffer, ir::ValueId value, const Where& where);
   /// Whether the tensor shares some, but not all, bytes with another input of the graph. Requires: the tensor is known.
   bool overlapsAnotherInUse(const at::Tensor& tensor) const;
-  /// At the end: adds the kUpdate outputs, and notes what else from outside the program has written.
+  /// Call at the end: adds the kUpdate outputs, and collects other outside tensors that the program has written.
   void recordWrites();
 
  private:
@@ -65,7 +64,7 @@ class Inputs {
   std::vector<at::Tensor> arguments_;
   std::map<int32_t, Replaced> replaced_;                    // by external
   std::vector<std::pair<WeakStorage, int32_t>> constants_;  // memory from outside, and its external
-  std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, int32_t>> outside_;  // the tensors that met it first
+  std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, int32_t>> outside_;  // their first tensors
 };
 
 }  // namespace abele::capture

@@ -1,4 +1,4 @@
-// The linear layers that run on this thread. Set by composite_observer.cc, asked by rewrites.cc.
+// The linear layers that are running on this thread. composite_observer.cc sets them and rewrites.cc reads them.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace abele::capture {
 
-/// Element types of their inputs, which are those of their results; the innermost last.
+/// Element types of their inputs, which their results also have; the innermost layer is last.
 inline std::vector<at::ScalarType>& linearTypes() {
   thread_local std::vector<at::ScalarType> types;
   return types;

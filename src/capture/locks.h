@@ -14,26 +14,26 @@ namespace abele::capture {
 /// Threads: one at a time, as Recorder.
 class Locks {
  public:
-  /// outer: of the program around a nested one, or null.
+  /// outer: for a nested capture, the locks of the enclosing program; else null.
   Locks(StorageTable* table, const GraphWriter* writer, Locks* outer)
       : table_(*table), writer_(*writer), outer_(outer) {}
 
-  /// Does the storage hold a value that may differ between micro-batches?
+  /// Whether the storage holds a value that may differ between micro-batches.
   bool holdsVarying(const c10::StorageImpl* storage) const;
-  /// Locks or unlocks a storage by what it holds now, here and in the programs around.
+  /// Locks a storage if it holds such a value now, here or in an enclosing program; else unlocks it.
   void update(c10::StorageImpl* storage);
-  /// Until lockAgain() nothing is locked, here and in the programs around.
+  /// Unlocks everything, here and in enclosing programs, until lockAgain().
   void unlockAll() noexcept;
   void lockAgain();
-  /// Nothing of this program is locked any more.
+  /// Unlocks all memory of this program for good.
   void release();
 
-  /// The operands of one operator, unlocked while it is recorded.
+  /// Unlocks the operands of one operator while it is recorded.
   class Unlocked {
    public:
-    /// The last num_arguments of the stack.
+    /// Unlocks the last num_arguments of the stack.
     Unlocked(Locks& locks, const torch::jit::Stack& stack, size_t num_arguments);
-    /// Locks what the operator has made or written, too: the last num_results of the stack.
+    /// Locks again, and also the operator's results: the last num_results of the stack.
     void close(size_t num_results);
     ~Unlocked();
     Unlocked(const Unlocked&) = delete;
@@ -42,12 +42,12 @@ class Locks {
    private:
     Locks& locks_;
     const torch::jit::Stack& stack_;
-    // Weak: kernels may ask who else holds an operand.
+    // Weak, because kernels may check how many references an operand has.
     std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> operands_;
   };
 
  private:
-  /// Unlocks the storage in all programs that know it. Returns whether one does.
+  /// Unlocks the storage in all programs that know it. Returns false if no program has it.
   bool unlock(c10::StorageImpl* storage);
 
   StorageTable& table_;

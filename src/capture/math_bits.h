@@ -1,5 +1,5 @@
-// Bits of a tensor that say that its memory is to be read conjugated or negated (Tensor.conj(), Tensor.imag of it).
-// Used by the parts of recorder.h.
+// The bits of a tensor by which its memory is read conjugated or negated (Tensor.conj(), and Tensor.imag of the
+// result). Used by the parts of recorder.h.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace abele::capture {
 /// Bit 0: the tensor is conjugated; bit 1: it is negated.
 inline int64_t mathBits(const at::Tensor& tensor) { return (tensor.is_conj() ? 1 : 0) + (tensor.is_neg() ? 2 : 0); }
 
-/// The tensor's memory as it is.
+/// A tensor on the same memory without these bits.
 inline at::Tensor withoutMathBits(const at::Tensor& tensor) {
   at::Tensor plain = tensor;
   if (plain.is_conj()) plain = at::_conj(plain.detach());
@@ -21,7 +21,7 @@ inline at::Tensor withoutMathBits(const at::Tensor& tensor) {
   return plain;
 }
 
-/// The tensor without these bits. An operator computes it, unless the tensor is its memory as it is.
+/// A tensor of the same values without these bits. An operator computes it if a bit is set.
 inline at::Tensor resolved(const at::Tensor& tensor) {
   // No call of torch if there is nothing to do: inside a transform of torch.func it would wrap the tensor.
   return mathBits(tensor) == 0 ? tensor : tensor.resolve_conj().resolve_neg();

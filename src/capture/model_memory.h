@@ -1,5 +1,5 @@
-// Where the model's tensors lie: memory that torch knows by another storage, too, because an array or a pointer was
-// taken of it (numpy, DLPack) and became a tensor again.
+// Finds tensors that share memory with the model's tensors through another storage: an array or a pointer (numpy,
+// DLPack) of a model tensor that became a tensor again.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace abele::capture {
 /// Threads: owner only.
 class MemoryOfModel {
  public:
-  /// index: of the tensor, in Request::model.
+  /// index: the tensor's index in Request::model.
   void add(const at::TensorBase& tensor, int32_t index);
   /// The first tensor of the model that has bytes in common with this one, and another storage.
   std::optional<int32_t> sharedBy(const at::TensorBase& tensor) const;
@@ -25,7 +25,7 @@ class MemoryOfModel {
     int32_t index = 0;
   };
   std::multimap<uintptr_t, Range> by_begin_;
-  uintptr_t longest_ = 0;  // bytes of a range
+  uintptr_t longest_ = 0;  // bytes of the longest range
 };
 
 }  // namespace abele::capture

@@ -1,4 +1,4 @@
-// One operator becomes a node: its operands before it runs, its results and writes after. Used by recorder.cc.
+// Makes a node of one operator: looks up operands before it runs, results and writes afterwards. Used by recorder.cc.
 #pragma once
 
 #include <string>
@@ -21,18 +21,18 @@ class NodeRecorder {
  public:
   struct PendingWrite {
     at::Tensor tensor;
-    Type type;  // before the operator
+    Type type;  // the type before the operator runs
     const c10::StorageImpl* storage = nullptr;
     bool is_input = false;
     ir::Write write;
   };
-  /// An operator between before and after.
+  /// The state of an operator between begin() and end().
   struct Call {
     std::string op;
     std::vector<Arg> args;
     std::vector<PendingWrite> writes;
     Where where;
-    bool varies = false;  // may its results differ between micro-batches?
+    bool varies = false;  // whether its results may differ between micro-batches
     int64_t random_draws = ir::kNone;
     int64_t random_offset = ir::kNone;
     Normals normals;
@@ -41,11 +41,11 @@ class NodeRecorder {
     bool is_view_operator = false;
     bool takes_tensors = false;
     bool takes_floats = false;
-    bool takes_device = false;  // of accelerators: an operand lies there
+    bool takes_device = false;  // whether an operand is on an accelerator
     at::Tensor host_operand;    // Values::isHostResult
   };
 
-  /// prints: as of Recording.
+  /// prints: Recording::prints.
   NodeRecorder(const Request& request, Position* position, StorageTable* table, GraphWriter* writer, Values* values,
                const Locks* locks, std::unordered_map<ir::ValueId, ContentsPrint>* prints)
       : request_(request),
@@ -56,12 +56,12 @@ class NodeRecorder {
         locks_(*locks),
         prints_(*prints) {}
 
-  /// Looks the operands up, which are on the stack. Throws E0101, E0105, E0106.
+  /// Looks up the operands, which are on the stack. Throws E0101, E0105, E0106.
   Call begin(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
-  /// how: calls it; empty: as it is.
+  /// how: a function that runs the operator; empty: calls it directly.
   void run(const c10::OperatorHandle& op, torch::jit::Stack* stack, Call& call, const RunOperator& how = {});
-  /// Adds the node, with the results that are on the stack now. Returns whether there is one: not of an operator that
-  /// returned only what was known already. Throws E0101, E0105, E0106.
+  /// Adds the node with the results that are now on the stack. Returns false, without a node, if all results were known
+  /// already. Throws E0101, E0105, E0106.
   bool end(const c10::OperatorHandle& op, const torch::jit::Stack& stack, Call& call);
 
  private:

@@ -1,18 +1,18 @@
-// What a capture that failed says of the next one with the same types and shapes. Torch-free.
+// Whether a failed capture would fail again for all inputs of the same types and shapes. Torch-free.
 #pragma once
 
 namespace abele::capture {
 
 struct Outcome {
-  /// An operator failed that fails for all tensors of these types and shapes.
+  /// The operator that failed does so for all tensors of these types and shapes.
   bool failed_by_shapes = false;
-  /// Values that may differ led the program where it went: with others it may go elsewhere.
+  /// The program's path depended on values that may differ; with other values it may run other operators.
   bool is_steered = false;
 };
-/// Of the captures of this thread since it was last asked for.
+/// The outcome of this thread's captures since the last call of this function.
 Outcome takeOutcome();
 
-// Called by the recorder. An operator failed so; another one ran.
+// Called by the recorder: with true after such a failure, with false after an operator ran.
 void noteShapeFailure(bool failed);
 void noteSteered();
 

@@ -1,5 +1,5 @@
-// Where the program is: the operator that is being recorded, and what messages and nodes say of it. Used by the parts
-// of recorder.h.
+// The operator that is being recorded and its place in the program, for messages and nodes. Used by the parts of
+// recorder.h.
 #pragma once
 
 #include <string>
@@ -14,20 +14,20 @@ namespace abele::capture {
 struct Position {
   Position(Attribution* a, c10::Device d) : attribution(*a), device(d) {}
 
-  /// To where the program is now. producer, module: as of Attribution::here.
+  /// Moves to the program's present place. producer, module: as in Attribution::here.
   void moveHere(const ir::Node* producer = nullptr, const std::string& module = {}) {
     where = attribution.here(producer, module);
   }
   /// "aten::mul.Tensor, train.py:88".
   std::string str() const;
-  /// The user's line, or the operator where the line is not known.
+  /// The user's line, or the operator if the line is not known.
   const std::string& line() const { return where.source.empty() ? op_name : where.source; }
-  /// E0101: the program reads a value that may be another one in the next micro-batch.
+  /// Throws E0101: the program reads a value that may differ in the next micro-batch.
   [[noreturn]] void refuseRead() const;
 
   Attribution& attribution;
-  c10::Device device;   // where the capture computes
-  std::string op_name;  // with its overload; also "result", or what reads memory past all operators
+  c10::Device device;   // the device of the capture
+  std::string op_name;  // with its overload; also "result", or the function that reads memory without an operator
   Where where;
 };
 

@@ -10,13 +10,14 @@
 
 namespace abele::capture {
 
-/// stop - start of two integers of one element, when the program's sums and products show that it is a constant.
+/// stop - start of two tensors of one integer, if the program's sums and products show that it is constant; else
+/// nothing.
 /// Requires: no dispatch mode is on.
 std::optional<int64_t> constantDifference(const Recording& recording, const GraphWriter& writer, ir::ValueId start,
                                           ir::ValueId stop);
-/// Operators whose name contains `part`.
+/// Number of operators whose name contains `part`.
 int64_t numOperators(const ir::Graph& graph, const std::string& part);
-/// Times that the memory of a value is read.
+/// Number of reads of a value's memory.
 int64_t numReaders(const ir::Graph& graph, ir::ValueId value);
 
 }  // namespace abele::capture

@@ -24,61 +24,60 @@ class GeneratorLock {
   std::lock_guard<std::mutex> lock_;
 };
 
-/// By value: a Generator is a shared pointer whose mutex() is not const.
+/// Takes the generator by value, because it is a shared pointer whose mutex() is not const.
 at::Generator copyOf(at::Generator generator);
-/// Has it drawn nothing since it was seeded? Of the CPU.
+/// Whether a generator of the CPU has drawn nothing since it was seeded.
 bool isFreshlySeeded(const at::Generator& generator);
-/// A mark that drawing leaves and seeding takes away. Nothing for generators that are not the CPU's.
+/// Sets a mark that draws do not change and seeding removes. Does nothing for generators of other devices than the CPU.
 void mark(const at::Generator& generator);
 bool isMarked(const at::Generator& generator);
-/// Takes it away, if it is still there. before: a copy of the generator from before mark().
+/// Removes the mark if it is still set. before: a copy of the generator from before mark().
 void unmark(const at::Generator& generator, const at::Generator& before);
 
-/// Lends a generator to a capture: it starts from the given stream (or its own state), and its state is put back at the
-/// end. The device's stream lends a private one, which programs know as torch's default generator (default_mark.h);
-/// accelerators, whose kernels ask for it by themselves, the default generator. Where its state is restored, operators
-/// draw the same numbers again and get the same offset.
+/// The generator that a capture draws from. It starts from the given state (or its own), and its state is restored at
+/// the end. On the CPU it is a private generator that replaces torch's default one (default_mark.h). On accelerators it
+/// is the default generator itself, because kernels use that one without an argument. If the program restores the
+/// generator's state, operators draw the same numbers again and get the same offset.
 /// Threads: owner only; nothing else may draw from the generator meanwhile.
 class RandomStream {
  public:
-  /// What was drawn from the begin of the micro-batch up to here. spare: as of Normals.
+  /// The numbers drawn since the start of the micro-batch. spare: as in Normals.
   struct Place {
     int64_t draws = 0;
     int64_t normals = 0;
     int64_t spare = 0;
   };
 
-  /// What fromOtherSpare puts where there was no spare.
+  /// fromOtherSpare sets this spare if the generator had none.
   static constexpr double kAnySpare = 0.25;
 
-  /// saved: the state that the generator has afterwards.
+  /// saved: the state to restore at the end.
   RandomStream(at::Generator generator, const at::Generator* start, const at::Generator& saved);
   ~RandomStream();
   RandomStream(const RandomStream&) = delete;
   RandomStream& operator=(const RandomStream&) = delete;
 
   const at::Generator& generator() const { return generator_; }
-  /// A copy of it, as it was when it was lent.
+  /// A copy of the generator in its state at the start of the capture.
   const at::Generator& start() const { return start_; }
-  /// Do operators without an argument for a generator draw from the numbers at a known place, too? On accelerators the
-  /// device puts the default generator there.
+  /// Whether operators without a generator argument also draw at a known offset: on accelerators, whose default
+  /// generator the device moves to the offset.
   bool hasOffsets() const { return !generator_.device().is_cpu(); }
 
   /// Call before an operator that may draw.
   void before();
-  /// 32-bit draws (on accelerators: offsets) since before(), at most `limit`; -1 when the state is not that many draws
-  /// further.
+  /// Number of 32-bit draws (on accelerators: offsets) since before(). -1 if no number up to `limit` leads to the
+  /// present state.
   int64_t drawsSince(int64_t limit) const;
-  /// The spare that before() found, and the one that there is now.
+  /// The spare at before(), and the present one.
   std::optional<double> spareBefore() const;
   std::optional<double> spareNow() const;
-  /// Puts the generator back to where before() found it.
+  /// Restores the generator's state at before().
   void rewind();
-  /// Moves it to a state of its own.
+  /// Sets the generator's state.
   void goTo(const at::Generator& state);
-  /// Runs `again` from where before() found the generator, with a spare where it had none, and the other way round;
-  /// the generator is afterwards where it was. Returns the draws (as drawsSince) and the spare that there was at the
-  /// end.
+  /// Runs `again` from the state at before(), but without a spare if there was one, and with one if there was none.
+  /// Restores the present state afterwards. Returns the draws (as drawsSince) and the spare at the end.
   template <class Again>
   std::pair<int64_t, std::optional<double>> fromOtherSpare(int64_t limit, const Again& again) {
     const at::Generator now = copyOf(generator_);
@@ -88,14 +87,14 @@ class RandomStream {
     goTo(now);
     return drawn;
   }
-  /// How many of `draws` draws since before() came after the pair that made this spare; -1: none of them made it.
+  /// How many of the `draws` draws since before() came after the pair whose second number is this spare; -1 if it is of
+  /// no such pair.
   int64_t drawsBehindPair(double spare, int64_t draws) const;
-  /// What the micro-batch drew before the operator at before(); empty when the program moved the generator to a state
-  /// that the stream has not been in.
+  /// The position of the micro-batch at before(); empty if the program set a state that the stream has not been in.
   const std::optional<Place>& place() const { return place_; }
-  /// Where the generator stands now; empty: as of place().
+  /// The present position; empty as in place().
   std::optional<Place> placeNow() const;
-  /// The operator drew this many.
+  /// Adds the draws of the operator to the position.
   void advance(const BodyDraws& drawn);
 
  private:

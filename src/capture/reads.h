@@ -1,5 +1,5 @@
-// Values that the program reads while it is captured: baked in where they are constants, checked in every step where
-// that is what the program or its options ask for, E0101 otherwise. Used by recorder.cc.
+// Values that the program reads while it is captured. A constant is read as it is. Other values are checked in every
+// step if the options or the kind of read allow it; otherwise the read throws E0101. Used by recorder.cc.
 #pragma once
 
 #include <cstdint>
@@ -30,24 +30,27 @@ class Reads {
         locks_(*locks),
         record_(std::move(record)) {}
 
-  /// Does the operator hand a tensor's value to the program?
+  /// Whether the operator returns a tensor's value to the program.
   static bool isRead(const std::string& op);
-  /// Runs such an operator. Throws E0101.
+  /// Runs an operator that reads. Throws E0101.
   void answer(const c10::OperatorHandle& op, torch::jit::Stack* stack);
-  /// The program reads the tensor's memory itself, outside all operators; reader: how. Returns what it may read. Throws
-  /// E0101 when its value may differ between micro-batches, unless each step can check that it does not.
+  /// Call before the program reads the tensor's memory without an operator. reader: the function that reads. Returns
+  /// the tensor to read. Throws E0101 if its value may differ between micro-batches, unless each step can check that it
+  /// does not.
   at::Tensor readMemory(const at::Tensor& tensor, const std::string& reader, const DispatchMode& mode);
-  /// May the program keep a shape that follows from the tensor's values? The operator checks it in each step.
+  /// Whether the program may keep a shape that follows from the tensor's values. The operator then checks the shape in
+  /// each step.
   bool keepsShapeOf(const at::Tensor& tensor);
-  /// Values read until the matching allow(false) do not steer the program. Nests.
+  /// Allows reads until the matching allow(false), because they do not change what the program does. Nests.
   void allow(bool allow) { allowed_ += allow ? 1 : -1; }
   bool areAllowed() const { return allowed_ > 0; }
 
-  /// Before every operator: a number of batches that has just been read may only weigh statistics.
+  /// Call before every operator. If the program has just read a number of batches, the operator may only use it to
+  /// weigh statistics.
   void beforeOperator(torch::jit::Stack* stack);
-  /// E0101 where the last value that was read is a number of batches.
+  /// Throws E0101 if the last value that was read is a number of batches.
   void requireNoCount();
-  /// At the end: E0101 where the program has kept what follows from a buffer, and writes that buffer.
+  /// Call at the end. Throws E0101 if the program keeps values that follow from a buffer and also writes that buffer.
   void requireUnwrittenBuffers();
 
  private:
@@ -85,7 +88,7 @@ class Reads {
   const Inputs& inputs_;
   Locks& locks_;
   const RunOperator record_;
-  std::optional<BatchCount> count_;  // beforeOperator decides what follows it
+  std::optional<BatchCount> count_;  // checked by beforeOperator
   std::vector<KeptBuffer> kept_buffers_;
   int allowed_ = 0;
 };

@@ -1,4 +1,4 @@
-// Turns observed operator calls into an ir::Graph, by parts with one job each. Used by capture.cc and annotate.cc.
+// Turns observed operator calls into an ir::Graph. Each of its parts has one job. Used by capture.cc and annotate.cc.
 #pragma once
 
 #include <exception>
@@ -26,45 +26,46 @@
 
 namespace abele::capture {
 
-/// Knows the order of things: what happens to an operator, and what an error leaves behind. The parts know the rest.
+/// Decides the order of the steps for each operator, and keeps errors. Its parts do the work.
 /// Threads: one at a time; autograd's device threads may call onOperator while the owner waits in backward.
 class Recorder final : public OperatorObserver {
  public:
   explicit Recorder(const Request& request);
 
-  /// Private copies of the micro-batch, known as the graph's arguments.
+  /// Makes private copies of the micro-batch's tensors as the graph's arguments.
   std::vector<at::Tensor> addArguments();
-  /// The mode that observes for this recorder; must outlive the recording.
+  /// Sets the mode that observes for this recorder. Requires: it outlives the recording.
   void attach(const DispatchMode* mode) { mode_ = mode; }
   const DispatchMode& mode() const { return *mode_; }
   bool isTraining() const { return request_.training; }
 
   void onOperator(const c10::OperatorHandle& op, torch::jit::Stack* stack) override;
-  /// Is an operator being recorded on this thread right now?
+  /// Whether an operator is being recorded on this thread now.
   bool isInsideOperator() const { return depth_ > 0; }
 
-  /// The value that holds the tensor's contents now, or those of the memory that a conjugated or negated view looks at.
-  /// Call outside onOperator. Throws E0105.
+  /// The value that holds the tensor's contents now; for a conjugated or negated view, the contents of its memory. Call
+  /// outside onOperator. Throws E0105.
   ir::ValueId valueOf(const at::Tensor& tensor);
-  /// Index in Graph::externals of a model tensor; adds it when nothing has read it so far.
+  /// Index in Graph::externals of a model tensor; adds the tensor if nothing has read it so far.
   int32_t externalOf(const ModelTensor& tensor);
-  /// As of annotate.h.
+  /// See annotate.h.
   void replaceBuffer(const at::Tensor& buffer, const at::Tensor& value);
   /// Keeps the value that a tensor holds now for Recording::kept.
   void keep(const at::Tensor& tensor) { recording_.kept.push_back(recording_.graph.baseOf(valueOf(tensor))); }
-  /// summed_rows: as of Losses::mark.
+  /// summed_rows: as in Losses::mark.
   void markLoss(const at::Tensor& loss, int64_t summed_rows = 0);
-  /// As of Reads::readMemory.
+  /// See Reads::readMemory.
   at::Tensor readMemory(const at::Tensor& tensor, const std::string& reader);
 
-  /// Keeps E0101 for operands that look at the model's memory by another storage than the model's.
+  /// Keeps an E0101 if an operand uses the model's memory through another storage than the model's.
   void requireKnownMemory(c10::ArrayRef<const c10::IValue> operands);
 
-  /// The first error of Abele's own, which the program may have swallowed or translated.
+  /// Throws the first error of Abele's own, because the program may have swallowed or translated it.
   void rethrowFailure();
   /// Throws E0101 in place of torch's error about locked memory.
   void rethrowLockedRead(const std::exception& error);
-  /// Adds what the program has written and what it holds besides its results, and hands the recording over.
+  /// Returns the recording. Adds the tensors from outside that the program has written, and a list of tensors that the
+  /// program still holds but does not return.
   Recording finish();
 
   Attribution& attribution() { return attribution_; }
@@ -83,7 +84,7 @@ class Recorder final : public OperatorObserver {
   bool looksElsewhere(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
   void callUnlocked(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack);
-  /// Calls fn. An error of Abele's own that leaves it is kept.
+  /// Calls fn, and keeps an error of Abele's own that fn throws.
   template <class Fn>
   auto keepingErrors(const Fn& fn) {
     try {
@@ -97,7 +98,7 @@ class Recorder final : public OperatorObserver {
   void noteHeldResult();
 
   const Request& request_;
-  Recorder* outer_;  // of the program around this one, or null
+  Recorder* outer_;  // for a nested capture, the recorder of the enclosing program; else null
   Recording recording_;
   Attribution attribution_;
   Position position_;
@@ -117,7 +118,7 @@ class Recorder final : public OperatorObserver {
   int depth_ = 0;
 };
 
-/// The recorder that captures on this thread, or null.
+/// The recorder of the capture on this thread; null if there is none.
 Recorder*& currentRecorder();
 
 }  // namespace abele::capture

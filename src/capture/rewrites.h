@@ -1,5 +1,5 @@
-// Operators that are not recorded as they come (dynamic_shapes.def, fixed_shapes.def, float32_only.def, grad_modes.def,
-// mixed_operands.def, long_indices.def). Used by recorder.cc.
+// Operators that are not recorded as the program calls them (dynamic_shapes.def, fixed_shapes.def, float32_only.def,
+// grad_modes.def, mixed_operands.def, long_indices.def). Used by recorder.cc.
 #pragma once
 
 #include <utility>
@@ -27,21 +27,21 @@ class Rewrites {
         locks_(*locks),
         record_(std::move(record)) {}
 
-  /// "ipu", the name that programs know the device of a captured tensor by, is this process.
+  /// Replaces "ipu", the name of a captured tensor's device in programs, by the device of the capture.
   static void keepOnDevice(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::Device device);
-  /// Does the operator take or make a tensor without memory? Forward-mode derivatives ask such tensors for shapes, and
-  /// no value comes out of them.
+  /// Whether the operator takes or makes a tensor on the meta device. Forward-mode derivatives use such tensors only
+  /// for shapes.
   static bool isOnMetaDevice(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
-  /// The gradient of prod asks whether its input has zeros. The answer here is no, and its formula is recorded as one
-  /// operator, which asks the values of each micro-batch. Returns whether it did.
+  /// The gradient of prod checks whether its input has zeros. This function answers no and records the formula as one
+  /// operator, which checks the values of each micro-batch. Returns false if the operator is not such a check.
   bool answerProdGradient(torch::jit::Stack* stack) const;
-  /// Records another operator in the place of one that is not recorded itself. Returns whether it did.
+  /// Records another operator in place of this one. Returns false if this one is recorded as it is.
   bool recordAnother(const c10::OperatorHandle& op, torch::jit::Stack* stack);
-  /// Throws E0101 for an operator whose result has another shape for other values. keeps: may the program keep the
-  /// shape that follows from this tensor?
+  /// Throws E0101 for an operator whose result's shape depends on values that may differ. keeps: returns whether the
+  /// program may keep the shape that follows from this tensor.
   void requireFixedShapes(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
                           c10::function_ref<bool(const at::Tensor&)> keeps);
-  /// Gives an operator operands of the types that it takes.
+  /// Converts an operator's operands to types that it supports.
   void widen(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
  private:
@@ -64,13 +64,13 @@ class Rewrites {
 
   const bool training_;
   const bool strides_groups_;
-  bool permutes_groups_ = false;  // the operator that is recorded has its channels permuted already
+  bool permutes_groups_ = false;  // the channels of the operator being recorded are already permuted
   at::Tensor product_, factors_;  // operands of the gradient of prod that is being recorded
   Position& position_;
   const Values& values_;
   Locks& locks_;
   const RunOperator record_;
-  // Results that were cast back, and what they were before; the casts' memory is their own.
+  // Results that were cast back, and the tensors before the cast, which have other memory.
   std::vector<std::pair<c10::weak_intrusive_ptr<c10::StorageImpl>, at::Tensor>> before_casts_;
 };
 

@@ -8,22 +8,22 @@
 
 namespace abele::capture {
 
-/// Where two captures of the same call part first.
+/// The first place where two captures of the same call differ.
 struct Parting {
-  std::string op, source, scope;  // the operator; empty where a result differs
+  std::string op, source, scope;  // the operator; empty if a result differs
   std::string first, second;      // the two values that differ
 };
 
-/// Compares operators whose results depend on inputs, weights and random numbers one by one, and other tensors by their
-/// contents where those operators read them: a program may keep a mask that it has prepared. Requires: both with
-/// Request::prints_contents.
+/// Compares the operators whose results depend on inputs, weights or random numbers one by one. Compares other tensors
+/// by their contents where these operators read them, because a program may prepare a mask once and keep it. Requires:
+/// both with Request::prints_contents.
 std::optional<Parting> compare(const Recording& first, const Recording& second);
 
-/// Throws E0106 if forward seeds torch's default generator in both captures and draws after it. Another thread, which
-/// may seed as well, does not do so twice at that place.
+/// Throws E0106 if forward seeds torch's default generator in both captures and draws after it. If only one capture
+/// shows it, another thread may have seeded the generator.
 void requireUnseeded(const Recording& first, const Recording& second);
 
-/// The type and the elements, in their order.
+/// The print of a tensor's type and of its elements in order.
 ContentsPrint printOf(const at::Tensor& tensor);
 
 }  // namespace abele::capture

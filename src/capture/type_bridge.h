@@ -22,7 +22,7 @@ static_assert(static_cast<int>(DType::kComplex128) == static_cast<int>(c10::Scal
 static_assert(static_cast<int>(DType::kBool) == static_cast<int>(c10::ScalarType::Bool));
 static_assert(static_cast<int>(DType::kBFloat16) == static_cast<int>(c10::ScalarType::BFloat16));
 
-/// Does Type have this element type?
+/// Whether Type has this element type.
 inline bool isKnown(c10::ScalarType type) {
   const int number = static_cast<int>(type);
   return (number >= 0 && number <= 11) || type == c10::ScalarType::BFloat16;

@@ -1,4 +1,4 @@
-// Tensor -> value: which value of the graph a tensor's memory holds now. Used by the parts of recorder.h.
+// Finds the value of the graph that a tensor's memory holds now. Used by the parts of recorder.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,33 +16,34 @@ inline void requireSupported(const at::Tensor& tensor, const Position& position)
   requireSupported(tensor, position, position.device);
 }
 
-/// A tensor is known by (storage, offset, sizes, strides, dtype): saved variables come back as new TensorImpls.
+/// Identifies a tensor by (storage, offset, sizes, strides, dtype), because autograd's saved variables return as new
+/// TensorImpls.
 /// Threads: owner only.
 class Values {
  public:
-  /// outer: of the program around a nested one, or null.
+  /// outer: for a nested capture, the values of the enclosing program; else null.
   Values(const Position* position, StorageTable* table, GraphWriter* writer, Inputs* inputs, Values* outer)
       : position_(*position), table_(*table), writer_(*writer), inputs_(*inputs), outer_(outer) {}
 
-  /// The value that holds the tensor's contents. Adds a view where no operator has made that geometry, and a constant
-  /// where the memory comes from outside. Throws E0105.
+  /// The value that holds the tensor's contents. Adds a view if no operator has made that geometry, and a constant if
+  /// the memory comes from outside. Throws E0105.
   ir::ValueId lookUp(const at::Tensor& tensor);
-  /// Where its memory lies; the segment has a base value. Throws E0105.
+  /// The place of the tensor's memory, in a segment that has a base value. Throws E0105.
   Place placeOf(const at::Tensor& tensor);
-  /// Did an operator on an accelerator leave it in the host's memory? Attention's kernels do, with the place in the
-  /// random stream that their backward starts from.
+  /// Whether an operator on an accelerator put this result into the host's memory. Attention's kernels do so with the
+  /// position in the random stream that their backward needs.
   bool isHostResult(const at::Tensor& tensor) const;
-  /// Of what a segment's base value is the memory of: a value of this geometry that is known already, or kNone.
+  /// A known value with this geometry in the memory of the segment's base value, or kNone.
   ir::ValueId findView(const Segment& segment, const Type& type, int64_t offset) const;
-  /// The base value whose memory the tensor looks at; kNone where it is not known.
+  /// The base value whose memory the tensor uses; kNone if it is not known.
   ir::ValueId contentsOf(const at::Tensor& tensor) const;
-  /// Has the tensor been an input, an operand or a result?
+  /// Whether the tensor has been an input, an operand or a result.
   bool knows(const at::Tensor& tensor) const { return table_.knows(tensor); }
-  /// May its contents differ between micro-batches?
+  /// Whether the tensor's contents may differ between micro-batches.
   bool mayVary(const at::Tensor& tensor) const;
-  /// All the memory that one base value describes and the tensor lies in. Throws E0105.
+  /// A tensor over all the memory of the base value that contains this tensor. Throws E0105.
   at::Tensor memoryOf(const at::Tensor& tensor);
-  /// Memory that no operator wrote takes what lies there now, because something is about to read it.
+  /// If no operator wrote this memory, records its present contents, because an operator will read it.
   void adoptContents(const at::Tensor& tensor);
 
  private:

@@ -1,6 +1,6 @@
-// Announces what a process is about to do together with all others. If processes are at different places of their
-// programs, or have different data, the announcements differ. Then they get an error instead of wrong numbers or a long
-// wait.
+// Before all processes do something together, each announces what it will do. If processes are at different places of
+// their programs, or have different data, the announcements differ, and all get an error instead of wrong numbers or a
+// long wait.
 #pragma once
 
 #include <array>

@@ -22,7 +22,7 @@ namespace abele::collective {
 
 class PeerMessages;
 
-/// A link as one of its ends sees it. The processes of a replica are counted from 0.
+/// One end's view of a link. The processes of a replica are counted from 0.
 struct DeviceLink {
   int64_t link = 0, from = 0, to = 0;
   c10::Device own = c10::Device(c10::DeviceType::CPU);  // the device of this process's end
@@ -60,9 +60,9 @@ class DeviceLinks {
   using Communicator = c10::intrusive_ptr<c10d::Backend>;
 
   /// Exchanges the devices of all ends of links, then makes the new communicators and tries them one after the other.
-  /// This is done here because making one in the middle of a step could block devices that wait for each other. stages:
-  /// the number of processes that hold one replica. Throws E0714 in all processes if one has no backend for a device,
-  /// and in a single process if its backend does not reach another device.
+  /// This is done here because making a communicator in the middle of a step could block devices that wait for each
+  /// other. stages: the number of processes that hold one replica. Throws E0714 in all processes if one has no backend
+  /// for a device; in one process alone if its backend does not reach another device.
   void connect(PeerMessages& peers, const std::vector<DeviceLink>& links, int64_t stages);
   /// The communicator of an end; null if the link goes through the host's memory.
   Communicator at(const End& end) const;
@@ -71,7 +71,7 @@ class DeviceLinks {
   /// Lets streams that wait for another process's message continue with undefined data. No message can be sent
   /// afterwards.
   void abort();
-  /// For a forked child, where the communicators belong to the parent.
+  /// Call in a forked child: forgets the communicators, which belong to the parent.
   void abandon();
 
  private:
@@ -87,8 +87,8 @@ class DeviceLinks {
                          const std::vector<std::string>& places, std::string& why_not);
   void tryOut(const Made& made);
 
-  // Whether this link, from this device or host of a process, leads to the same device as in all earlier programs. So
-  // each end finds its communicator by what it knows of itself.
+  // Whether this link, from this device or host of a process, leads to the same device as in all earlier programs. If
+  // so, each end can find the communicator by its own device alone.
   bool isTheOneOf(int64_t process, c10::Device device, const Known& known);
 
   std::set<Known> known_;

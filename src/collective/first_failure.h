@@ -11,8 +11,8 @@ class Store;
 
 namespace abele::collective {
 
-/// Writes the text unless the store has one already, and returns the text that is there then. Returns `text` if the
-/// store is gone with its process, or if its host does not answer. Waits a few seconds at most. store: not null.
+/// Writes the text unless the store already has one. Returns the text in the store. Returns `text` if the store is gone
+/// with its process, or if its host does not answer. Waits a few seconds at most. store: not null.
 std::string noteFailure(const c10::intrusive_ptr<c10d::Store>& store, const std::string& text) noexcept;
 /// The recorded failure, or "".
 std::string notedFailure(const c10::intrusive_ptr<c10d::Store>& store) noexcept;

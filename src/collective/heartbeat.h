@@ -1,5 +1,5 @@
-// For C10dPeers: notices that the process before this one is silent although its connection was not closed: a host
-// without power, a cut link, a stopped process. The processes form a ring, and each one sends beats to the next.
+// For C10dPeers: notices that the previous process is silent although its connection was not closed: a host without
+// power, a cut link, a stopped process. The processes form a ring, and each one sends beats to the next.
 #pragma once
 
 #include <condition_variable>
@@ -11,39 +11,39 @@
 
 namespace abele::collective {
 
-/// Three threads that mostly sleep. Threads: end() from any thread, also from the calls below; the rest from its
-/// owner's.
+/// Three threads that mostly sleep. Threads: end() from any thread, also from the functions in Calls; the other
+/// functions by the owner only.
 class Heartbeat {
  public:
-  /// The state of the process before: it is there; it ended normally with no work left; or it cannot be heard any more.
+  /// The state of the previous process. kPresent: it sent a beat. kGoodbye: it ended normally with no work left.
+  /// kNothing: no beat can arrive any more.
   enum class Heard { kPresent, kGoodbye, kNothing };
 
   struct Calls {
-    /// Sends a beat to the next process; waits for a beat of the process before. Each blocks as long as needed and runs
-    /// on a thread of its own. `tell` returns false once the next process has left.
+    /// tell: sends a beat to the next process; returns false once that process has left. hear: waits for a beat of the
+    /// previous process. Each blocks as long as needed and runs on a thread of its own.
     std::function<bool()> tell;
     std::function<Heard()> hear;
-    /// Called when the process before was heard once, and then was silent for longer than silence_s. Called at most
-    /// once.
+    /// Called at most once: when the previous process sent a beat and was then silent for longer than silence_s.
     std::function<void()> lost;
   };
-  /// silence_s: how long the process before may be silent after its first beat. The time before that beat does not
+  /// silence_s: how long the previous process may be silent after its first beat. The time before that beat does not
   /// count.
   Heartbeat(Calls calls, int64_t silence_s);
   ~Heartbeat();
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  /// Sends no more beats.
+  /// Stops sending beats.
   void end();
-  /// Waits for its threads. The caller has made `tell` and `hear` return.
+  /// Waits for its threads. Requires: the caller has made `tell` and `hear` return.
   void join();
 
  private:
   void tellAll();
   void hearAll();
   void watch();
-  /// Returns false at the end.
+  /// Returns false after end().
   bool sleep();
 
   const Calls calls_;

@@ -1,5 +1,5 @@
 // Messages between two processes of one host through shared memory, without sockets and without copies by the kernel.
-// The memory has no name, so it always disappears with the processes.
+// The memory has no name, so it is freed when the processes end.
 #pragma once
 
 #include <atomic>
@@ -11,13 +11,13 @@
 
 namespace abele::collective {
 
-/// One direction. Threads: one sends in one process, one receives in the other; close() from any.
+/// A channel in one direction. Threads: one thread sends in one process, one receives in the other; close() from any.
 class SharedChannel {
  public:
-  /// The sender sends this to the receiver over another connection, so that the receiver can find the memory.
+  /// Bytes of the text that the sender sends over another connection, by which the receiver finds the memory.
   static constexpr size_t kOfferBytes = 64;
 
-  /// Makes the sender's end. Null if this system has no such memory.
+  /// Makes the sender's end. Null if this system has no memory without a name.
   static std::unique_ptr<SharedChannel> make(size_t ring_bytes);
   std::string offer() const;
   /// Opens the receiver's end. Null if the sender is not on this host, or if its memory cannot be reached.
@@ -26,7 +26,7 @@ class SharedChannel {
   SharedChannel(const SharedChannel&) = delete;
   SharedChannel& operator=(const SharedChannel&) = delete;
 
-  /// Watches the process of the other end, which the receiver names by identify().
+  /// Watches the process at the other end. The receiver identifies itself by the text of identify().
   static std::string identify();
   bool watch(const std::string& identity);
 
@@ -35,7 +35,7 @@ class SharedChannel {
   /// process has ended, or has closed its end.
   Outcome send(const void* bytes, size_t count, const std::function<bool()>& stops);
   Outcome receive(void* bytes, size_t count, const std::function<bool()>& stops);
-  /// The other side gets kLost.
+  /// Closes this end. The other end gets kLost.
   void close();
 
  private:
@@ -44,7 +44,7 @@ class SharedChannel {
   SharedChannel() = default;
   bool map(int file, size_t bytes);
   using Clock = std::chrono::steady_clock;
-  /// has_begun: part of the message has gone through already.
+  /// has_begun: a part of the message has already been copied.
   Outcome waitFor(const std::function<bool()>& is_over, bool has_begun, Side& other,
                   const std::function<bool()>& stops);
   static bool looksFor(const std::function<bool()>& is_over, Clock::time_point end, const Side& other);
@@ -54,8 +54,9 @@ class SharedChannel {
   Header* header_ = nullptr;
   char* ring_ = nullptr;
   size_t ring_bytes_ = 0, mapped_bytes_ = 0;
-  int late_messages_ = 0;       // number of the last messages in a row that began late
-  int file_ = -1, other_ = -1;  // the memory, held by the sender until the receiver has mapped it; the other process
+  int late_messages_ = 0;       // number of consecutive late messages up to now
+  int file_ = -1, other_ = -1;  // the memory, which the sender keeps open until the receiver has mapped it; the other
+                                // process
 };
 
 }  // namespace abele::collective

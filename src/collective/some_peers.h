@@ -7,9 +7,9 @@
 
 namespace abele::collective {
 
-/// Every `stride`-th process from `first` on, `count` of them, including this one. Here their indices are 0, 1, ... The
-/// messages use the connections of all processes. link_offset: is added to the numbers of links for messages from
-/// device to device (exe/links.h).
+/// Every `stride`-th process from `first` on, `count` of them, including this one, under the indices 0, 1, ... Uses the
+/// connections of the whole group. link_offset: added to the numbers of links for messages from device to device
+/// (exe/links.h).
 class SomePeers final : public PeerMessages {
  public:
   SomePeers(std::shared_ptr<Peers> all, int64_t first, int64_t stride, int64_t count, int64_t link_offset = 0)

@@ -30,7 +30,8 @@ struct CompiledAnchor {
   std::string name;  // the short name
   int32_t target = 0;
   Type type;             // type in one micro-batch
-  int32_t updated = -1;  // external that gets this as its new value: once per update instead of once per micro-batch
+  int32_t updated = -1;  // external whose new value this is; such a value exists once per update, not once per
+                         // micro-batch
   OutputMode mode = OutputMode::kAll;
   int64_t period = 1;
 };
@@ -41,7 +42,7 @@ struct CompiledStage {
   int32_t replica = 0;
 };
 
-/// The part of a program that the cache keeps: all that does not follow from the recording.
+/// The part of a program that the cache stores. All else follows from the recording.
 struct LoweredProgram {
   std::string key;  // result of cacheKey: identifies the input of the compilation
   exe::Executable executable;
@@ -50,7 +51,7 @@ struct LoweredProgram {
   std::vector<CompiledStage> stages;      // by replica, then by stage
   std::vector<std::string> tensor_names;  // names of all values that can be anchored
   std::string schedule, schedule_reason;  // for SessionReport
-  bool is_divided = false;                // pass shard divided operators, by trials on this machine
+  bool is_divided = false;                // pass shard divided operators after trials on this machine
 };
 
 struct CompiledProgram : LoweredProgram {
@@ -63,15 +64,15 @@ struct CompiledProgram : LoweredProgram {
   std::vector<ReplicaGrouping> groupings;
 };
 
-/// The first bytes of a compiled program.
+/// The first bytes of an encoded program.
 inline constexpr std::string_view kProgramMagic = "ABELEPRG";
 inline constexpr uint32_t kProgramVersion = 6;
 
 /// Returns true if the program calls functions that exist in this process only.
 bool callsHost(const CompiledProgram& program);
 
-/// Bytes of all fields. Equal fields give equal bytes. encode throws E0712 for a program that calls the host or draws
-/// from its own generators.
+/// Returns the bytes of all fields. Equal fields give equal bytes. encode throws E0712 for a program that calls the
+/// host or draws from its own generators.
 /// decode throws E0501 for bytes that encode did not make. Docs: docs/executable.md.
 std::string encode(const CompiledProgram& program);
 CompiledProgram decodeProgram(std::string_view bytes);

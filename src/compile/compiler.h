@@ -20,8 +20,8 @@ using Poll = std::function<bool()>;
 
 /// The tensors of a model that is made on the meta device.
 struct MetaTensors {
-  /// Gives memory and contents to the tensors that devices of this process need. needed: their indices in the model.
-  /// Empty: the model cannot provide contents.
+  /// Allocates and fills the tensors that devices of this process need. needed: their indices in the model. Empty if
+  /// the model cannot provide contents.
   std::function<void(const std::vector<size_t>& needed)> materialize = {};
   bool any = false;  // the model had meta tensors before its first program was loaded; the same in all processes
 };
@@ -35,11 +35,11 @@ struct Program {
   bool checks_comparisons = false;                                   // as in capture::Request
   std::function<std::string(const c10::StorageImpl*)> name_of = {};  // as in capture::Request
   std::function<std::string(int32_t)> reads_model = {};              // as in capture::Request
-  std::function<void(const capture::Recording&)> recorded = {};      // told what the capture found
-  /// Told after the first capture. Returns the module of the front end's language from whose generator numbers were
-  /// drawn meanwhile; "" where none were. May be empty.
+  std::function<void(const capture::Recording&)> recorded = {};      // called with the recording of the capture
+  /// Called after the first capture. Returns the module of the front end's language (Python's random, numpy) whose
+  /// generator was used meanwhile; "" if none was. May be empty.
   std::function<std::string()> draws = {};
-  /// Finds capture::Request::generators before forward runs. Empty: nobody knows them.
+  /// Finds capture::Request::generators before forward runs. Empty if they are not known.
   std::function<std::vector<at::Generator>()> generators = {};
   /// Called with the devices of one replica's stages before the program is loaded. May throw.
   std::function<void(const std::vector<int>& stage_devices)> check_devices = {};
@@ -64,7 +64,7 @@ class PhaseTimes {
   std::vector<std::pair<std::string, double>> times_;
 };
 
-/// A compiled program and the results of its compilation on the way.
+/// A compiled program and intermediate results of its compilation.
 struct MadeProgram : CompiledProgram {
   // For people; absent if the program was loaded or found in the cache.
   ir::Graph captured;
@@ -80,26 +80,27 @@ struct CompileRequest {
   const std::vector<at::Tensor>& inputs;  // full-size tensors of one call
   const ProgramOptions& options;
   bool keeps_origins = false;
-  /// Loads the cached program onto its devices. If the program cannot be used, it throws and changes nothing.
+  /// Loads a cached program onto its devices. If the program cannot be used, throws and changes nothing.
   std::function<void()> load;
 };
 
-/// Captures the program, and describes it in `made`. Requires: made.optimizer and made.groupings are set. generator:
-/// the random stream of micro-batch 0. Throws E01xx.
+/// Captures the program, and sets the fields of `made` that follow from the recording. Requires: made.optimizer and
+/// made.groupings are set. generator: the random stream of micro-batch 0. Throws E01xx.
 capture::Recording captureProgram(const CompileRequest& request, at::Generator& generator, MadeProgram& made);
 /// Fills `made` from the recording. Returns: true if the executable came from the cache; `load` was called then.
 /// Throws E02xx to E05xx.
 bool compileRecording(const CompileRequest& request, capture::Recording recording, MadeProgram& made);
 
-/// Fills in all that describes the recording, apart from the executable and the anchors.
+/// Sets the fields that follow from the recording. Does not set the executable and the anchors.
 void describe(MadeProgram& compiled, const capture::Recording& recording, const std::vector<at::Tensor>& inputs);
-/// Names and devices of the stages, from graph and plan.
+/// Sets the names and devices of the stages, from graph and plan.
 void describeStages(MadeProgram& compiled);
-/// The part of a program that the cache keeps: all that does not follow from the recording.
+/// The part of a program that the cache stores (LoweredProgram).
 CompiledProgram executableOnly(const MadeProgram& compiled);
-/// The inverse of executableOnly. recorded: the program as captured. Throws E0501 for another program's executable.
+/// Adds the cached part to `compiled`. recorded: the program as captured. Throws E0501 for another program's
+/// executable.
 void takeExecutable(CompiledProgram found, MadeProgram& compiled, const ir::Graph& recorded);
-/// A new generator at the start of micro-batch 0 of the first step. Never the default generator itself.
+/// A new generator, never the default one, at the start of micro-batch 0 of the first step.
 at::Generator makeGenerator(const ProgramOptions& options);
 
 /// The capture request of this program, without arguments and generators.

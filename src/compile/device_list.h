@@ -10,9 +10,9 @@
 
 namespace abele::compile {
 
-/// The hardware that an option names, in order: entry n is for device n of the model, and a model with more devices
-/// repeats the list. "cuda": all of that kind; "cuda:1": that one; "cuda:0,cuda:1,cpu": a list. Empty: the CPU. Throws
-/// E0702 for hardware that does not exist.
+/// The hardware that an option names. Entry n is for device n of the model; for more devices the list repeats. "cuda":
+/// all of that kind; "cuda:1": that one; "cuda:0,cuda:1,cpu": a list. Empty: the CPU. Throws E0702 for hardware that
+/// does not exist.
 std::vector<c10::Device> deviceList(const std::string& names);
 
 /// The same list, rotated so that the first entry is the process's own first device. With devicesPerProcess(d) and r

@@ -12,7 +12,8 @@
 
 namespace abele::compile {
 
-/// Hash of the captured graph, of every option that the compiler sees, and of the version: 32 hexadecimal digits.
+/// Hash of the captured graph, of every option that changes the compiled program, and of the version: 32 hexadecimal
+/// digits.
 std::string cacheKey(const ir::Graph& captured, const ProgramOptions& options, const OptimizerSpec& optimizer,
                      const std::vector<ir::ValueId>& kept);
 
@@ -23,12 +24,12 @@ class ExecutableCache {
   explicit ExecutableCache(std::string folder);
   /// Returns nothing if the file does not exist. Warns and returns nothing if it is damaged or has another key.
   std::optional<CompiledProgram> find(const std::string& key) const;
-  /// Warns if the file cannot be written. The program runs without it.
+  /// Warns if the file cannot be written; the program runs all the same.
   void store(const std::string& key, const CompiledProgram& program) const;
   /// Warns that the entry of a key cannot be used.
   void warnOf(const std::string& key, const Error& error) const;
 
-  /// Keeps other processes from locking this folder while it lives.
+  /// Locks this folder against other processes while it lives.
   class Lock {
    public:
     explicit Lock(int file) : file_(file) {}

@@ -13,11 +13,11 @@ ProgramOptions programOptions(const Options::Values& values, bool training);
 /// Throws E0702 for a number outside of the enumeration, and for a Schedule that does not name a single schedule.
 schedule::ScheduleKind kindOf(Schedule schedule);
 CommGroup commGroup(CommGroupType type);
-/// Number of the processes that are on this host, from the launcher. If the launcher does not say, all of them.
+/// Number of processes on this host, from the launcher's variables. All processes if no variable has the number.
 int64_t localProcesses(int64_t processes);
-/// Returns true if a variable asks for the modelled device.
+/// Returns true if an environment variable selects the modelled device.
 bool simulatorIsChosen();
-/// Returns true if the options ask for the modelled device, or a variable does and the options do not decide.
+/// Returns true if the options select the modelled device, or if a variable does and the options leave it open.
 bool usesModel(const Options::Values& values);
 
 }  // namespace abele::compile

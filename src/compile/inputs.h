@@ -1,4 +1,4 @@
-// Whether a model and a batch can be compiled with these options, before anything runs.
+// Checks a model and a batch against the options before anything runs.
 #pragma once
 
 #include <vector>

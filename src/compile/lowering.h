@@ -11,17 +11,18 @@ namespace abele::compile {
 /// The input of lowering: the captured graph with the outputs and anchors of the session.
 struct Captured {
   ir::Graph graph;
-  std::vector<ir::ValueId> kept;  // values that the program asks to keep in spite of recomputation
+  std::vector<ir::ValueId> kept;  // values that recomputation must not drop
   passes::OptimizerRules rules;
 };
 
 plan::PlanOptions planOptions(const ProgramOptions& options);
-/// Adds stages, updates, recomputation (also ProgramOptions::recompute_to_fit) and what the schedule needs.
+/// Adds stages, updates, recomputation (also for ProgramOptions::recompute_to_fit) and the nodes that the schedule
+/// needs.
 ir::Graph runPasses(const Captured& captured, const ProgramOptions& options);
 
-/// Chooses the values to keep so that the plan fits options.device_memory and recomputation takes as little time as the
-/// search finds. lowered: the graph after the passes without recomputation. If nothing fits, returns the choice that
-/// needs the fewest bytes on the devices that do not fit; the caller throws E0405. Deterministic.
+/// Searches for the values to keep so that the plan fits options.device_memory and recomputation takes least time.
+/// lowered: the graph after the passes without recomputation. If no choice fits, returns the one with the fewest bytes
+/// on the devices that do not fit; the caller throws E0405. Deterministic.
 struct Recomputed {
   bool needed = false;            // false: everything fits without recomputation
   std::vector<ir::ValueId> kept;  // for passes::RecomputeRules
@@ -32,7 +33,7 @@ Recomputed recomputeToFit(const ir::Graph& lowered, const Captured& captured, co
 
 /// Captures the same program with micro-batches of fewer rows. Throws any error of the capture.
 using CaptureSmaller = std::function<Captured(const ProgramOptions& options)>;
-/// Throws E0405 if a device needs more bytes than options.device_memory gives it.
+/// Throws E0405 if a device needs more bytes than options.device_memory allows.
 /// rows: rows of a micro-batch; 0: unknown.
 void requireMemory(const exe::Executable& executable, const ir::Graph& graph, const plan::Plan& plan,
                    const Captured& captured, const ProgramOptions& options, int64_t rows,

@@ -33,10 +33,10 @@ struct MeasuredPlacement {
   std::string text() const;
 };
 
-/// Returns true if the user asked for measured devices.
+/// Returns true if the options choose measured devices.
 bool measuresDevices(const ProgramOptions& options);
 
-/// The reason that the program cannot be tried; empty if it can. graph: as captured.
+/// The reason why the program cannot be tried; empty if it can. graph: as captured.
 std::string whyNotMeasured(const ir::Graph& graph, const ProgramOptions& options);
 
 /// The divisors of the cores, up to the number of micro-batches that can be in progress at once. At least 1.
@@ -58,7 +58,7 @@ class PlacementStore {
  public:
   /// program: from cacheKey.
   PlacementStore(std::string folder, const std::string& program, std::string machine);
-  /// Returns nothing if nothing was kept. Warns and returns nothing if the file is damaged or from another machine.
+  /// Returns nothing if there is no file. Warns and returns nothing if the file is damaged or from another machine.
   std::optional<MeasuredPlacement> find() const;
   /// Warns if the file cannot be written.
   void keep(const MeasuredPlacement& placement) const;
@@ -74,9 +74,9 @@ std::optional<MeasuredPlacement> readPlacement(const std::string& text);
 /// Loads a program onto its devices, times its steps, and removes it again.
 using TimeProgram = std::function<PlacementTrial(MadeProgram program, const ProgramOptions& options)>;
 
-/// Returns the options with the fastest number of devices, measured now or earlier; unchanged if the user did not ask
-/// for it. Warns about a program that cannot be tried, and gives it one device per core. recording, made: from
-/// captureProgram. Throws as compileRecording.
+/// Returns the options with the fastest number of devices, measured now or earlier; unchanged if they do not choose
+/// measured devices. Warns about a program that cannot be tried, and gives it one device per core. recording, made:
+/// from captureProgram. Throws the errors of compileRecording.
 ProgramOptions measureDevices(const CompileRequest& request, const capture::Recording& recording,
                               const MadeProgram& made, const TimeProgram& time, MeasuredPlacement& placement);
 

@@ -1,5 +1,5 @@
-// Tensors on the meta device, which have a type and a shape and no memory: a model may be made before it is known where
-// its weights will be. And a model's tensors on the device that it is captured on.
+// Tensors on the meta device have a type and a shape but no memory, so a model can be made before its weights have a
+// place. This file gives them memory, and moves a model's tensors to the device of the capture.
 #pragma once
 
 #include <unordered_map>
@@ -16,16 +16,16 @@ namespace abele::compile {
 void setMemory(const at::Tensor& tensor, const c10::Storage& storage);
 
 /// Gives host memory with undefined contents to those tensors that are on the meta device. Tensors that shared a
-/// storage share it again. Memory takes no room before the first access. Returns: the tensors and their earlier memory,
-/// for takeMemory().
+/// storage share it again. Memory takes no pages before the first access. Returns: the tensors and their earlier
+/// memory, for takeMemory().
 struct Memories {
   std::vector<std::pair<at::Tensor, c10::Storage>> before;
 };
 Memories giveMemory(const std::vector<at::Tensor>& tensors);
-/// Undoes giveMemory(): the tensors have their earlier memory again.
+/// Undoes giveMemory(): gives the tensors their earlier memory.
 void takeMemory(const Memories& memories);
 
-/// Memory that reads as zeros and takes no room until a write.
+/// Memory that reads as zeros and takes no pages until a write.
 c10::Storage zeros(int64_t bytes);
 
 /// While it lives, the model's tensor objects use copies on the device. Tensors that share memory share it there, too.

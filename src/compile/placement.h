@@ -1,5 +1,5 @@
-// Decisions that the user left to the compiler: where stages begin (AutoSplit), and which schedule runs them (schedule
-// "auto", or none named). Used by compiler.cc, measured_placement.cc and session/explain.cc.
+// Decisions of the compiler if the user leaves them open: where stages begin (AutoSplit), and which schedule runs them
+// (schedule "auto" or no schedule). Used by compiler.cc, measured_placement.cc and session/explain.cc.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@
 
 namespace abele::compile {
 
-/// Returns true if the options leave the cuts to AutoSplit, or the schedule to "auto".
+/// Returns true if the options choose AutoSplit or the schedule "auto".
 bool splitsByItself(const ProgramOptions& options);
 bool choosesSchedule(const ProgramOptions& options);
 
@@ -31,7 +31,7 @@ struct Pieces {
 Pieces piecesOf(const ir::Graph& graph, const ProgramOptions& options, const OptimizerSpec& optimizer, int devices);
 split::SplitOptions splitOptions(const ProgramOptions& options, int devices);
 
-/// Stages and device numbers of the split; resolves ScheduleRule::kFastest. Throws E0406.
+/// Sets the stages and devices of the split in the options, and the schedule for ScheduleRule::kFastest. Throws E0406.
 void placeBySplit(const ir::Graph& graph, const OptimizerSpec& optimizer, ProgramOptions& options);
 
 /// A schedule and its predicted time.
@@ -40,7 +40,8 @@ struct ScheduleChoice {
   int64_t step_ns = 0, peak_bytes = 0;
   bool fits = true;  // every device is within its memory limit
 };
-/// All schedules that can train the placed program: the fastest first, those that do not fit last. graph: lowered.
+/// All schedules that can train the placed program: the fastest first, those over the memory limit last. graph:
+/// lowered.
 std::vector<ScheduleChoice> compareSchedules(const ir::Graph& graph, const ProgramOptions& options);
 
 /// Returns true for a training pipeline if the user named no schedule.

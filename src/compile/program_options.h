@@ -23,7 +23,7 @@ struct ProcessOptions {
   int64_t index = 0;
   int64_t count = 1;
   int64_t on_host = 1;          // processes on this host; they share its cores
-  int cores = 0;                // cores for a replica, as all processes agreed; 0: this process's own
+  int cores = 0;                // cores for a replica, on which all processes agreed; 0: this process's cores
   int64_t devices = 0;          // devices of each process; 0: the number that its replicas need
   int64_t stages = 1;           // number of consecutive processes that hold the stages of one replica
   std::string group = "abele";  // name of their process group in c10d's registry
@@ -32,7 +32,7 @@ struct ProcessOptions {
 /// See report/profile.h.
 struct ProfileOptions {
   std::string path;  // path of the file; empty: none is written
-  int64_t runs = 2;  // number of first runs that it records
+  int64_t runs = 2;  // records this number of runs, from the first on
 };
 
 enum class OutputMode { kFinal, kEveryN, kAll, kSum };
@@ -43,11 +43,11 @@ enum class Strategy { kPipelined, kSharded };
 /// valid as indices. The numbers are PopART's.
 enum class SyntheticData : uint8_t { kOff, kZeros, kNormal, kUniform };
 
-/// Forward is captured a second time on the same inputs and random numbers, and both programs must be equal: otherwise
-/// a warning, or E0101.
+/// Whether forward is captured a second time on the same inputs and random numbers. If the two programs differ, kWarns
+/// warns and kRequires throws E0101.
 enum class CaptureCheck : uint8_t { kOff, kWarns, kRequires };
 
-/// Which instructions are joined to save passes over memory. kExact: those whose results keep every bit.
+/// Which instructions are joined to save passes over memory. kExact: only joins that keep every bit of the results.
 enum class Fusion : uint8_t { kOff, kExact, kFast };
 
 /// How the schedule is chosen: kGiven takes ProgramOptions::schedule. kFastest takes the one with the shortest
@@ -69,11 +69,11 @@ struct ProgramOptions {
 #include "compile/program_options.def"
 };
 
-/// The device's optimizer. Hyper-parameters are by group; names are as in device/backend.h.
+/// The device's optimizer. Hyper-parameters are listed by group, under the names of device/backend.h.
 struct OptimizerSpec {
   passes::OptimizerRules rules;
   std::vector<std::map<std::string, double>> groups;
-  /// Factor of the loss for backward. Updates divide by it. It keeps float16 gradients in range.
+  /// Factor of the loss for backward, which keeps float16 gradients in range. Updates divide by it.
   double loss_scaling = 1;
 };
 
@@ -89,14 +89,14 @@ int coresOfReplica(const ProgramOptions& options);
 int64_t replicaProcesses(const ProgramOptions& options);
 /// Number of devices of one replica in each process, if a replica spans several processes; otherwise 0.
 int64_t devicesOfReplicaHere(const ProgramOptions& options);
-/// Intra-op threads of each of this number of devices in the process.
+/// Intra-op threads of each device if the process has this number of devices.
 int threadsPerDevice(const ProgramOptions& options, int64_t devices);
 /// Number of replicas in all processes.
 int64_t totalReplicas(const ProgramOptions& options);
 /// Number of micro-batches that the inputs of one call are split into.
 int64_t inputMicroBatches(const ProgramOptions& options);
-/// Number of runtime steps in a call. Automatic loss scaling checks the gradients of an update before the next one
-/// starts, so it takes the updates of a call one by one.
+/// Number of runtime steps in a call: 1, or with automatic loss scaling one for each update, because it checks the
+/// gradients of an update before the next one starts.
 int64_t stepsPerCall(const ProgramOptions& options);
 
 }  // namespace abele::compile

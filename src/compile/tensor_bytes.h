@@ -46,7 +46,7 @@ void visitTensor(A& a, at::Tensor& tensor) {
     if (static_cast<uint64_t>(elements * elementBytes(type.dtype)) != bytes.size())
       exe::reject("a tensor whose sizes do not fit its bytes", type.str(), cat(bytes.size(), " bytes"));
     if (type.strides != contiguousType(type.dtype, type.sizes).strides) exe::reject("a tensor with gaps", type.str());
-    // Refuses other bytes, because kernels add up the bytes of bools.
+    // Refuses bools with other bytes than 0 and 1, because kernels add up the bytes of bools.
     if (type.dtype == DType::kBool && bytes.find_first_not_of(std::string_view("\0\1", 2)) != std::string::npos)
       exe::reject("a tensor of bool with an element that is neither 0 nor 1");
     tensor = at::empty(type.sizes, at::TensorOptions(static_cast<at::ScalarType>(type.dtype)));

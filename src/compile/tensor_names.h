@@ -10,20 +10,20 @@
 
 namespace abele::compile {
 
-/// The name for anchors of the factor of a step's loss.
+/// An anchor of this name returns the factor of a step's loss.
 inline constexpr char kFinalLossScale[] = "finalLossScale";
 
 /// Names as PopTorch programs use them, in the order of the program: "input", "input/1"; parameters and buffers under
 /// their own names; "<module path>/<Op>:<result>", with "/<n>" for its n-th repetition; "loss"; "Gradient___<param>";
-/// "UpdatedVar___<param>"; and the values of the optimizer. Source: spec executor.md section 8; our own forms where the
-/// specification has none.
+/// "UpdatedVar___<param>"; and the values of the optimizer. Source: spec executor.md section 8; where it has no form,
+/// ours.
 class TensorNames {
  public:
   TensorNames(const capture::Recording& recording, const OptimizerSpec& optimizer);
   const std::vector<std::string>& all() const { return all_; }
 
   /// Adds a result for every anchor of a value of the captured graph. Throws E0708 for unknown names.
-  /// Requires: the graph is recording.graph, still captured; targets from `next_target` on are free.
+  /// Requires: the graph is recording.graph before any pass; targets from `next_target` on are unused.
   std::vector<CompiledAnchor> addAnchors(const ProgramOptions& options, int32_t next_target, ir::Graph& graph) const;
   /// Does the same for new values of parameters, which exist only after the passes.
   static void addUpdated(std::vector<CompiledAnchor>& anchors, ir::Graph& lowered);

@@ -36,23 +36,23 @@ class Batcher {
     int64_t most_kinds = 1;                    // largest number of kinds of requests; each has a program
   };
   static constexpr size_t kKept = 10'000;        // number of the last requests whose latencies count
-  static constexpr size_t kMostHopeless = 1000;  // number of kinds that are remembered as wrong
+  static constexpr size_t kMostHopeless = 1000;  // largest number of remembered kinds that cannot be compiled
 
   Batcher(Run run, Settings settings);
   /// Calls stop().
   ~Batcher();
 
-  /// rows: tensors with equal numbers of rows, any number of them. The answer: the same rows of the results, or the
-  /// error that the model throws for these rows alone. Waits for room in the queue; with wait = false returns nothing
-  /// if the queue is full. Throws E0708 for tensors without rows, E0704 for a kind beyond most_kinds, E0705 after
-  /// stop(). A kind that cannot be compiled gets the error of its first request.
+  /// rows: tensors that all have the same number of rows, any number. Returns a future of the same rows of the results,
+  /// or of the error that the model throws for these rows alone. Waits for room in the queue; with wait = false returns
+  /// nothing if the queue is full. Throws E0708 for tensors without rows, E0704 for a kind beyond most_kinds, E0705
+  /// after stop(). A kind that cannot be compiled gets the error of its first request.
   std::optional<std::future<Tensors>> submit(const std::string& form, const Tensors& rows, bool wait = true);
   /// Answers all submitted requests and ends. Threads that wait for room get E0705.
   void stop();
   ServerStatistics statistics() const;
 
  private:
-  /// The answer for one caller. Its rows may be in several batches.
+  /// The results for one caller. Its rows may be in several batches.
   struct Answer {
     std::promise<Tensors> promise;
     std::vector<Tensors> parts;  // in the order of their rows
@@ -69,7 +69,7 @@ class Batcher {
   /// Rows of one request in a batch.
   struct Piece {
     std::shared_ptr<Answer> answer;
-    size_t index = 0;  // index of its part of the answer
+    size_t index = 0;  // index in Answer::parts
     Tensors tensors;
     int64_t rows = 0;
   };
@@ -97,14 +97,14 @@ class Batcher {
   void makeBatches();
   /// Runs on the second thread: runs batches and answers.
   void runBatches();
-  /// The bucket to make a batch of now; null if none is full and none has waited long enough.
+  /// The bucket from which to make a batch now; null if none is full and none has waited long enough.
   Bucket* due(Clock::time_point now);
   Clock::time_point firstDeadline() const;
   /// The first rows of a bucket that a batch has room for. Cuts a request that does not fit. Requires: the lock.
   Pieces takeRows(Bucket& bucket);
   Batch batchOf(Kind kind, Pieces pieces) const;
   void answer(Batch batch);
-  /// Throws E0704, or the error of a hopeless kind. Requires: the lock.
+  /// Throws E0704 for a kind beyond most_kinds, or the error of a kind that cannot be compiled. Requires: the lock.
   void requireKind(const std::string& key) const;
   bool isHopeless(const std::string& key) const;
   /// Called when the model has thrown `error`. Remembers the kind if no request of it can succeed.
@@ -117,7 +117,8 @@ class Batcher {
   const Run run_;
   const Settings settings_;
   mutable std::mutex mu_;
-  std::condition_variable arrived_, room_, made_;  // arrived_: also if the second thread has no batch, or takes one
+  std::condition_variable arrived_, room_, made_;  // arrived_: also signalled if the second thread has no batch, or
+                                                   // takes one
   std::map<std::string, Bucket> buckets_;          // by form, types and sizes; empty ones are removed
   int64_t waiting_rows_ = 0;
   std::set<std::string> kinds_;                         // keys that the model has answered

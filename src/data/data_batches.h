@@ -20,15 +20,14 @@ class Batches {
  public:
   virtual ~Batches() = default;
   virtual void startPass() = 0;
-  /// Puts the object into the state that it has after this many passes and batches.
+  /// Moves to the state after this many passes and batches.
   virtual void seek(const LoaderPosition& position) = 0;
   /// Returns false at the end of the pass.
   virtual bool next(Batch& batch) = 0;
   virtual int64_t size() const = 0;
 };
 
-/// Rows of tensors or of files, or samples of a function, in order or shuffled: all of them, or the share of one
-/// process. Exactly one of the three fields is set.
+/// The samples: rows of tensors or of files, or results of a function. Exactly one of the three fields is set.
 struct SampleSource {
   Batch tensors;                                                // the rows of these
   std::function<Batch(int64_t index)> sample;                   // one sample

@@ -24,7 +24,7 @@ class StoredRows {
 
   struct Part {
     const files::TensorFileReader* file = nullptr;
-    int64_t first_row = 0, rows = 0;  // rows of the whole tensor that it has
+    int64_t first_row = 0, rows = 0;  // the part's rows in the whole tensor
   };
   struct Tensor {
     at::ScalarType type = at::kFloat;

@@ -1,5 +1,5 @@
 // Numbers, strings and lists as little-endian bytes, for the .abx codec and for what compile/ and model/ store with it.
-// A struct has one visit(), which takes a Writer or a Reader and so describes both directions. Byte order and widths:
+// A struct has one visit() for both directions: it takes a Writer or a Reader. Byte order and widths:
 // docs/executable.md.
 #pragma once
 
@@ -22,7 +22,7 @@ namespace abele::exe {
 /// Throws E0501.
 [[noreturn]] void reject(std::string what, std::string found = {}, std::string expected = {});
 
-/// True for enumerators that a file may hold. Other enums overload it in their own namespace.
+/// True for valid enumerators. Other enums overload this function in their own namespace.
 inline bool isKnown(Arg::Kind k) { return k <= Arg::Kind::kNumber; }
 inline bool isKnown(DType d) {
   return (d >= DType::kUInt8 && d <= DType::kBool) || d == DType::kBFloat16 || d == DType::kUndefined;
@@ -107,7 +107,7 @@ class Reader {
     (*this)(n);
     text = take(n);
   }
-  // Every element takes at least one byte, so a damaged count cannot ask for more memory than a few times the file.
+  // Every element takes at least one byte, so a damaged count allocates at most a few times the size of the file.
   uint64_t count(uint64_t) {
     uint64_t n;
     (*this)(n);
@@ -182,9 +182,9 @@ void visit(A& a, Type& x) {
   visitFields(a, x.dtype, x.sizes, x.strides);
 }
 
-/// Puts magic (8 bytes), version, size and checksum before the fields, and their identity after them.
+/// Puts magic (8 bytes), version, size and checksum before the fields, and an id of their contents after them.
 std::string seal(const char* magic, uint32_t version, std::string_view fields);
-/// Returns the fields that seal() was given. Throws E0501 for other bytes; kind: "an Abele executable".
+/// Returns the fields that were passed to seal(). Throws E0501 for other bytes; kind: "an Abele executable".
 std::string_view unseal(const char* magic, uint32_t version, std::string_view bytes, const char* kind);
 
 /// Seals all fields of a struct with a visit().

@@ -1,5 +1,5 @@
-// All that a runtime needs to run a training or inference step: no Graph, no Plan, no LibTorch. Made by exe/build/, run
-// by runtime/, shown by print(). Docs: docs/executable.md.
+// All that a runtime needs to run a training or inference step, without Graph, Plan and LibTorch. exe/build/ makes it,
+// runtime/ runs it, print() shows it. Docs: docs/executable.md.
 #pragma once
 
 #include <array>
@@ -27,15 +27,15 @@ enum class GroupKind : uint8_t {
   kStash,       // values of a stage that outlive one task (forward to backward, stage to stage); a ring of frames
   kTransient,   // values that live inside one task of a worker; one frame
   kInput,       // no bytes: the caller's tensors, one frame per micro-batch, bound at each step
-  kOutput,      // no bytes: rows of the result tensors, one frame per micro-batch; unbound (skipped) frames are allowed
+  kOutput,      // no bytes: rows of the result tensors, one frame per micro-batch; frames may stay unbound
 };
 struct Group {
   GroupKind kind = GroupKind::kTransient;
-  int32_t worker = -1;  // first worker that touches it; -1 for shared groups
+  int32_t worker = -1;  // first worker that uses it; -1 for shared groups
   int32_t frames = 1;
   int64_t frame_bytes = 0;  // offsets inside a frame are multiples of 64
   std::string name;         // "stash/stage2"
-  bool off_chip = false;    // outside the device's memory except while actions fetch it; persistent and stash only
+  bool off_chip = false;    // outside the device's memory except while actions use it; persistent and stash only
   bool operator==(const Group&) const = default;
 };
 
@@ -49,7 +49,7 @@ struct Slot {
 };
 
 /// One call. op is an ATen name or "abele::...", a row of base/instructions.def or base/optimizers.def. Ids in args and
-/// results are slot indices. A written operand is the slot of the region itself, which is updated in place.
+/// results are slot indices. For an operand that is written in place, the id is the slot of the written region.
 struct Instruction {
   std::string op;
   std::vector<Arg> args;
@@ -58,7 +58,8 @@ struct Instruction {
   int64_t random_draws = -1;                  // >= 0: random op
   int64_t random_offset = -1;                 // within a micro-batch
   int32_t source = -1;                        // index into Executable::sources
-  Normals normals = {};                       // numbers drawn one at a time; random_draws does not include their draws
+  Normals normals = {};                       // normal numbers drawn one at a time; random_draws does not include their
+                                              // draws
   bool draws_vary = false;                    // the number of draws depends on values
   bool isRandom() const { return random_draws > 0 || normals.count > 0 || draws_vary; }
   bool operator==(const Instruction&) const = default;
@@ -98,12 +99,13 @@ struct Action {
   int32_t segment = -1;
   int32_t micro_batch = 0;
   std::vector<Wait> waits;
-  std::vector<FrameUse> fetches = {};   // frames to bring to the device before it runs
-  std::vector<FrameUse> releases = {};  // frames that may leave after it: the next action does not need them
+  std::vector<FrameUse> fetches = {};   // frames to copy to the device before it runs
+  std::vector<FrameUse> releases = {};  // frames that may leave the device after it, because the next action does not
+                                        // need them
   bool operator==(const Action&) const = default;
 };
-/// The actions of one worker. A worker computes on a device, or it is a link. A link only runs segments of
-/// abele::transfer: it brings values of another space to the device's memory space while the device computes. A link
+/// The actions of one worker. A worker either computes on a device or is a link. A link only runs segments of
+/// abele::transfer: it copies values of another space into the device's memory space while the device computes. A link
 /// between processes has two workers: one sends and the other receives, segment by segment in the same order. Links
 /// follow the other workers of their replica.
 struct WorkerProgram {
@@ -111,7 +113,7 @@ struct WorkerProgram {
   std::vector<Action> actions;  // one step, in order
   int32_t replica = 0;
   int32_t space = 0;    // space of the device: workers of one space share memory
-  int32_t from = -1;    // for a link: the space that it brings values from
+  int32_t from = -1;    // for a link: the space from which it copies values
   int32_t to = -1;      // for a link that sends: the space, in another process, that receives its values
   int32_t process = 0;  // index among the processes that hold the stages of one replica; a space is in one process
   bool isLink() const { return from >= 0 || to >= 0; }
@@ -150,10 +152,10 @@ struct Executable {
   int64_t random_draws = 0;   // per micro-batch
   Normals normals = {};       // per micro-batch
   int64_t replicas = 1;
-  /// Processes that run this executable side by side, each with replicas of its own; all their gradient sums are added
-  /// up.
+  /// Number of processes that run this executable at the same time, each with replicas of its own. All their gradient
+  /// sums are added up.
   int64_t processes = 1;
-  /// Processes that hold the stages of one replica; each runs its own workers (WorkerProgram::process).
+  /// Number of processes that hold the stages of one replica; each runs its own workers (WorkerProgram::process).
   int64_t stage_processes = 1;
   std::vector<int32_t> input_part;  // by replica: the part of the inputs that it takes; empty: {0}
   std::vector<Group> groups;
@@ -164,7 +166,8 @@ struct Executable {
   std::vector<int32_t> input_slots;   // by replica and tensor argument; -1 = unused
   std::vector<int32_t> output_slots;  // by replica and kResult target; in kOutput groups
   std::vector<std::string> sources;
-  bool fetch_ahead = true;  // an action's fetches begin with the action before it; false: when that has released
+  bool fetch_ahead = true;  // an action's fetches begin together with the previous action; false: after that action has
+                            // released its frames
   bool isRandom() const { return random_draws > 0 || normals.count > 0; }
   /// The frame of a micro-batch in a group.
   int64_t frameOf(int32_t group, int64_t micro_batch) const {
@@ -172,7 +175,7 @@ struct Executable {
     const bool is_bound = g.kind == GroupKind::kInput || g.kind == GroupKind::kOutput;
     return is_bound ? micro_batch : micro_batch % g.frames;
   }
-  /// Micro-batches of a step in all replicas of all processes: the random stream runs through all of them.
+  /// Micro-batches of a step in all replicas of all processes. The random stream covers all of them.
   int64_t allMicroBatches() const { return micro_batches * replicas * processes; }
   /// Number of arguments, and of results, of one replica.
   int64_t numInputs() const { return static_cast<int64_t>(input_slots.size()) / replicas; }
@@ -187,7 +190,7 @@ struct Executable {
   int64_t inputParts() const;
   /// Position of a replica's micro-batch among those of all replicas, replica fastest.
   int64_t globalMicroBatch(int64_t micro_batch, int32_t replica) const { return micro_batch * replicas + replica; }
-  /// The same among those of all processes, whose replicas are consecutive: its place in the random stream.
+  /// Its position among those of all processes, whose replicas are consecutive. This is its place in the random stream.
   int64_t globalMicroBatch(int64_t micro_batch, int32_t replica, int64_t process) const {
     return (micro_batch * processes + process) * replicas + replica;
   }
@@ -207,9 +210,9 @@ std::vector<int32_t> processesOfOutputs(const Executable& executable);
 /// Bytes of a worker's groups that are always on its device, without the caller's tensors. Groups without a worker
 /// count for worker 0.
 int64_t residentBytes(const Executable& executable, int32_t worker);
-/// The most bytes of off-chip frames that a worker has fetched at once.
+/// Largest number of bytes of off-chip frames that a worker has fetched at one time.
 int64_t fetchedBytes(const Executable& executable, int32_t worker);
-/// The sum of both.
+/// The sum of residentBytes and fetchedBytes.
 int64_t peakBytes(const Executable& executable, int32_t worker);
 /// Bytes of all off-chip groups.
 int64_t offChipBytes(const Executable& executable);

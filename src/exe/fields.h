@@ -9,7 +9,7 @@ namespace abele::exe {
 inline constexpr const char* kExecutableMagic = "ABELEABX";
 inline constexpr uint32_t kExecutableVersion = 11;
 
-// In the namespace of the enums, where the Reader finds them by argument.
+// In the namespace of the enums, so that the Reader finds them by argument-dependent lookup.
 inline bool isKnown(GroupKind k) { return k <= GroupKind::kOutput; }
 inline bool isKnown(Direction d) { return d <= Direction::kUpdate; }
 inline bool isKnown(ExternalKind k) { return k <= ExternalKind::kState; }

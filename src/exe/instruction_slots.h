@@ -1,4 +1,4 @@
-// Walks the slots that an instruction names. Read first: exe/executable.h.
+// Visits the slots of an instruction. Read first: exe/executable.h.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace abele::exe {
 
-/// Calls fn(int32_t slot) for every tensor among the arguments (list elements too; absent ones are left out).
+/// Calls fn(int32_t slot) for every tensor among the arguments and list elements, except absent ones.
 template <class Fn>
 void forEachOperand(const Instruction& instruction, Fn&& fn) {
   for (const Arg& arg : instruction.args) forEachId(arg, [&](int64_t slot) { fn(static_cast<int32_t>(slot)); });

@@ -1,4 +1,4 @@
-// Links between the processes of a replica, as the messages of an executable name them.
+// Links between the processes of a replica, under the numbers that the executable's messages use.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Private to exe/: runs the lists of actions on counters, without devices.
+// Private to exe/: runs the lists of actions without devices, only with their counters.
 #pragma once
 
 #include <algorithm>
@@ -8,13 +8,14 @@
 
 namespace abele::exe {
 
-/// Calls fn(worker, action) for each action as soon as its waits hold. A worker that has to wait is visited again when
-/// its counter moves. Returns: by worker, the number of actions that ran. Requires: all ids are good.
+/// Calls fn(worker, action) for each action as soon as its waits hold. If a worker has to wait, tries it again when the
+/// counter that it waits for changes. Returns: by worker, the number of actions that ran. Requires: all ids are valid.
 template <class AnyExecutable, class Fn>
 std::vector<size_t> runOnCounters(AnyExecutable& exe, Fn&& fn) {
   std::vector<int64_t> done(exe.segments.size(), 0);
   std::vector<size_t> ran(exe.workers.size(), 0);
-  std::vector<std::vector<size_t>> sleepers(exe.segments.size());  // waiting workers, by the segment of the wait
+  std::vector<std::vector<size_t>> sleepers(exe.segments.size());  // workers that wait, by the segment that they wait
+                                                                   // for
   std::vector<size_t> awake;
   for (size_t w = exe.workers.size(); w-- > 0;) awake.push_back(w);
   while (!awake.empty()) {

@@ -1,4 +1,4 @@
-// The parts of exe::verify that look things up by id. Private to exe/.
+// The parts of exe::verify that use ids as indices. Private to exe/.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace abele::exe {
 
-/// For classes that collect findings.
+/// Base of classes that collect findings.
 class Finder {
  protected:
   explicit Finder(std::vector<std::string>& findings) : findings_(findings) {}
-  /// Notes a finding if the condition does not hold. Returns the condition.
+  /// Adds a finding if the condition does not hold. Returns the condition.
   template <class... Parts>
   bool require(bool condition, const Parts&... parts) {
     if (!condition) findings_.push_back(cat(parts...));

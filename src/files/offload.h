@@ -1,4 +1,4 @@
-// Moves the user's own tensors into a file. Gives the layers above this one access to memory/offload.h.
+// Moves the user's own tensors into a file, by memory/offload.h, which the layers above this one do not include.
 #pragma once
 
 #include <string>

@@ -29,9 +29,9 @@ struct ProgramFile {
   std::string objects;            // Python: a pickle of the module, which runs code when it is read
   std::string program;            // encode(CompiledProgram)
   std::string form, result_form;  // forms of the program's arguments and results (calls/forms.h)
-  bool has_model = false;         // tensors and optimizer_state are here, or in the files that `parts` names
-  /// If several processes each wrote their part of the model: the name of an index beside the file, a checkpoint's
-  /// (checkpoint.h). tensors and optimizer_state are empty then. Otherwise empty.
+  bool has_model = false;         // there are tensors and optimizer_state, here or in the files of `parts`
+  /// The name of an index beside the file (checkpoint.h), if several processes each wrote their part of the model;
+  /// tensors and optimizer_state are then empty. Otherwise empty.
   std::string parts;
   std::vector<SavedTensor> tensors;  // parameters, then buffers
   std::map<std::string, at::Tensor> optimizer_state;
@@ -41,7 +41,7 @@ struct ProgramFile {
 /// The file that save(path) writes. If path is a folder, it is model.poptorch in it.
 std::string fileToSave(const std::string& path);
 
-/// The options of a model that its program fixes: how often it runs, and on how much data.
+/// The options that a compiled program fixes: how often it runs, and on how much data.
 struct ProgramCounts {
   int64_t device_iterations = 1;
   int64_t gradient_accumulation = 1;
@@ -55,7 +55,7 @@ ProgramCounts countsOf(const exe::Executable& executable);
 std::string partsOf(const std::string& path, const ProgramFile& file);
 /// Makes missing folders. Throws E0712 if the file cannot be written.
 void writeProgramFile(const std::string& path, const ProgramFile& file);
-/// Returns the result of fn. Adds the file to errors that have no place.
+/// Returns the result of fn. Adds the file's name to errors without a place.
 template <class Fn>
 auto ofFile(const std::string& path, const Fn& fn) {
   try {
@@ -69,8 +69,8 @@ auto ofFile(const std::string& path, const Fn& fn) {
 }
 /// Throws E0712 if the file cannot be read, E0501 if it is damaged or of another format. Runs no code of the file.
 ProgramFile readProgramFile(const std::string& path);
-/// Bytes of the fields. Equal fields give equal bytes. decode throws E0501 for bytes that encode did not make, or made
-/// of fields that contradict each other.
+/// Bytes of the fields. Equal fields give equal bytes. decode throws E0501 for bytes that encode did not make, and for
+/// fields that contradict each other.
 std::string encode(const ProgramFile& file);
 ProgramFile decodeProgramFile(std::string_view bytes);
 

@@ -18,7 +18,8 @@ namespace abele::files {
 class TensorSet {
  public:
   /// path: a file, an index file (*.json), or a folder that has either under the names above. Reads only the headers.
-  /// Throws E0712 if the file is missing; E0501 if a file is damaged, or the index and the files do not fit.
+  /// Throws E0712 if the file is missing; E0501 if a file is damaged, or if the index and the files contradict each
+  /// other.
   explicit TensorSet(std::string path);
 
   struct Place {
@@ -27,7 +28,7 @@ class TensorSet {
   };
   Place find(const std::string& name) const;
   const std::map<std::string, Place>& places() const { return places_; }
-  /// The metadata of all files. Requires: the files agree.
+  /// The metadata of all files. Requires: no two files contradict each other.
   std::map<std::string, std::string> metadata() const;
   const std::string& path() const { return path_; }
 

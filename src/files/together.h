@@ -13,15 +13,15 @@ namespace abele::files {
 
 class Together {
  public:
-  /// session: null for a single process. act: as in collective::Announcement. failed: the message in the other
-  /// processes if one cannot write; its `what` continues a text such as "process 1 ".
+  /// session: null for a single process. act: as in collective::Announcement. failed: the error in the other processes
+  /// if one cannot write; its `what` follows text such as "process 1 ".
   Together(const session::Session* session, const char* act, Message failed)
       : session_(session), act_(act), failed_(std::move(failed)) {}
 
-  /// A text that no other call returns, the same in all processes. All call it. Throws E0713, E0606.
+  /// A text that is the same in all processes and different in every call. All processes call it. Throws E0713, E0606.
   std::string mark() const;
-  /// Runs the step and rethrows its errors. If it failed only in another process, throws E0712. All call it. Throws
-  /// E0713, E0606.
+  /// Runs the step and rethrows its errors. Throws E0712 if it failed only in another process. All processes call it.
+  /// Throws E0713, E0606.
   void operator()(const std::function<void()>& step) const;
 
  private:

@@ -1,4 +1,4 @@
-// The devices' state of a model in training, apart from its weights: read from a session, and set in one.
+// The devices' state of a training except weights, which is read from a session or set in one.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ struct TrainedState {
 };
 
 TrainedState trainedState(const session::Session& session);
-/// Number of updates that made a state: the largest step count of a parameter; 1 if the state has no step count.
+/// Number of updates so far: the largest step count of a parameter; 1 if the state has no step count.
 int64_t updatesOf(const TrainedState& state);
-/// Throws E0706, E0708, and then does not change the session.
+/// Sets the state in a session. Throws E0706, E0708, without a change to the session.
 void takeOver(session::Session& session, const TrainedState& state);
 /// Throws E0708 for a tensor that is not the state of a random stream.
 void setRandomState(session::Session& session, const at::Tensor& state);

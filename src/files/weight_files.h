@@ -26,7 +26,7 @@ struct WeightTarget {
 class WeightFiles {
  public:
   /// path: see TensorSet. converts: tensors of another element type are converted, instead of refused.
-  /// Throws as TensorSet.
+  /// Throws the errors of TensorSet.
   WeightFiles(std::string path, bool converts) : set_(std::move(path)), converts_(converts) {}
 
   /// Throws E0708 if the files lack a target, have it in another shape or type, or have tensors that are not targets.
@@ -39,7 +39,7 @@ class WeightFiles {
   bool fill(const WeightTarget& target) const;
 
  private:
-  /// The target's name in the files; null if they lack it.
+  /// The target's name in the files; null if they do not have the target.
   const std::string* nameOf(const WeightTarget& target) const;
 
   TensorSet set_;

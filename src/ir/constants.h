@@ -1,4 +1,4 @@
-// The part of forward that depends on constants alone, and the place where that work belongs. Used by passes/ and
+// The operators of forward that depend on constants alone, and the places where they should run. Used by passes/ and
 // plan/.
 #pragma once
 
@@ -8,13 +8,14 @@
 
 namespace abele::ir {
 
-/// For each node by position, whether it is an operator of forward (no view) that depends on no argument, parameter or
-/// buffer.
+/// For each node by position: true if it is an operator of forward, not a view, that depends on no argument, parameter
+/// or buffer.
 std::vector<bool> constantForward(const Graph& graph);
 
-/// Gives a place to the operators of forward (no views) that have none yet. An operator goes where forward first needs
-/// it, so that nothing has to be handed over. An operator that forward does not read stays where the program made it.
-/// places: by position, kNone where a place is wanted; made_in: by position, the places in the order of the program.
+/// Sets the places of those operators of forward that have none yet, except views. An operator gets the place of its
+/// first reader in forward, so that its result need not be transferred. An operator without such a reader gets its
+/// place in the program's order. places: by position; the function replaces kNone. made_in: by position, the places in
+/// the program's order.
 void placeAtFirstReader(const Graph& graph, const std::vector<int32_t>& made_in, std::vector<int32_t>& places);
 
 }  // namespace abele::ir

@@ -32,14 +32,14 @@ struct Value {
   bool operator==(const Value&) const = default;
 };
 
-/// An operand that the node updates in place. The graph stays SSA: `before` is the whole base value that goes in,
-/// `after` is the whole base value that comes out, and the op itself sees the region (view, offset) of it. `before`
-/// keeps its contents for other readers: the plan copies it unless this is its last use. args[arg] (or its element)
-/// holds `before`.
+/// An operand that the node updates in place. The graph stays SSA: `before` is the whole base value before the write,
+/// `after` the whole base value afterwards, and the op itself gets the region (view, offset) of it. `before` keeps its
+/// contents for other readers: the plan copies it unless this is its last use. args[arg] (or its element) holds
+/// `before`.
 struct Write {
   int32_t arg = 0;
   int32_t element = kNone;  // index inside a list argument
-  Type view;                // the region that the op sees
+  Type view;                // the written region
   int64_t offset = 0;       // in elements of view.dtype, from the base's first element
   ValueId before = kNone;
   ValueId after = kNone;
@@ -56,14 +56,14 @@ struct Node {
   bool is_view = false;  // makes a view of an operand; no work at run time
   Direction direction = Direction::kForward;
   int32_t block = kNone;   // index into Graph::blocks; kNone = outside every block
-  NodeId forward = kNone;  // for a backward node: the forward node whose gradient it makes. Ids ascend along forward,
-                           // and that node may be gone. Only known in graphs that may be cut anywhere (AutoSplit)
+  NodeId forward = kNone;  // for a backward node: the forward node whose gradient it makes, which may have been
+                           // removed. Ids ascend along forward. Only set in graphs that may be cut anywhere (AutoSplit)
   int32_t stage = kNone;   // set by assign-stages
   int32_t phase = kNone;
   int64_t random_draws = kNone;   // >= 0: a random op that advances the generator by this many 32-bit draws
   int64_t random_offset = kNone;  // draws of the micro-batch before this node
-  Normals normals;                // drawn one at a time; random_draws does not include their draws
-  bool draws_vary = false;        // the number of draws depends on values, so random_draws may be wrong
+  Normals normals;                // normal numbers drawn one at a time; random_draws does not include their draws
+  bool draws_vary = false;        // the number of draws depends on values, so it may differ from random_draws
   int64_t time_ns = 0;            // measured while capturing
   std::string source;             // "train.py:88", the user's innermost frame
   std::string scope;              // "encoder/layer.3", module path or NameScope
@@ -73,7 +73,7 @@ struct Node {
   bool operator==(const Node& other) const;
 };
 
-/// The role of a graph input. Externals live longer than a micro-batch.
+/// The role of a graph input.
 enum class InputKind : uint8_t {
   kArgument,  // a batch input of the user's call; external = index among the tensor arguments
   kParameter,
@@ -91,7 +91,7 @@ struct Input {
   bool operator==(const Input&) const = default;
 };
 
-/// A tensor that is stored outside the micro-batch.
+/// A graph input that outlives the micro-batch.
 struct External {
   std::string name;  // "encoder.layer.0.weight", "exp_avg/encoder...", "constant/train.py:12"
   InputKind kind = InputKind::kConstant;
@@ -126,10 +126,11 @@ struct Block {
 
 /// Filled in by assign-stages.
 struct Stage {
-  int32_t device = 0;  // the first of `group`, until shard
+  int32_t device = 0;  // the device; before pass shard, the first device of `group`
   std::string name;
-  int32_t space = 0;  // the memory that the device computes in; transfers move values between spaces
-  /// Set by shard: the stage of the pipeline that it is a part of. Schedules run all parts of it together.
+  int32_t space = 0;  // the memory in which the device computes; transfers copy values between spaces
+  /// Set by shard: the pipeline stage of which this stage is a part. Schedules run all parts of a pipeline stage
+  /// together.
   int32_t pipeline = kNone;
   std::vector<int32_t> group = {};  // several devices that share its work; empty: one device
   bool isDivided() const { return !group.empty(); }
@@ -139,7 +140,7 @@ struct Stage {
 struct Graph {
   std::string name = "main";
   bool training = false;
-  std::vector<Value> values;  // by id; a removed value leaves an undefined base that nothing names
+  std::vector<Value> values;  // by id; a removed value stays as an undefined base that nothing uses
   std::vector<Node> nodes;    // in execution order; Node::id counts the order of creation and is not an index here
   std::vector<Input> inputs;
   std::vector<Output> outputs;
@@ -153,7 +154,7 @@ struct Graph {
   ValueId addValue(Type type, NodeId def);
   ValueId addView(Type type, NodeId def, ValueId base, int64_t offset);
   ValueId addInput(Type type, InputKind kind, int32_t external, std::string name);
-  Node& addNode(std::string op);  // appended; id set
+  Node& addNode(std::string op);  // appends a node with a new id
   NodeId nextNodeId() const;
   NodeId takeNodeId() { return (node_id_limit = nextNodeId() + 1) - 1; }
   ValueId baseOf(ValueId v) const { return values[v].base; }
@@ -176,7 +177,7 @@ void forEachResult(const Node& node, Fn&& fn) {
     if (w.after >= 0) fn(w.after);
 }
 
-/// Whether a value computed from `from`, through any chain of nodes and views, reaches `to`. Loss discovery uses it.
+/// Whether `to` is computed from `from` through any chain of nodes and views. Used to find the loss.
 bool reaches(const Graph& graph, ValueId from, ValueId to);
 
 }  // namespace abele::ir

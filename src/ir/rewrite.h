@@ -1,4 +1,4 @@
-// Tools that transforms of a graph share: positions, renaming of operands, removal. Used by passes/.
+// Functions for passes that change a graph: positions, renaming of operands, removal.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace abele::ir {
 /// The index in graph.nodes of each node id; kNone for ids without a node.
 std::vector<int32_t> positionsById(const Graph& graph);
 
-/// Makes every operand and output v read new_id[v]. Writes keep naming bases: renaming a base renames `before` too.
+/// Replaces every operand and output v by new_id[v], and in writes the base `before`.
 void renameOperands(Graph& graph, const std::vector<ValueId>& new_id);
 
 /// A node with a new id that belongs to the stage, direction, block and source of another. The caller adds it.
@@ -23,10 +23,10 @@ ValueId makeView(Graph& graph, Node& node, ValueId like, ValueId base);
 /// The same for a type and an offset in elements of the type.
 ValueId makeView(Graph& graph, Node& node, const Type& type, int64_t offset, ValueId base);
 
-/// Puts `first` before all nodes, and behind[i] after the node at position i. Moves the nodes out of both arguments.
+/// Inserts `first` before all nodes, and behind[i] after the node at position i. Moves the nodes out of both arguments.
 void insertNodes(Graph& graph, std::vector<Node>& first, std::vector<std::vector<Node>>& behind);
 
-/// Clears a removed value but keeps its place, so that the other ids stay valid.
+/// Clears a value but keeps its place, so that the other ids stay valid.
 void forgetValue(Graph& graph, ValueId v);
 
 /// Removes the nodes whose flag (by position) is set, and clears the values that they made.

@@ -18,8 +18,8 @@ inline std::string_view inputKindName(InputKind kind) { return kInputKindNames[s
 inline std::string_view outputKindName(OutputKind kind) { return kOutputKindNames[static_cast<size_t>(kind)]; }
 inline std::string_view directionName(Direction d) { return kDirectionNames[static_cast<size_t>(d)]; }
 
-// The attributes that a line has in braces, in their order: field(key, value, default). A line leaves out those that
-// have their default. A bool is a flag, without a value.
+// Visits the attributes that a line has in braces, in order: field(key, value, default). A line omits attributes that
+// have their default. A bool is written as its key alone.
 template <class T, class Fn>
 void normalsAttributes(T& normals, Fn&& field) {
   field("normals", normals.count, int64_t{0});

@@ -1,4 +1,4 @@
-// Copies and sums. Threads: any; autograd must be off. Tensors are slots or the caller's own.
+// Copies and sums, of slots or of the caller's tensors. Threads: any. Requires: autograd is off.
 #pragma once
 
 #include <ATen/core/TensorBase.h>

@@ -8,8 +8,7 @@
 
 namespace abele::kernels {
 
-/// The value of an argument without slot ids, as the parameter's type asks for. A Python number becomes a
-/// wrapped-number tensor.
+/// The value of an argument without slot ids, in the parameter's type. A Python number becomes a wrapped-number tensor.
 c10::IValue constantValue(const Arg& arg, const c10::Argument& parameter);
 
 }  // namespace abele::kernels

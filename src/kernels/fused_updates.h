@@ -9,8 +9,8 @@
 
 namespace abele::kernels::fused {
 
-/// The weight, the gradient sum, and the moments in the order of optimizers.def, each with `count` elements.
-/// Those that the update does not have may be any memory.
+/// The weight, the gradient sum, and the moments in the order of optimizers.def, each with `count` elements. Pointers
+/// to moments that the update does not have are not read.
 using Memory = float* const*;
 
 void sgd(int64_t count, Memory at, unsigned traits, const Hyper& with);

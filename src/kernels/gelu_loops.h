@@ -2,7 +2,7 @@
 // distribution and its density; ATen's kernels evaluate an error function.
 //
 // Bounds, of float32 against the real function, with u = 2^-24: gelu(x) within 6 u |x| + u |gelu(x)|, the gradient's
-// factor within 6 u (1 + |x|). Numbers that are not finite give what ATen gives. bfloat16: computed in float32 and
+// factor within 6 u (1 + |x|). For infinite values and NaN the results are ATen's. bfloat16: computed in float32 and
 // rounded once.
 #pragma once
 
@@ -18,7 +18,7 @@ struct GeluLoops {
   void (*backward_bf16)(int64_t count, uint16_t* to, const uint16_t* grad, const uint16_t* x);
 };
 
-/// The loops for this processor; null if we have none for it.
+/// The loops for this processor; null if there are none.
 const GeluLoops* geluLoops();
 
 namespace avx2 {

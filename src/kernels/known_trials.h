@@ -10,8 +10,8 @@
 
 namespace abele::kernels {
 
-/// Another order of additions still gives many elements the same bits. So trials with few elements might agree by
-/// chance, and are repeated.
+/// Additions in another order give many elements the same bits, so a trial with few elements may succeed by chance.
+/// Such trials are repeated.
 constexpr int64_t kFewTrialElements = 1024, kMostTrialRounds = 256;
 
 /// The number of rounds of a trial. elements: compared in one round; numbers: made and read in one round.
@@ -21,13 +21,13 @@ inline int64_t trialRounds(int64_t elements, int64_t numbers, int64_t least) {
   return std::clamp(std::min(wanted, kNumbers / std::max<int64_t>(1, numbers)), least, kMostTrialRounds);
 }
 
-/// The answers that trials have found, kept for the process. The object must never be destroyed, because models of
+/// The results of trials, kept for the life of the process. The object must never be destroyed, because models of
 /// static lifetime may outlive it. Threads: safe.
 template <class Key, class Answer>
 class KnownTrials {
  public:
-  /// attempt: makes the answer if it is not known. It runs outside the lock, so other threads need not wait; two
-  /// threads that try the same find the same.
+  /// attempt: runs the trial if its result is not known. It runs outside the lock, so other threads need not wait; two
+  /// threads with the same trial find the same result.
   template <class Attempt>
   Answer of(const Key& key, const Attempt& attempt) {
     {

@@ -10,7 +10,7 @@ namespace abele::kernels::loops::ABELE_LOOPS {
 namespace {
 
 constexpr int64_t kLanes = 16;
-// The numbers of one register, or of two; AnyLanes may start at any address.
+// A vector of the width of one register, or of two; AnyLanes may start at any address.
 using Lanes = float __attribute__((vector_size(kLanes * sizeof(float))));
 using AnyLanes = float __attribute__((vector_size(kLanes * sizeof(float)), aligned(alignof(float)), may_alias));
 
@@ -25,8 +25,8 @@ inline float sumOf(Lanes lanes) {
   return part[0];
 }
 
-// The sum of term(i) over a row, kept in 32 partial sums. `wide` gives the terms of several lanes at i, `one` gives a
-// single term.
+// The sum of term(i) over a row, computed in 32 partial sums. `wide` gives the terms of several lanes at i, `one` gives
+// a single term.
 template <class Wide, class One>
 inline float sumOver(int64_t width, const Wide& wide, const One& one) {
   Lanes even = {}, odd = {};

@@ -12,8 +12,8 @@ namespace abele::kernels {
 c10::OperatorHandle findOperator(const std::string& name, c10::DispatchKey device = c10::DispatchKey::CPU);
 
 /// The overload that writes the results of `functional` into given tensors. It has the same other arguments, one out
-/// argument for each result, and a kernel of its own for the device; the generated wrappers around the functional
-/// operator would make a copy. Nothing if there is none of this kind.
+/// argument for each result, and a kernel of its own for the device. Returns nothing if there is none; a generated
+/// wrapper around the functional operator does not count, because it would make a copy.
 std::optional<c10::OperatorHandle> findOutVariant(const c10::OperatorHandle& functional,
                                                   c10::DispatchKey device = c10::DispatchKey::CPU);
 

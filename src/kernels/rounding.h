@@ -11,16 +11,16 @@ class Tensor;
 
 namespace abele::kernels {
 
-/// The source of the random numbers of one rounding: equal seeds round equal values alike.
+/// The seed of the random numbers of one rounding. Equal seeds round equal values to equal results.
 struct RoundingSeed {
   uint64_t value = 0;
-  /// The seed of a part, with a number mixed in.
+  /// A further seed, made from this one and a number.
   RoundingSeed of(uint64_t number) const;
 };
 
 /// to = from, where each element is rounded to one of its two neighbours in float16, with the probability that makes
-/// the expectation exact. Values that float16 can hold do not change, and neither do NaN, infinity and values that
-/// overflow.
+/// the expectation exact. Values that float16 can hold stay the same, also NaN and infinity. Values that overflow are
+/// rounded as usual.
 /// Requires: to is float16 and from float32, of the same sizes. Source: spec environment.md section 11.
 void roundInto(const at::Tensor& to, const at::Tensor& from, RoundingSeed seed);
 

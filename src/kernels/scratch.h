@@ -26,14 +26,14 @@ inline int64_t extentOf(const at::Tensor& tensor) {
   return extent;
 }
 
-/// Adds to the key all that may make a kernel choose another algorithm.
+/// Adds to the key all properties by which a kernel may choose its algorithm.
 inline void addLayout(const at::Tensor& tensor, std::vector<int64_t>& key) {
   key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
   key.insert(key.end(), tensor.strides().begin(), tensor.strides().end());
   key.push_back(misalignment(tensor));
 }
 
-/// Memory outside the device's own. It returns to the system at once, so that it is not kept for later steps.
+/// Temporary memory that is not kept for later steps: it returns to the system at once.
 class ScratchMemory {
  public:
   ScratchMemory(int64_t elements, const at::TensorOptions& options)

@@ -1,13 +1,14 @@
-// The updates of weights, each written once. The argument `a` computes: with ATen's operators, with torch's on lists,
-// or with numbers of type float in a loop. Its functions have ATen's names and arguments. Those with an underscore
-// change their first argument; the result of the others is valid until the next one of them.
+// The updates of weights, each written once. The argument `a` does the arithmetic: with ATen's operators, with torch's
+// operators on lists, or on single floats in a loop. Its functions have ATen's names and arguments. Functions with an
+// underscore change their first argument. The result of any other function is valid until the next call of such a
+// function.
 #pragma once
 
 #include "kernels/hyper.h"
 
 namespace abele::kernels {
 
-/// Bits that say how an update computes. In a loop they are a constant, so that it has no branch.
+/// The variants of an update, as bits. In loops they are compile-time constants, so loops have no branches.
 enum UpdateTrait : unsigned {
   kDecays = 1,      // the gradient has an L2 term
   kAsLibtorch = 2,  // rounds as the classes of C++
@@ -18,14 +19,16 @@ enum UpdateTrait : unsigned {
   kTf = 64,        // RMSprop, TensorFlow's variant
 };
 
-/// Adam's numbers in the current step. Number: of root and rate, which differ from parameter to parameter of a list.
+/// Adam's numbers in the current step. Number: the type of root and rate, which differ from parameter to parameter of a
+/// list.
 template <class Number>
 struct AdamStep {
   double l2, shrinkage;
   Number root, rate;
 };
 
-/// The gradient that every update starts from: the scaled sum, negated if the loss is maximised, with the L2 term.
+/// The first step of every update computes the gradient: the scaled sum, negated if the loss is maximised, with the L2
+/// term.
 template <class A, class Traits, class T>
 T gradientOf(const A& a, Traits has, const T& weight, const T& sum, double decay, const Hyper& with) {
   const T gradient = a.scaled(sum, with.gradient_scale, with.maximize);
@@ -48,7 +51,7 @@ void moveMean(const A& a, Traits has, T& mean, const T& gradient, double beta) {
   a.add_(mean, gradient, 1 - beta);
 }
 
-// Adam and RMSprop have two parts, because loops leave the root between them to ATen.
+// Adam and RMSprop have two parts, because ATen computes the root between them.
 template <class A, class Traits, class T, class Number>
 void adamStates(const A& a, Traits has, T& weight, const T& sum, T& average, T& square, const AdamStep<Number>& step,
                 const Hyper& with) {
@@ -66,7 +69,7 @@ void adamWeight(const A& a, T& weight, const T& average, T root, const AdamStep<
   a.addcdiv_(weight, average, root, step.rate);
 }
 
-/// Returns what the root is taken of.
+/// Returns the value whose square root is needed.
 template <class A, class Traits, class T>
 T rmspropStates(const A& a, Traits has, const T& gradient, T& square, T& average, const Hyper& with) {
   a.mul_(square, with.alpha);

@@ -1,4 +1,4 @@
-// A file without a name whose parts are mapped into memory. It disappears with the process, however the process ends.
+// A file without a name whose parts are mapped into memory. It disappears when the process ends, even after a crash.
 // Torch-free.
 #pragma once
 
@@ -18,9 +18,9 @@ class MappedFile {
 
   /// Maps a part, which is zero at first; unmap it with munmap. Throws E0605.   Requires: multiples of pageBytes().
   char* map(int64_t offset, int64_t bytes) const;
-  /// Reserves room for these bytes; the file grows if needed. Throws E0605.
+  /// Reserves space for these bytes; the file grows if needed. Throws E0605.
   void reserve(int64_t offset, int64_t bytes) const;
-  /// Returns the room of these bytes to the file system if it supports that; their contents are lost.
+  /// Frees these bytes in the file system if it supports that; their contents are lost.
   void discard(int64_t offset, int64_t bytes) const;
   const std::string& folder() const { return folder_; }
 
@@ -33,7 +33,7 @@ int64_t pageBytes();
 /// Brings mapped pages into the process's resident set. writes: prepares them for writing. Throws E0605 if they cannot
 /// be read.
 void fetchPages(char* begin, int64_t bytes, bool writes);
-/// Takes pages out of the resident set; their contents stay in the file (or in the system's cache of it).
+/// Removes pages from the resident set; their contents stay in the file or in the system's cache of it.
 void releasePages(char* begin, int64_t bytes);
 
 }  // namespace abele::memory

@@ -1,5 +1,5 @@
-// File-backed memory for tensors of a thread, which takes no memory of the process until it is used. A capture then
-// needs room for what it works on, not for all that it keeps.
+// File-backed memory for tensors of a thread, whose pages are in memory only while they are used. A capture then needs
+// memory for the tensors of the current operator only, not for all that it keeps.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ class PagedMemory {
 
   /// The memory is zero at first. Throws E0605 if the file has no room.
   c10::DataPtr allocate(std::size_t bytes);
-  /// Takes all of it out of the process's memory; bytes that are touched later come back.
+  /// Removes all of it from the process's resident set. Bytes that are used later are loaded again.
   void release() const;
 
  private:

@@ -7,8 +7,8 @@
 
 namespace abele::memory {
 
-/// The private parts of the process's address space at the time when this was made: no other process sees what is
-/// written there, or writes there. Threads: safe.
+/// The private parts of the process's address space when this object was made: no other process reads or writes them.
+/// Threads: safe.
 class PrivateMemory {
  public:
   PrivateMemory();
@@ -23,23 +23,23 @@ class PrivateMemory {
   std::vector<Range> ranges_;  // in the order of addresses
 };
 
-/// The memory that devices of this process work in. A byte belongs to one owner at a time. Released with the object.
-/// Threads: owner only; claims of different objects may meet on different threads.
+/// Claims on the memory in which devices of this process work. A byte belongs to one owner at a time. The destructor
+/// releases the claims. Threads: owner only; different objects may claim on different threads.
 class MemoryClaims {
  public:
-  /// owner: identifies a program that never runs two steps at once. goes_first: takes memory away from owners that do
-  /// not go first.
+  /// owner: identifies a program that never runs two steps at once. goes_first: may take memory from owners without
+  /// this flag.
   MemoryClaims(const void* owner, bool goes_first) : owner_(owner), goes_first_(goes_first) {}
   ~MemoryClaims();
   MemoryClaims(const MemoryClaims&) = delete;
   MemoryClaims& operator=(const MemoryClaims&) = delete;
 
-  /// Returns false if the memory overlaps with another owner's that cannot be taken away, or with another piece of this
-  /// object.
+  /// Claims this memory. Returns false if it overlaps with another owner's that cannot be taken, or with another piece
+  /// of this object.
   bool take(const void* begin, int64_t bytes);
-  /// Whether the piece that begins here is still this object's. Another owner may have taken it away.
+  /// Whether this object still has the piece that begins here. Another owner may have taken it.
   bool holds(const void* begin) const;
-  /// Whether all pieces are. Cheap.
+  /// Whether this object still has all its pieces. Cheap.
   bool holdsAll();
   void release(const void* begin);
   /// Whether these bytes overlap with memory that this object holds.
@@ -53,7 +53,7 @@ class MemoryClaims {
   const void* owner_;
   bool goes_first_;
   std::map<uintptr_t, Taken> taken_;  // by begin
-  uint64_t num_lost_ = 0;             // pieces that the process's objects had lost when holdsAll() returned true last
+  uint64_t num_lost_ = 0;             // number of lost pieces in the process when holdsAll() last returned true
 };
 
 }  // namespace abele::memory

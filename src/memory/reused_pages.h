@@ -1,5 +1,5 @@
-// Memory for the capture of a model, whose pages devices take over later. Used by steering_allocator.cc, Session and
-// the CPU's devices.
+// Memory for the capture of a model; devices reuse its pages afterwards. Used by steering_allocator.cc, Session and the
+// CPU's devices.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace abele::memory {
 
 struct ReusedPool;
 
-/// Large tensors that its thread makes while it is in use come from here (FromReusedPages). When they die, their pages
-/// become memory of devices (IntoReusedPages). That saves time: the system fills each new page with zeros, and a
+/// Allocates the large tensors that a thread makes in a FromReusedPages scope. When they die, devices made in an
+/// IntoReusedPages scope get their pages. This saves time, because the system fills each new page with zeros, and a
 /// virtual machine may have to get it from its host first, which takes several times as long as a copy into it.
 /// Threads: owner only; tensors may die on any thread, and may outlive it.
 class ReusedPages {
@@ -24,17 +24,17 @@ class ReusedPages {
 
   /// keeps: pages of dead tensors stay for the devices. Otherwise they return to the system when the tensor dies.
   explicit ReusedPages(bool keeps);
-  /// Memory that no tensor uses returns to the system, now and whenever another tensor dies.
+  /// Returns memory that no tensor uses to the system, now and whenever another tensor dies.
   ~ReusedPages();
   ReusedPages(const ReusedPages&) = delete;
   ReusedPages& operator=(const ReusedPages&) = delete;
 
   /// Returns nothing if the system has no room.
   c10::DataPtr allocate(std::size_t bytes);
-  /// Announces that all of [begin, end) will be written next. Of the pages inside [first, last) that this range
-  /// touches, those that were never announced before are replaced by unused pages of dead tensors, as long as these
-  /// last. Bytes outside [begin, end) stay zero. Requires: private anonymous memory; all earlier writes there were
-  /// announced; first is a multiple of kPage. Throws E0603 if the system can neither move pages nor map others.
+  /// Call before all of [begin, end) is written. Looks at the pages of this range inside [first, last) that were never
+  /// announced before, and replaces them by unused pages of dead tensors as long as there are any. Bytes outside
+  /// [begin, end) stay zero. Requires: private anonymous memory; all earlier writes there were announced; first is a
+  /// multiple of kPage. Throws E0603 if the system can neither move pages nor map others.
   void expectWrite(char* begin, char* end, char* first, char* last);
 
  private:
@@ -61,7 +61,8 @@ class FromReusedPages {
   ReusedPages* outer_;
 };
 
-/// While alive, devices that this thread makes and uploads to take over `pages`, which must live as long as the scope.
+/// While alive, devices that this thread makes, and to which it uploads, reuse `pages`, which must live as long as the
+/// scope.
 class IntoReusedPages {
  public:
   explicit IntoReusedPages(ReusedPages& pages);

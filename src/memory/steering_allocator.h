@@ -8,14 +8,14 @@
 
 namespace abele::memory {
 
-/// The number of allocations on worker threads, since the process began, that the thread's cache could not serve. A
-/// steady state adds none. Threads: safe.
+/// The number of allocations on worker threads, since the process began, that the thread's cache could not serve. After
+/// the first steps none are added. Threads: safe.
 int64_t cpuAllocatorMisses();
-/// The bytes of these allocations. Threads keep the memory that they have taken, so this is what kernels need in
-/// addition to the arenas.
+/// The bytes of these allocations. Threads keep this memory, so the sum is the memory of kernels in addition to the
+/// arenas.
 int64_t cpuAllocatorMissBytes();
 
-/// Allocation number `ordinal` of an operator call gets `address`, if it asks for exactly `bytes`.
+/// Allocation number `ordinal` of an operator call gets `address` if its size is exactly `bytes`.
 struct Steer {
   int32_t ordinal = 0;
   std::size_t bytes = 0;
@@ -35,8 +35,8 @@ struct Allocation {
 /// Frees the blocks that this thread's cache keeps.
 void dropCache();
 
-/// While alive, tensors that this thread makes come from its cache; other threads are served as before. The first use
-/// puts our allocator in place of torch's own, once per process.
+/// While alive, tensors that this thread makes come from its cache; nothing changes for other threads. The first use in
+/// a process replaces torch's allocator by ours.
 class CacheScope {
  public:
   CacheScope();
@@ -48,7 +48,7 @@ class CacheScope {
   bool was_active_;
 };
 
-/// While alive (inside a CacheScope), allocations are counted from 0 and the steered ones get their address.
+/// While alive, inside a CacheScope, counts allocations from 0 and gives the steered ones their addresses.
 /// Requires: steers sorted by ordinal, alive as long as the scope.
 class SteerScope {
  public:
@@ -72,7 +72,7 @@ class PagedScope {
   PagedMemory* outer_;
 };
 
-/// While alive (inside a CacheScope), records the allocations.
+/// While alive, inside a CacheScope, records the allocations.
 class TraceScope {
  public:
   explicit TraceScope(std::vector<Allocation>& trace);

@@ -9,7 +9,7 @@
 
 namespace abele::memory {
 
-/// A tensor of this type over memory of other owners, on the device of that memory.
+/// A tensor of this type over the given memory, on the device of that memory.
 at::Tensor tensorOver(c10::DataPtr memory, const Type& type);
 c10::ScalarType scalarType(DType dtype);
 /// Whether the tensor has this element type and these sizes; strides do not matter.

@@ -21,13 +21,13 @@
 
 namespace abele::model {
 
-/// The Sharing of a module, which lives while a model of the module does. Null: a new one.
+/// The Sharing that all models of a module have in common. Returns a new one if module is null.
 std::shared_ptr<Sharing> sharingOf(const torch::nn::Module* module);
 
 class LibTorchModule;
 
-/// Lends a model to threads that copy its weights for models of other modules. Its destructor waits until they have
-/// finished, because the module may be gone afterwards.
+/// Gives threads access to a model while they copy its weights for models of other modules. Its destructor waits until
+/// they have finished, because the module may not exist afterwards.
 class LentModel {
  public:
   explicit LentModel(Model& model);
@@ -42,14 +42,14 @@ class LentModel {
   std::shared_ptr<Model> model_;
 };
 
-/// Threads: as Model.
+/// Threads: see Model.
 class LibTorchModel : public Model {
  public:
   /// optimizer: for a training model; null for inference. line: where the program wrapped the model.
   LibTorchModel(torch::nn::Module* module, detail::StructuredForward forward, const Options& options,
                 const optim::Optimizer* optimizer, std::string line = {});
-  /// Loads from a file. A compiled optimizer keeps its own values. options: those that apply at run time are used, and
-  /// a warning names the others; null: all options are the file's.
+  /// Loads from a file. A compiled optimizer keeps its own values. options: uses those that apply at run time, and
+  /// warns about the others; null: uses the file's options only.
   LibTorchModel(const std::string& path, torch::nn::Module* module, const Options* options,
                 const optim::Optimizer* optimizer);
 
@@ -57,7 +57,7 @@ class LibTorchModel : public Model {
   std::map<std::string, at::Tensor> stateDict();
   void loadStateDict(const std::map<std::string, at::Tensor>& state);
 
-  /// As Model::loadWeights, for the module's tensors. Throws E0705 for a loaded model without a module.
+  /// Model::loadWeights for the module's tensors. Throws E0705 for a loaded model without a module.
   void loadWeights(const std::shared_ptr<const files::WeightFiles>& files);
   /// Draws the first values of the module's tensors and uploads them. Tensors on the meta device are drawn when a
   /// program needs them. Throws E0705, E0708.
@@ -68,7 +68,7 @@ class LibTorchModel : public Model {
   void load(const std::string& path);
 
   files::Checkpoint checkpoint();
-  /// Throws E0706, E0708, and then changes nothing.
+  /// Throws E0706, E0708, without any change.
   void goOnFrom(const files::Checkpoint& checkpoint);
 
   void setOptimizer(const optim::Optimizer& optimizer);
@@ -99,9 +99,9 @@ class LibTorchModel : public Model {
 
   LibTorchModel(LibTorchModule* own, const Options& options, const optim::Optimizer* optimizer);  // takes `own`
   LibTorchModel(Saved saved, torch::nn::Module* module, const Options* options, const optim::Optimizer* optimizer);
-  /// Throws E0712, E0501. E0712 also stands for a program of the other kind.
+  /// Throws E0712, also for a program of the other kind (training or inference); E0501.
   static Saved read(const std::string& path, bool training);
-  /// The options of the file. If the user chose options, those that apply at run time replace the file's.
+  /// The options of the file. The user's options replace those that apply at run time.
   static Options optionsOf(const Saved& saved, const Options* chosen);
   void load(Saved saved);
   LibTorchModule& own() const;
@@ -109,8 +109,8 @@ class LibTorchModel : public Model {
   std::map<std::string, at::Tensor> tensorsByName();
   /// Throws E0708 if loadStateDict() cannot take this state.
   void requireFits(const session::StoredTensors& state);
-  /// Takes the tensors of a model in parts beside a file. Those on the meta device are read when the program needs
-  /// them. Throws E0501, E0708, E0712.
+  /// The tensors of a model that is stored in parts beside a file. Those on the meta device are read when the program
+  /// needs them. Throws E0501, E0708, E0712.
   std::vector<modules::NamedTensor> takeParts(const files::Checkpoint& parts, const exe::Executable& executable);
   /// The tensors for a file's program: the module's, or without a module the file's own. Throws E0712 if the module
   /// does not fit.

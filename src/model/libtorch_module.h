@@ -1,4 +1,4 @@
-// A torch::nn::Module and the forward of a C++ program, as a Model asks for them.
+// Gives a Model access to a torch::nn::Module and the forward of a C++ program.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@
 
 namespace abele::model {
 
-/// Threads: as ModuleSource.
+/// Threads: see ModuleSource.
 class LibTorchModule : public ModuleSource {
  public:
-  /// module: null where a file's tensors stand for it. forward: empty where a program was loaded. line: where the
-  /// program wrapped the model, "train.cpp:88".
+  /// module: null if the weights come from a file. forward: empty for a loaded program. line: where the program wrapped
+  /// the model, "train.cpp:88".
   LibTorchModule(torch::nn::Module* module, detail::StructuredForward forward, std::string line,
                  compile::ProgramOptions options);
   ~LibTorchModule() override;
@@ -37,7 +37,7 @@ class LibTorchModule : public ModuleSource {
   uint64_t generation() const override;
   uint64_t lastEnd() override;
 
-  /// What it is the module of.
+  /// Sets the model that uses this module.
   void setModel(std::weak_ptr<Model> model) { model_ = std::move(model); }
   torch::nn::Module* module() const { return module_; }
   const detail::StructuredForward& forward() const { return forward_; }
@@ -53,7 +53,7 @@ class LibTorchModule : public ModuleSource {
   std::weak_ptr<Model> model_;
 };
 
-/// An optimizer of the public API, with the values that setOptimizer() gave. Its state is the devices' alone.
+/// An optimizer of the public API, with the values of setOptimizer(). Only the devices have its state.
 class LibTorchOptimizer : public optimizer::OptimizerSource {
  public:
   explicit LibTorchOptimizer(optim::Optimizer given) : value(std::move(given)) {}

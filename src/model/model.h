@@ -1,5 +1,5 @@
-// A user's model: its compiled programs, one for each kind of input, and whose weights are newest. The front ends of
-// both languages use it: libtorch_model.h for C++, bind/model.cc for Python.
+// A user's model: its compiled programs, one for each kind of input. It keeps track of which weights are newest. The
+// front ends of both languages use it: libtorch_model.h for C++, bind/model.cc for Python.
 #pragma once
 
 #include <atomic>
@@ -36,180 +36,185 @@ namespace abele::model {
 
 /// Shared by all models of one module.
 struct Sharing {
-  Turns turns;  // of the training model, and of whoever reads or writes the module's tensors; guards what follows
-  Model* trainer = nullptr;               // the live training model
-  std::atomic<int64_t> host_version = 0;  // counts copies from a device into the module; models of other modules look
+  Turns turns;               // the lock for reading and writing the module's tensors; also guards the members below
+  Model* trainer = nullptr;  // the live training model
+  std::atomic<int64_t> host_version = 0;  // number of copies from a device into the module; models of other modules
+                                          // read it
 };
 
-/// Source: spec executor.md sections 6 to 8. Threads: the one that has the turn of turns(), unless stated otherwise.
+/// Source: spec executor.md sections 6 to 8. Threads: the thread that holds turns(), unless stated otherwise.
 class Model {
  public:
   struct Rules {
     bool training = false;
     ConnectionType connection = ConnectionType::kAlways;
     calls::Policy policy = {};
-    int64_t recompile_limit = 64;  // programs of the model, before a warning
+    int64_t recompile_limit = 64;  // a warning follows if the model has more programs than this
   };
-  /// sharing: null if only models that the source names share the module.
+  /// sharing: null if no models but those of ModuleSource::trainers() share the module.
   Model(std::unique_ptr<ModuleSource> source, Rules rules, std::shared_ptr<Sharing> sharing = nullptr);
-  /// Waits for other threads that copy its weights.
+  /// Waits for other threads that copy this model's weights.
   ~Model();
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
-  /// Calls of this model take this first. Threads: any.
+  /// The lock that each call of this model takes first. Threads: any.
   Turns& turns() { return rules_.training ? sharing_->turns : own_turns_; }
 
-  /// Would choose() and refresh() do nothing? Cheap.
+  /// Whether choose() and refresh() would do nothing. Cheap.
   bool isReady(const std::vector<at::Tensor>& inputs, const std::string& form) const;
   /// Makes the program for inputs of this kind the current one; compiles it if there is none. Weights, optimizer
   /// state and random numbers move from the previous program. Returns: whether the program has changed.
   bool choose(const std::vector<at::Tensor>& inputs, const std::string& form);
-  /// The model is on its devices, with the newest weights. Requires: it is compiled.
+  /// Puts the model on its devices, with the newest weights. Requires: it is compiled.
   void refresh();
-  /// A call of the current program. given: the caller's tensors; inputs: those that the program takes, in its order.
+  /// Runs a call of the current program. given: the caller's tensors; inputs: those that the program takes, in its
+  /// order.
   /// Requires: refresh(), beginStep().
   std::vector<at::Tensor> step(const std::vector<at::Tensor>& given, const std::vector<at::Tensor>& inputs);
-  /// Before and after a step: the optimizer's part of it.
+  /// The optimizer's work before and after a step.
   void beginStep();
   void endStep();
-  /// By the rules of the policy: tensors of a call as the devices take them; in the types of the current program; and,
-  /// after a step with `inputs`, its results as callers get them. `given` then has what forward wrote. Throw E0609,
-  /// E0708.
+  /// Conversions by the rules of the policy. deviceInputs converts the tensors of a call for the devices, and inTypes
+  /// converts these to the types of the current program. outcome converts the results of a step for the caller, and
+  /// copies what forward wrote into `given`. They throw E0609, E0708.
   std::vector<at::Tensor> deviceInputs(const std::vector<at::Tensor>& given);
   std::vector<at::Tensor> inTypes(std::vector<at::Tensor> inputs) const;
   std::vector<at::Tensor> outcome(const std::vector<at::Tensor>& given, const std::vector<at::Tensor>& inputs,
                                   std::vector<at::Tensor> results) const;
-  /// An anchor of the last call, likewise. Throws E0705, E0708, E0609.
+  /// An anchor of the last call, converted for the caller. Throws E0705, E0708, E0609.
   at::Tensor anchor(const std::string& short_name);
-  /// All of these. form: of the arguments, as detail::Flat has it.
+  /// All steps of a call. form: the form of the arguments, as in detail::Flat.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const std::string& form);
   void compile(const std::vector<at::Tensor>& inputs, const std::string& form);
-  /// What forward returned in the last call.
+  /// The form of what forward returned in the last call.
   const std::string& resultForm() const { return program_->captured.result_form; }
-  /// Of the current program; null: nothing is compiled.
+  /// The captured data of the current program; null if nothing is compiled.
   const ModuleSource::Captured* captured() const { return program_ ? &program_->captured : nullptr; }
   void destroy();
-  /// The model has no device to copy weights from any more, for example because its module's interpreter has ended.
+  /// Gives up newer weights on the devices, for example because the module's interpreter has ended.
   void forget() { stale_ = false; }
 
   /// Throws E0702 for a model of the connection type Never, which only compiles.
   void requireDevice() const;
   /// The session of the current program. Throws E0705, which names the call, if nothing is compiled.
   session::Session& compiled(const char* call);
-  /// The same; lives while anybody holds it. Null: nothing is compiled.
+  /// The same, as a shared pointer; null if nothing is compiled.
   std::shared_ptr<session::Session> session() const;
   /// Threads: any.
   bool isCompiled() const { return is_compiled_; }
   /// Number of programs, one for each kind of input.
   size_t numPrograms() const { return programs_.size(); }
 
-  /// The weights to the module. with_state: and a state of the optimizer that belongs to torch.
+  /// Copies the weights to the module. with_state: also copies the state of an optimizer of torch.
   void download(bool with_state = false);
-  /// The weights to the devices, and what the optimizer has on the host.
+  /// Copies the weights, and the optimizer state that the host has, to the devices.
   void upload();
   bool pullIfStale();
-  /// Does the device have newer weights than the module? Threads: any.
+  /// Whether the device has newer weights than the module. Threads: any.
   bool isStale() const { return stale_; }
-  /// Brings newer weights of models that train the module into it.
+  /// Copies newer weights of models that train the module into it.
   void pullFromTrainers();
 
-  /// Sets the source of contents for tensors on the meta device. fill: gives these memory and contents.
-  /// It is called when a program is compiled or loaded, for the tensors that this process's devices have.
+  /// Sets the function that gives tensors on the meta device memory and contents. It is called when a program is
+  /// compiled or loaded, for the tensors that this process's devices have.
   using Fill = std::function<void(const std::vector<modules::NamedTensor>& needed)>;
   void fillMetaTensors(Fill fill);
-  /// The module's tensors from files, and to the devices. Those on the meta device are read when a program needs them.
-  /// targets: all tensors of the module. Throws E0708 before anything changes; E0501, E0712: then some have changed.
+  /// Reads the module's tensors from files and copies them to the devices. Tensors on the meta device are read when a
+  /// program needs them. targets: all tensors of the module. Throws E0708 before anything changes; E0501, E0712, after
+  /// which some tensors may have changed.
   void loadWeights(const std::shared_ptr<const files::WeightFiles>& files,
                    const std::vector<files::WeightTarget>& targets);
-  /// For requests of all tensors. Throws E0711 if other processes have tensors on the meta device (or the optimizer's
-  /// state), E0705 if the module's own are still to be read. what: the request; instead: the call to use.
+  /// Call before all tensors are read. Throws E0711 if other processes have tensors that are on the meta device here
+  /// (or the optimizer's state), E0705 if the module's tensors have not been read yet. what: the request; instead: the
+  /// call to use.
   void requireComplete(const char* what, const char* instead);
-  /// A copy of the newest value of a tensor of the module, in all processes that hold stages: all call it, in one
-  /// order. Throws E0708 for another name.
+  /// A copy of the newest value of a tensor of the module. All processes that hold stages call it in the same order,
+  /// and all get the value. Throws E0708 for another name.
   at::Tensor weight(const std::string& name);
   /// Writes the newest weights into files of the folder, which it creates: one file, or, if processes hold stages, one
   /// per process with its part, and an index. All processes call it. left_out: names of tensors outside the
   /// module's state. Throws E0712, in all processes if one cannot write.
   void saveWeights(const std::string& folder, const std::vector<std::string>& left_out = {});
-  /// The optimizer of now. Throws E0706 for numbers that the program, where there is one, cannot take.
+  /// Sets the present optimizer. Throws E0706 for numbers that the compiled program cannot take.
   void setOptimizer(std::shared_ptr<optimizer::OptimizerSource> optimizer);
-  /// Its numbers of now to the devices, where there are some.
+  /// Sends the optimizer's present numbers to the devices, if there are any.
   void sendOptimizer();
-  /// What it asks for now; without one an empty spec.
+  /// The optimizer's present spec; an empty one without an optimizer.
   compile::OptimizerSpec optimizerSpec();
-  /// Brings the devices' optimizer state into the optimizer, where it keeps one.
+  /// Copies the devices' optimizer state into the optimizer, if that keeps a state.
   void downloadOptimizerState();
-  /// The devices' state, one tensor after the other, whichever process has it: all that hold stages read the same ones,
-  /// in one order. Empty: nothing is compiled. Keeps the program alive.
+  /// The devices' optimizer state, one tensor after the other, also from other processes. All processes that hold
+  /// stages read the same tensors in the same order. Empty if nothing is compiled. Keeps the program alive.
   session::StoredTensors optimizerState() const;
-  /// That the devices' optimizer state comes from.
+  /// Number of updates that the devices' optimizer state includes.
   int64_t updates() const { return optimizer_.updates(); }
 
   /// Threads: any.
   bool isAttached() const { return attached_; }
-  /// Takes devices (registry/attachment.h), and the model to them. Throws E0402, E0602, E0702, E0705.
+  /// Attaches devices (registry/attachment.h) and copies the weights to them. Throws E0402, E0602, E0702, E0705.
   void attach();
   void detach();
 
-  /// A program that was compiled before, in the place of one to compile. Throws E0712. Requires: nothing is compiled.
+  /// Uses a program that was compiled before instead of compiling one. Throws E0712. Requires: nothing is compiled.
   struct Adopted {
     compile::CompiledProgram program;
     std::string form;
     ModuleSource::Captured captured;
-    std::vector<modules::NamedTensor> tensors;  // that its weights are
-    bool is_final = false;                      // no forward to compile another one with
-    bool keeps_optimizer = false;               // with the numbers that it was saved with
+    std::vector<modules::NamedTensor> tensors;  // its weights
+    bool is_final = false;                      // there is no forward to compile another program
+    bool keeps_optimizer = false;               // keeps the numbers of the saved optimizer
     bool numbers_vary = false;                  // no number of the optimizer is a constant of the program
   };
   session::Session& adopt(Adopted adopted);
 
-  /// Takes over a state; a model that is not compiled yet does so when it is. updates: that it comes from; nothing: as
-  /// the state says. Throws E0706, E0708; then it keeps what it has.
+  /// Continues from a state; a model that is not compiled yet does so when it is. updates: number of updates before the
+  /// state; empty: the state's step count. Throws E0706, E0708, without any change.
   void goOnFrom(const files::TrainedState& state, std::optional<int64_t> updates = std::nullopt);
-  /// What a training run goes on from, of the current program. weights: the model's own, in step with the devices. What
-  /// it does not hold in memory it reads from the devices: the model stays as it is until it is written. Throws E0705.
+  /// A checkpoint of the current program. weights: the model's tensors, equal to the devices'. Other parts are read
+  /// from the devices when the checkpoint is written; until then the model must not change. Throws E0705.
   files::Checkpoint checkpoint(const std::map<std::string, at::Tensor>& weights);
-  /// One file by the first process; where each process has its own stages' part of the model alone, all write their
-  /// parts. All processes call it. Throws as files::writeCheckpoint and writeParts. Returns: its path.
+  /// All processes call it. The first one writes a file; if each process has only the part of its own stages, each
+  /// writes its part. Returns: the path of the checkpoint. Throws the errors of files::writeCheckpoint and writeParts.
   std::string writeCheckpoint(const std::string& folder, const files::Checkpoint& checkpoint, int64_t keep);
-  /// Throws E0501, E0712 where a part is damaged or missing: each of the processes that have parts of the model looks
-  /// at a part of it. Where they have a program all call this, and all throw.
+  /// Checks a checkpoint. If several processes have parts of the model, they share the check; all call it if there is a
+  /// program, and all throw if one finds a fault. Throws E0501 for a damaged part, E0712 for a missing one.
   void requireWhole(const files::Checkpoint& checkpoint);
-  /// Weights to the module's tensors and to the devices; those on the meta device are read when a program needs them.
-  /// Requires: they fit.
+  /// Copies weights into the module's tensors and to the devices. Tensors on the meta device are read when a program
+  /// needs them. Requires: names, shapes and types fit.
   void takeWeights(const session::StoredTensors& weights);
 
-  /// What a front end puts into a file beside the program, and what it leaves out.
+  /// The parts of a file that a front end provides, and whether the model is saved.
   struct Saving {
-    std::string version;            // of the package that writes
+    std::string version;            // version of the package that writes
     std::string options;            // see ProgramFile
     std::string metadata;           // see ProgramFile
     std::string form, result_form;  // see ProgramFile
     bool with_model = true;         // the weights and the optimizer's state
     bool with_random_state = true;
-    /// What ProgramFile::objects holds. They may name the tensors of the file, which are given, instead of holding
-    /// their memory. Not called without the model.
+    /// Returns ProgramFile::objects. The objects may refer to the file's tensors, which are passed, instead of
+    /// containing them. Not called without the model.
     std::function<std::string(const std::vector<modules::NamedTensor>&)> objects = {};
   };
-  /// Writes a file of the current program that goes on from here, with the newest weights. Missing folders are made.
-  /// Of processes that hold stages all call it, and the first one writes; where each has its own stages' part of the
-  /// model alone, each writes that beside the file (ProgramFile::parts). Throws E0705, E0712, in all processes where
+  /// Writes a file of the current program with the newest weights, from which a run can continue. Makes missing
+  /// folders. All processes that hold stages call it, and the first one writes the file. If each has only the part of
+  /// its own stages, each writes its part beside the file (ProgramFile::parts). Throws E0705; E0712 in all processes if
   /// one cannot write.
   void save(const std::string& path, Saving saving);
-  /// Goes on from the state that a file, or the parts beside it, hold of the optimizer and of the random stream. A
-  /// model that is not compiled yet does so when it is. updates: as goOnFrom(). Requires: a program is the file's.
+  /// Continues from the optimizer state and the random state in a file, or in the parts beside it. A model that is not
+  /// compiled yet does so when it is. updates: as in goOnFrom(). Requires: a program of the model came from the file.
   void resume(const files::ProgramFile& file, const files::Checkpoint* parts = nullptr,
               std::optional<int64_t> updates = std::nullopt);
-  /// The next `steps` calls go into this file, action by action, and with them all other events of the process; what
-  /// was traced before ends. Throws E0708, E0712. Source: ours.
+  /// Records the next `steps` calls in this file, action by action, together with all other events of the process. Ends
+  /// an earlier trace. Throws E0708, E0712. Source: ours.
   void trace(const std::string& path, int64_t steps);
 
-  /// Before a call: warns of changes that have no effect on the compiled program.
+  /// Call before a call of the model: warns about changes that have no effect on the compiled program.
   void warnOfChanges();
-  /// The front end has put tensors of other shapes into the module: warnOfChanges() names none of them.
+  /// Accepts the module's present tensors, because the front end itself replaced some by tensors of other shapes:
+  /// warnOfChanges() will not name them.
   void noteTensors();
-  /// A warning that later ones with the same text do not repeat.
+  /// Logs a warning, once for each text.
   void warnOnce(const std::string& text);
 
   void setInterrupt(std::function<bool()> poll) { poll_ = std::move(poll); }
@@ -225,89 +230,92 @@ class Model {
     std::vector<modules::NamedTensor> tensors;
     std::unique_ptr<session::Session> session;
     std::optional<report::Profile> profile;
-    /// Of the file that PVTI_OPTIONS asks for, and of trace_; nothing where nobody traces.
+    /// The timelines in the file of PVTI_OPTIONS and in trace_; empty if the file does not exist.
     std::optional<report::Timeline> of_process, of_trace;
   };
 
   ModuleSource& source() const { return *source_; }
   optimizer::OptimizerSource* optimizer() const { return optimizer_.source(); }
-  /// The same into these tensors, by name.
+  /// The same for these tensors, by name.
   void takeWeights(const session::StoredTensors& weights, const std::vector<modules::NamedTensor>& tensors);
-  /// One whose numbers the devices have.
+  /// Sets an optimizer with the numbers that the devices already have.
   void useOptimizer(std::shared_ptr<optimizer::OptimizerSource> optimizer) { optimizer_.use(std::move(optimizer)); }
   Sharing& sharing() const { return *sharing_; }
   const ModelProgram* program() const { return program_.get(); }
   const Rules& rules() const { return rules_; }
-  /// Around what reads or writes the module's tensors, or captures; a training model's own calls have it.
+  /// The lock around code that captures, or that reads or writes the module's tensors. A training model's calls hold it
+  /// already.
   Turns::Turn moduleTurn();
-  /// This model is the one that trains the module. Throws E0709.
+  /// Makes this model the one that trains the module. Throws E0709 if another one does.
   void claimTraining();
 
  private:
-  /// A training model elsewhere whose weights are this module's too.
+  /// A training model of another module that shares weights with this one.
   struct Followed {
     std::weak_ptr<Model> model;
     std::shared_ptr<Sharing> sharing;
     int64_t uploaded_version = -1;
   };
 
-  /// The model has devices for its current program, and others see that. Throws E0402, E0602.
+  /// Attaches devices for the current program; other processes can see them. Throws E0402, E0602.
   void takeDevices();
   void releaseDevices();
-  /// While it lives, a step is under way.
+  /// Lives while a step runs.
   class Step;
-  /// Adds the program's last call to what is traced.
+  /// Adds the program's last call to the traces.
   void noteCall();
   const char* trackName() const { return rules_.training ? "training" : "inference"; }
   void endTrace();
   Turns::Turn turnOf(Sharing& other) const;
-  /// Keeps the models that train this one's tensors elsewhere from writing them.
+  /// Locks the models of other modules that train this model's tensors, so that they do not write them.
   std::vector<Turns::Turn> turnsOfFollowed() const;
-  /// A forked child has no devices to copy from.
+  /// Copies weights back before the model ends, except in a forked child, which has no devices.
   void pullBeforeTheEnd();
   void follow();
-  /// Do live trainings of other modules share tensors with this one, as far as follow() has seen?
+  /// Whether live trainings of other modules shared tensors with this one when this was last checked.
   bool sharesWithTrainings() const;
-  /// Before a step: what other trainings have changed of shared tensors, to the devices.
+  /// Call before a step: copies shared tensors that other trainings have changed to the devices.
   void followTrainings();
-  /// Was the module written by a model that trains it since it was uploaded?
+  /// Whether a model that trains the module has written it since it was uploaded.
   bool isBehind() const;
   void noteUpload();
-  /// The current program for its optimizer. Requires: there is one.
+  /// The data of the current program for the optimizer. Requires: there is a current program.
   optimizer::OptimizerSync::Compiled compiledProgram() const;
   void uploadWeights();
-  /// A checkpoint that was read before there was a program counts from this one on.
+  /// Sets the state of a checkpoint that was read before there was a program.
   void takeAwaited(session::Session& session);
   /// The program that was compiled for inputs of this kind, or null, and the inputs in its order.
   struct Found {
     std::shared_ptr<ModelProgram> program;
     std::vector<at::Tensor> inputs;
   };
-  /// Throws E0704 for arguments that are built otherwise than those of the programs there are.
+  /// Throws E0704 for arguments with another structure than those of the existing programs.
   Found find(const std::vector<at::Tensor>& inputs, const std::string& form) const;
   /// Compiles a program and makes it the current one.
   void add(const std::vector<at::Tensor>& inputs, const std::string& form);
-  /// Makes a program the current one, which goes on where the one before it stopped. Returns: whether it is another.
+  /// Makes a program the current one; it continues where the previous one stopped. Returns: whether the program has
+  /// changed.
   bool use(const std::shared_ptr<ModelProgram>& next);
-  /// Pulls from those who train the module, and keeps them from training it meanwhile.
+  /// Copies newer weights from models that train the module, and locks these models meanwhile.
   std::vector<Turns::Turn> claimModule(const std::vector<modules::NamedTensor>& tensors);
-  /// Gives tensors on the meta device memory, and calls fill(tensor) for each. If one fails, all are without it again.
+  /// Gives tensors on the meta device memory, and calls fill(tensor) for each. If a call fails, takes the memory of all
+  /// of them away again.
   static void fillAll(const std::vector<modules::NamedTensor>& needed,
                       const std::function<void(const modules::NamedTensor&)>& fill);
-  /// For sessions of the tensors.
+  /// The MetaTensors for a session with these tensors.
   compile::MetaTensors metaOf(const std::vector<modules::NamedTensor>& tensors);
-  /// A program that nothing was compiled for yet. Refuses the source's options.
+  /// A new program without a compilation. Throws if the source's options are not allowed.
   std::shared_ptr<ModelProgram> newProgram();
   std::shared_ptr<ModelProgram> compileProgram(const std::vector<at::Tensor>& inputs, const std::string& form);
-  /// Between the module's tensors and a program's. A module may have put other tensors in the place of those that it
-  /// was compiled with: their values are what counts.
+  /// Copies between the module's tensors and a program's. If the module has replaced tensors since it was compiled, the
+  /// new tensors are used.
   void download(ModelProgram& program);
   void upload(ModelProgram& program);
   void noteTensorsOf(ModelProgram& program);
-  /// The program takes over the tensors that the module has now under the names that the program knows. keeps_values:
-  /// they get the devices' values. Throws E0704 for a name that is gone or has another shape; then nothing has changed.
+  /// Makes the program use the module's present tensors of the same names. keeps_values: gives them the devices'
+  /// values. Throws E0704, without any change, for a name that is missing or has another shape.
   void followNames(ModelProgram& program, bool keeps_values);
-  /// Tensors of the module, as an optimizer may know them: behind parameters that had their names before.
+  /// The module's tensors, after the parameters that had their names before, which an optimizer may still refer to.
   std::vector<modules::NamedTensor> withFormer(const std::vector<modules::NamedTensor>& tensors) const;
   void noteFormer(const std::vector<modules::NamedTensor>& tensors);
 
@@ -325,8 +333,8 @@ class Model {
   std::set<std::string> warned_;
   std::function<bool()> poll_;
   Fill fill_;                // contents for tensors on the meta device
-  bool had_meta_ = false;    // there were some
-  bool has_filled_ = false;  // and some have contents by now
+  bool had_meta_ = false;    // the model had such tensors
+  bool has_filled_ = false;  // some of them have contents by now
   std::atomic<bool> is_compiled_ = false;
   std::atomic<bool> attached_ = false;
   std::unique_ptr<registry::Attachment> attachment_;  // null: the model has no devices
@@ -335,10 +343,10 @@ class Model {
   std::atomic<bool> stale_ = false;                   // the device is newer than the module
   int64_t uploaded_version_ = 0;
   std::vector<Followed> followed_;
-  std::optional<uint64_t> generation_;  // of the source, when followed_ was looked at
+  std::optional<uint64_t> generation_;  // the source's generation() when followed_ was last updated
 };
 
-/// The tensors of a model that is in parts beside a program's file, on the meta device.
+/// The tensors, on the meta device, of a model that is stored in parts beside a program's file.
 std::vector<modules::NamedTensor> tensorsOfParts(const exe::Executable& executable, const files::Checkpoint& parts);
 
 }  // namespace abele::model

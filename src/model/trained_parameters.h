@@ -16,9 +16,9 @@ void claimParameters(const void* owner, const std::weak_ptr<Model>& model,
                      const std::vector<modules::NamedTensor>& tensors);
 /// The owner no longer trains anything.
 void releaseParameters(const void* owner);
-/// Models that train some of the tensors, each once. Threads: safe.
+/// The models that train some of these tensors, without duplicates. Threads: safe.
 std::vector<std::shared_ptr<Model>> trainersOf(const std::vector<modules::NamedTensor>& tensors);
-/// Changes with each claim and each end. Threads: safe.
+/// A number that each claim and each release increases. Threads: safe.
 uint64_t numChanges();
 /// numChanges() when a training of some of the tensors last ended; 0 if none has. Threads: safe.
 uint64_t lastEnd(const std::vector<modules::NamedTensor>& tensors);

@@ -1,6 +1,5 @@
-// State that a compiled program keeps although the user can change it: tensors that became constants, which
-// parameters are trained, tensors and modules that others have replaced, what modules are beside their tensors,
-// settings of torch.
+// State that a compiled program keeps although the user can change it: tensors that became constants, the set of
+// trained parameters, tensors and modules that may be replaced, attributes of modules, settings of torch.
 #pragma once
 
 #include <chrono>
@@ -15,18 +14,20 @@
 
 namespace abele::modules {
 
-/// Threads: whoever has a turn of the model.
+/// Threads: the thread that holds the model's lock.
 class Frozen {
  public:
-  /// As it was when this was recorded. training: it trains the tensors.
+  /// Records the present state. training: the program trains the tensors.
   Frozen(const capture::Recording& recording, const std::vector<NamedTensor>& tensors, std::vector<ModuleKind> modules,
          bool training);
 
-  /// Is it time to look? It is for the first calls, later so seldom that looking takes a hundredth of the time.
+  /// Whether to look for changes now: at each of the first calls, later so seldom that looking takes a hundredth of the
+  /// time.
   bool isDue();
-  /// Warnings of what has changed. The arguments are as they are now. Requires: isDue() was asked just before.
+  /// Returns warnings about changes. The arguments are the present tensors and modules. Requires: isDue() was called
+  /// just before.
   std::vector<std::string> changes(const std::vector<NamedTensor>& tensors, const std::vector<ModuleKind>& modules);
-  /// The devices have the contents of these.
+  /// Notes that the contents of these tensors were uploaded.
   void noteUpload(const std::vector<NamedTensor>& now);
 
  private:
@@ -44,13 +45,13 @@ class Frozen {
   std::vector<Tensor> tensors_;
   const std::vector<ModuleKind> modules_;
   std::vector<std::string> settings_;  // in the order of the table
-  std::set<std::string> told_;         // modules that have been named
+  std::set<std::string> told_;         // modules that a warning has named
   const bool training_;
   int64_t calls_ = 0;
   Clock::time_point began_ = {}, next_look_ = {};
 };
 
-/// Warns of what forward leaves where later calls do not renew it.
+/// Warns about tensors that forward stores and that later calls do not update.
 void warnOfHeldResult(const capture::Recording& recording);
 
 }  // namespace abele::modules

@@ -8,12 +8,12 @@
 
 namespace abele::modules {
 
-/// The line that messages name for the operations that this thread captures.
+/// The line that messages show for operations that this thread captures.
 std::string& currentLine();
 /// "train.cpp:88".
 std::string textOf(const std::source_location& line);
 
-/// While it lives, the line is this one, until a block or a scope begins.
+/// While it lives, currentLine() is this line, until a block or a scope begins.
 class LineScope {
  public:
   explicit LineScope(std::string line) : before_(std::exchange(currentLine(), std::move(line))) {}

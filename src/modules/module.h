@@ -1,4 +1,4 @@
-// The tensors and the modules inside of a module of torch::nn.
+// The tensors and the modules of a torch::nn::Module.
 #pragma once
 
 #include <memory>

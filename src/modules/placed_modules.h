@@ -1,4 +1,4 @@
-// Marks where forward reads the tensors of a module: operators get the module's path, and blocks begin there.
+// Finds where forward reads the tensors of a module: the operators get the module's path, and its block begins there.
 // Implements abele/placement.h.
 #pragma once
 
@@ -24,12 +24,12 @@ int& openBlocks();
 /// The scopes and blocks of one capture at a time. Threads: owner only.
 class PlacedModules {
  public:
-  /// module: may be null. tensors: of the module, in the order of the capture's indices. ordered: values flow from
-  /// stage to stage and never back, so a block that ended never begins again.
+  /// module: may be null. tensors: those of the module, in the order of the capture's indices. ordered: values flow
+  /// only to later stages, so a block that ended never begins again.
   PlacedModules(const torch::nn::Module* module, const std::vector<NamedTensor>& tensors, bool ordered);
   /// Call it before each run of forward.
   void begin();
-  /// For capture::Request::reads_model.
+  /// The function for capture::Request::reads_model.
   std::function<std::string(int32_t)> reader();
 
  private:

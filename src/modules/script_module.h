@@ -8,7 +8,7 @@
 
 namespace abele::modules {
 
-/// A module with the script's tensors and submodules. Callers get the same one while it lives. Threads: safe.
+/// A module with the script's tensors and submodules. While it lives, all callers get the same module. Threads: safe.
 std::shared_ptr<torch::nn::Module> moduleOfScript(const torch::jit::Module& script);
 /// Remembers the placement while the script lives. Throws E0708.
 void placeScript(const torch::jit::Module& script, const ModuleDevices::List& placement);

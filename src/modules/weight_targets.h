@@ -1,4 +1,4 @@
-// A module's tensors as what files give values to.
+// A module's tensors as targets for weights from files.
 #pragma once
 
 #include <vector>

@@ -15,18 +15,18 @@ namespace abele::operators {
 /// The values of one run.
 class GraphRun {
  public:
-  /// generator: of nodes that draw. Both arguments must outlive the run.
+  /// generator: for nodes that draw. Both arguments must outlive the run.
   GraphRun(const ir::Graph& graph, const std::optional<at::Generator>& generator)
       : graph_(graph), generator_(generator), values_(graph.values.size()) {}
 
-  /// A value that was kept, or the view of one.
+  /// A value that was passed to keep(), or a view of one.
   at::Tensor at(int64_t id) const;
   /// Gives a base value its contents; does nothing for a view, which has them already, and for kNone. The contents are
   /// copied if their strides are not the graph's.
   void keep(ir::ValueId id, const at::Tensor& contents);
   /// Does the work of a node that is not a view. op: kernels::findOperator(node.op).
   void call(const ir::Node& node, const c10::OperatorHandle& op);
-  /// Whether all that was kept had the types and strides of the graph.
+  /// Whether all values passed to keep() had the types and strides of the graph.
   bool hasTypesOfGraph() const { return has_types_of_graph_; }
 
  private:

@@ -1,5 +1,4 @@
-// How the files of operators/ call the operators of library.cc, and the kernels that implement them. No other folder
-// includes it.
+// Calls of the operators of library.cc and declarations of their kernels. Only operators/ includes it.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// abele::optim as what programs are compiled with, and back.
+// Conversions between abele::optim and the OptimizerSpec of a compiled program.
 #pragma once
 
 #include <vector>
@@ -18,7 +18,7 @@ compile::OptimizerSpec optimizerSpec(const optim::Optimizer& optimizer,
 /// The optimizer that makes this spec. Requires: the spec has an optimizer.
 optim::Optimizer optimizerOf(const compile::OptimizerSpec& spec);
 
-/// The values that a program compiled with it fixes. scaling_varies: as in OptimizerSource::constants().
+/// The values that a program compiled with this optimizer fixes. scaling_varies: as in OptimizerSource::constants().
 OptimizerConstants constantsOf(const optim::Optimizer& optimizer, bool scaling_varies);
 
 }  // namespace abele::optimizer

@@ -1,5 +1,5 @@
 // Optimizers in the form of torch.optim's classes: attributes by name, of parameter groups and of the whole optimizer.
-// This file applies the rules of PopTorch and torch. A front end only implements how attributes are read.
+// This file applies the rules of PopTorch and torch. A front end only implements the reading of attributes.
 #pragma once
 
 #include <optional>
@@ -18,13 +18,13 @@ namespace abele::optimizer {
 
 class OptimizerAttributes {
  public:
-  /// A place is the index of a parameter group, which inherits the optimizer's defaults, or one of these:
+  /// A place is the index of a parameter group, which inherits the defaults, or one of these:
   static constexpr int kDefaults = -1;  // the defaults
   static constexpr int kWhole = -2;     // attributes of the optimizer itself
 
   virtual ~OptimizerAttributes() = default;
   virtual OptimizerKind kind() const = 0;
-  /// Returns true for our own classes, which say which attributes vary and have more attributes than torch's.
+  /// Returns true for our own classes, which have isConstant() and more attributes than torch's.
   virtual bool isOurs() const = 0;
   /// Requires: isOurs().
   virtual bool isConstant(const std::string& name) const = 0;
@@ -38,7 +38,7 @@ class OptimizerAttributes {
   virtual std::optional<double> number(int place, const std::string& name) const = 0;
   /// Returns nothing if it is not a pair of numbers.
   virtual std::optional<std::pair<double, double>> pair(int place, const std::string& name) const = 0;
-  /// Returns the element type that the attribute names, or the type of a tensor attribute.
+  /// Returns an attribute that is an element type, or the element type of an attribute that is a tensor.
   virtual std::optional<DType> type(int place, const std::string& name) const = 0;
   /// Returns false if the attribute is missing.
   virtual bool isTrue(int place, const std::string& name) const = 0;
@@ -46,12 +46,12 @@ class OptimizerAttributes {
   virtual std::string text(int place, const std::string& name) const = 0;
 };
 
-/// The spec without parameters, with the defaults as one more group at the end. tensors: the model's, for the types of
-/// the state. Throws E0706 for values that no optimizer can have, and for features that the device lacks.
+/// The spec without parameters. The defaults are an additional last group. tensors: the model's, for the types of the
+/// state. Throws E0706 for values that no optimizer can have, and for features that the device lacks.
 OptimizerSpec numbersOf(const OptimizerAttributes& optimizer, const std::vector<modules::NamedTensor>& tensors,
                         bool follows_torch);
 /// follows_torch: trainable parameters in no group do not change. Otherwise the defaults apply to them, as in PopTorch.
-/// Throws E0706 also for groups with tensors of other modules.
+/// Also throws E0706 for groups with tensors of other modules.
 compile::OptimizerSpec specOf(const OptimizerAttributes& optimizer, const std::vector<modules::NamedTensor>& tensors,
                               bool follows_torch);
 /// Applies PopTorch's rules. scaling_varies: see OptimizerSource. follows_torch: every number of torch's own optimizers

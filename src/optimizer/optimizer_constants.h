@@ -9,12 +9,13 @@ namespace abele::optimizer {
 
 class OptimizerConstants {
  public:
-  /// The optimizers whose marks apply. kOfBoth also refuses a present optimizer that fixes a value which varies here.
+  /// Which marks apply. kOfCompiled: those of the compiled optimizer. kOfBoth: also refuses a present optimizer that
+  /// fixes a value which may vary here.
   enum class Marks { kOfBoth, kOfCompiled };
   explicit OptimizerConstants(Marks marks = Marks::kOfBoth) : marks_(marks) {}
 
   void note(std::string name, std::string text) { add(std::move(name), Kind::kFixed, std::move(text)); }
-  /// Notes a value that may vary or be constant. Values that are constant at compile stay constant; others may vary.
+  /// Adds a value, and whether it is constant or may vary.
   void note(std::string name, std::string text, bool is_constant) {
     add(std::move(name), is_constant ? Kind::kConstant : Kind::kVariable, std::move(text));
   }

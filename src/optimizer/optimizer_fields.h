@@ -1,5 +1,5 @@
-// The one reader that turns the fields of parameter groups, as the classes of both languages have them, into an
-// OptimizerSpec. optimizer.cc takes the fields from abele::optim, optimizer_attributes.cc from Python's classes.
+// Turns the fields of parameter groups into an OptimizerSpec, for the classes of both languages. optimizer.cc takes the
+// fields from abele::optim, optimizer_attributes.cc from Python's classes.
 #pragma once
 
 #include <map>
@@ -17,12 +17,13 @@ using Fields = std::map<std::string, double>;
 
 struct Reading {
   bool momentum_varies = false;  // keep a velocity even if momentum is 0 at first
-  bool follows_torch = true;     // false: PopTorch, where dampening acts from the first step on and nothing is fused
+  bool follows_torch = true;     // false: follows PopTorch, where dampening applies from the first step on and nothing
+                                 // is fused
 };
 
 /// Adds a group without parameters, with the numbers that the device gets. Requires: the spec's kind is set.
 void addGroup(OptimizerSpec& spec, const Fields& group, const Reading& reading = {});
-/// parameters: names by group; later groups are left out. Throws E0706 for numbers that no optimizer can have.
+/// parameters: names by group; drops groups beyond them. Throws E0706 for numbers that no optimizer can have.
 OptimizerSpec withParameters(OptimizerSpec spec, const std::vector<std::vector<std::string>>& parameters);
 /// Returns the fields of a group; addGroup makes the same group from them.
 Fields fieldsOf(const OptimizerSpec& spec, std::size_t group);

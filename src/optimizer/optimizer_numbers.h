@@ -1,4 +1,4 @@
-// The numbers of an optimizer's groups, which schedulers change, as text in a checkpoint.
+// The numbers of an optimizer's groups as text in a checkpoint, because schedulers change them.
 #pragma once
 
 #include <string>

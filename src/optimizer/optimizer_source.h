@@ -12,7 +12,7 @@
 
 namespace abele::optimizer {
 
-/// The host's copy of the devices' optimizer state. Threads: the thread that has a turn of the model.
+/// The host's copy of the devices' optimizer state. Threads: the thread that holds the lock of the model.
 class HostState {
  public:
   virtual ~HostState() = default;
@@ -45,7 +45,7 @@ class HostState {
   virtual void noteDestroyed() = 0;
 };
 
-/// Threads: the thread that has a turn of the model.
+/// Threads: the thread that holds the lock of the model.
 class OptimizerSource {
  public:
   virtual ~OptimizerSource() = default;

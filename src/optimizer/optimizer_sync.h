@@ -1,4 +1,4 @@
-// The optimizer of a training model and its devices: which numbers and which state they have of it.
+// Keeps a training model's optimizer and the devices equal: numbers and state.
 #pragma once
 
 #include <cstdint>
@@ -13,34 +13,34 @@
 
 namespace abele::optimizer {
 
-/// Threads: whoever has a turn of the model.
+/// Threads: the thread that holds the model's lock.
 class OptimizerSync {
  public:
-  /// A program that is compiled.
+  /// A compiled program.
   struct Compiled {
     session::Session& session;
-    std::function<std::vector<modules::NamedTensor>()> tensors;  // the module's of now: asked for where they are needed
+    std::function<std::vector<modules::NamedTensor>()> tensors;  // returns the module's present tensors
     bool scaling_varies = false;                                 // see OptimizerSource
-    bool has_devices = true;                                     // false: it has no state to read
+    bool has_devices = true;                                     // false: there is no state to read
   };
 
   /// Null: no optimizer.
   OptimizerSource* source() const { return source_.get(); }
   compile::OptimizerSpec spec(const std::vector<modules::NamedTensor>& tensors) const;
-  /// The optimizer of now, before anything is compiled.
+  /// Sets the optimizer before anything is compiled.
   void use(std::shared_ptr<OptimizerSource> source);
-  /// Its numbers count from the next step on. Throws E0706; then the one before it stays.
+  /// Sets an optimizer whose numbers apply from the next step on. Throws E0706, and then keeps the previous one.
   void set(std::shared_ptr<OptimizerSource> source, const Compiled& compiled);
-  /// Its numbers to the devices, where they have others.
+  /// Sends the optimizer's numbers to the devices if they have others.
   void send(const Compiled& compiled);
-  /// A program was compiled with the numbers of now, or has got them. numbers_vary: it fixes none of them.
+  /// Call after a program was compiled with the present numbers or got them. numbers_vary: it fixes none of them.
   void noteProgram(const Compiled& compiled, bool numbers_vary = false);
-  /// There is no program any more.
+  /// Call after the program was destroyed.
   void noteDestroyed();
 
-  /// Is there a state on the host that the program put there since?
+  /// Whether the user has set a state on the host that the devices do not have yet.
   bool hasNewState() const { return state() && state()->isNew(); }
-  /// Numbers changed without set(): says so once, since the devices do not know.
+  /// Warns once if numbers changed without set(), because the devices do not get them.
   void warnOfUnsent();
   void beginStep(const Compiled& compiled);
   void endStep(int64_t updates);
@@ -49,25 +49,25 @@ class OptimizerSync {
   void uploadIfNew(const Compiled& compiled);
   void download(const Compiled& compiled);
   void downloadIfStale(const Compiled& compiled);
-  /// With the weights, where the user asks for that.
+  /// Uploads the optimizer state together with the weights, if the user set one.
   void uploadWithWeights(const Compiled& compiled);
   void downloadWithWeights(const Compiled& compiled);
-  /// The devices go on from a state that the host does not have. updates: that it comes from.
+  /// Call after the devices got a state that the host does not have. updates: number of updates before it.
   void noteOther(int64_t updates, bool is_void);
 
-  /// That the devices' state comes from.
+  /// Number of updates that the devices' state includes.
   int64_t updates() const { return updates_; }
 
  private:
   HostState* state() const { return source_ ? source_->state() : nullptr; }
-  /// Eager's optimizer would begin without a state: says so once.
+  /// Warns once if a new optimizer has no state: eager would start without one, but the devices keep theirs.
   void warnOfFresh(const Compiled& compiled);
 
   std::shared_ptr<OptimizerSource> source_;
-  std::optional<OptimizerConstants> constants_;  // of the program
+  std::optional<OptimizerConstants> constants_;  // those of the program
   std::optional<OptimizerSpec> sent_;            // the numbers that the devices have
-  bool has_unsent_ = false;                      // and it was said that they lack some
-  bool has_fresh_ = false;                       // and it was said that another optimizer has no state
+  bool has_unsent_ = false;                      // a warning was given about unsent numbers
+  bool has_fresh_ = false;                       // a warning was given about an optimizer without state
   int64_t updates_ = 0;
 };
 

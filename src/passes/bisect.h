@@ -23,8 +23,8 @@ struct Bisection {
 };
 
 /// Finds the first pass that throws, or after which `works` returns false. `works` is called for the given graph, then
-/// in order after each pass that changed it. A search by halves would be misled by a graph that breaks, is mended and
-/// breaks again, and pipelines are short. Throws E0301, and E0203 for the given graph.
+/// in order after each pass that changed it. It tries all passes in order, because pipelines are short and a later pass
+/// may repair the graph, which would mislead a binary search. Throws E0301, and E0203 for the given graph.
 Bisection bisectPipeline(ir::Graph graph, PassContext& context, const PipelineOptions& options,
                          const std::function<bool(const ir::Graph&)>& works);
 

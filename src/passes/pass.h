@@ -1,4 +1,5 @@
-// Graph -> Graph, one transform a file. List: passes.def. Order: pipeline.cc. Driven by compile/ and tools/abele-opt.
+// Passes change a graph; each file has one transform. List: passes.def. Order: pipeline.cc. Used by compile/ and
+// tools/abele-opt.
 #pragma once
 
 #include <functional>
@@ -31,12 +32,12 @@ struct StageRules {
   /// AutoSplit: forward nodes with at least this id begin the next stage; ascending. split/auto_split.h chooses the
   /// ids.
   std::vector<ir::NodeId> cuts;
-  /// AutoSplit: stages are dealt round this many devices. 0: each stage has a device.
+  /// AutoSplit: stage s runs on device s modulo this number. 0: each stage has its own device.
   int devices = 0;
   /// Parallel phased: even phases run on even devices, odd ones on odd devices (E0402).
   bool alternating = false;
-  /// The memory space of each device of one process. The next devices are those of the next process, which shares no
-  /// memory with it. So {0} is one memory for each device, and {0, 0} is one for each pair. Empty: one memory for all.
+  /// The memory space of each device of one process. Further devices belong to further processes, which share no
+  /// memory: {0} means one memory for each device, {0, 0} one for each pair. Empty: one memory for all.
   std::vector<int> spaces;
   /// Devices of each of the user's devices: device v of a block becomes devices v * group to v * group + group - 1, and
   /// pass shard divides its work among them.
@@ -44,7 +45,7 @@ struct StageRules {
   int spaceOf(int device) const;
 };
 
-/// Facts that the update on the device needs at compile time; values that change from step to step are in the runtime.
+/// Facts about the optimizer that are fixed at compile time. Values that change from step to step are in the runtime.
 struct OptimizerRules {
   using Kind = OptimizerKind;
   Kind kind = Kind::kNone;
@@ -63,9 +64,10 @@ struct OptimizerRules {
 /// The values that backward computes again instead of keeping them from forward.
 struct RecomputeRules {
   bool enabled = false;
-  /// Also in the last stage, where it rarely saves memory: its backward follows its forward at once in most schedules.
+  /// Recompute in the last stage too. This rarely saves memory, because its backward follows its forward at once in
+  /// most schedules.
   bool last_stage = false;
-  std::vector<ir::ValueId> kept;  // values of the captured graph that are kept nevertheless
+  std::vector<ir::ValueId> kept;  // values of the captured graph that are never recomputed
 };
 
 struct PassContext {
@@ -108,7 +110,8 @@ struct PipelineFacts {
   bool splits_weight_gradients = false;  // the schedule runs weight gradients separately from backward
   bool fuses_loss = false;               // cross entropies are fused, on devices where that needs no second copy
   bool approximates = false;             // roundings may differ from eager's: Options.fusion("fast")
-  bool fuses_accumulation = false;       // gradients are added up, and the operators that make them may add them
+  bool fuses_accumulation = false;       // gradients are added up, and the operators that make them may add them to the
+                                         // sum
   bool has_several_spaces = false;       // devices have separate memories: StageRules::spaces
 };
 /// All passes of a program in order. pipeline.cc gives the reason of each position.

@@ -1,4 +1,4 @@
-// Private to pass shard: which operators may be cut how, and what a cut of a tensor means for its views.
+// Private to pass shard: the possible cuts of operators, and the cuts of views that follow from a cut of their base.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 
 namespace abele::passes {
 
-/// Stands for a dimension: the whole tensor.
+/// In place of a dimension: the whole tensor is used.
 inline constexpr int kWhole = -1;
 
 /// A way to divide an operator among devices. Each part makes a range of the results along one dimension.
 struct Cut {
   std::vector<int> operands;  // by argument: the dimension along which its tensors are cut, or kWhole
   std::vector<int>
-      results;  // by schema return: the dimension along which it is cut, or kWhole: a node beside the parts makes it
-  int64_t size = 0;               // elements along that dimension
-  int64_t step = 1;               // parts begin at multiples of it
+      results;       // by schema return: the dimension along which it is cut; kWhole: a separate node computes it
+  int64_t size = 0;  // elements along that dimension
+  int64_t step = 1;  // parts begin at multiples of it
   int32_t sizes_arg = ir::kNone;  // argument with the sizes of the first result
-  int32_t mask_arg = ir::kNone;   // argument that says which results to make
+  int32_t mask_arg = ir::kNone;   // argument that selects the results to compute
 };
 
 /// The cuts of a node, in the order of the dimensions of its result. Empty for operators without a row in

@@ -1,4 +1,4 @@
-// Private to pass shard: parts of values, views, and the two little graphs that a trial compares.
+// Private to pass shard: parts of values, views, and the two small graphs that a trial compares.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace abele::passes {
 
 inline size_t index(int64_t i) { return static_cast<size_t>(i); }
 
-/// A value that devices have made in parts.
+/// A value whose parts several devices have computed.
 struct Parts {
   Type type;  // the type of the whole value
   int dim = 0;
@@ -26,7 +26,8 @@ struct Parts {
 
 /// The place of an operand of a part.
 struct OperandPlace {
-  const Parts* from = nullptr;  // the operand is in the part's own piece of its base; else in the whole base
+  const Parts* from = nullptr;  // the parts of the operand's base, if it reads its own part; null: it reads the whole
+                                // base
   ir::Value value;              // its type, and its offset there
 };
 
@@ -34,7 +35,7 @@ struct OperandPlace {
 class Views {
  public:
   explicit Views(ir::Graph& graph) : graph_(graph) {}
-  /// Notes a view that the graph has already.
+  /// Adds a view that the graph already has.
   void note(ir::ValueId view);
   /// add: appends a node with an id to the graph and returns it.
   ir::ValueId of(ir::ValueId base, const Type& type, int64_t offset, const std::function<ir::Node&()>& add);
@@ -44,7 +45,7 @@ class Views {
   std::map<std::tuple<ir::ValueId, std::string, int64_t>, ir::ValueId> known_;
 };
 
-/// Collects a node as it is, and its parts, in two graphs with the same inputs.
+/// Builds two graphs with the same inputs: one with a whole node, one with its parts.
 class TrialGraphs {
  public:
   explicit TrialGraphs(const ir::Graph& program)
@@ -55,17 +56,17 @@ class TrialGraphs {
     std::map<ir::ValueId, ir::ValueId> inputs;  // by base in the program
   } whole, parts;
 
-  /// An operand of the program's node in one of the graphs.
+  /// Adds an operand of the program's node to one of the graphs.
   ir::ValueId wholeOperand(ir::ValueId v);
   ir::ValueId partOperand(ir::ValueId v, const OperandPlace& place, size_t part);
-  /// A copy, for operators that write their operand.
+  /// Adds a copy of a value, for operators that write their operand.
   static ir::ValueId copyOf(Side& side, ir::ValueId v);
 
   using Operand = std::function<ir::ValueId(size_t arg, ir::ValueId v)>;
   /// Adds the node with results of these types. operand: finds an operand of the program's node in the graph.
   static std::vector<ir::ValueId> add(Side& side, ir::Node node, const std::vector<Type>& results,
                                       const Operand& operand);
-  /// Makes the trial compare a range of a result of the whole with a part's result.
+  /// Makes the trial compare a range of a whole result with a part's result.
   void compare(ir::ValueId of_whole, const Type& range, int64_t offset, ir::ValueId of_part);
 
  private:

@@ -1,4 +1,4 @@
-// The costs of a graph's stages, estimated from shapes or summed up from what capture measured.
+// The costs of a graph's stages, estimated from shapes or added up from times that capture measured.
 #pragma once
 
 #include <vector>
@@ -18,16 +18,16 @@ std::vector<schedule::StageCost> estimateCosts(const ir::Graph& graph);
 constexpr int64_t kEstimatedHopNs = 20'000, kEstimatedActionNs = 1'000;
 
 /// Times that capture measured (Node::time_ns). Nodes that it never ran (updates, sums) are estimated. Measured times
-/// differ from run to run, so they are for predictions and not for programs.
+/// differ from run to run, so only predictions use them, not programs.
 std::vector<schedule::StageCost> measuredCosts(const ir::Graph& graph);
 
 /// Costs for simulate(), with the memory of a plan of the graph.
 schedule::CostModel costModelOf(const ir::Graph& graph, const Plan& plan, std::vector<schedule::StageCost> costs);
 std::vector<schedule::StageMemory> memoryOf(const ir::Graph& graph, const Plan& plan);
 
-/// The values that stages on different devices hand over in every micro-batch, in the order of their makers. Each value
-/// goes once to each device, to the first task there that reads it. The plan has placed the values that a transfer
-/// brings.
+/// The values that are transferred between stages on different devices in every micro-batch, in the order of the nodes
+/// that make them. Each value is sent once to each device, to the first task there that reads it. Leaves out values of
+/// transfer nodes, which the plan has placed.
 std::vector<schedule::Handover> handoversOf(const ir::Graph& graph);
 /// The bytes of the gradient sums that each stage makes.
 std::vector<int64_t> gradientBytes(const ir::Graph& graph);

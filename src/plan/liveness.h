@@ -1,4 +1,4 @@
-// Private to plan/: which nodes touch which base value, and which values share one piece of memory.
+// Private to plan/: the nodes that use each base value, and the values that share one piece of memory.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace abele::plan {
 
-/// Positions in the program for touches outside the nodes.
+/// Positions in the program for uses outside the nodes.
 inline constexpr int32_t kTaskStart = -1;
 inline constexpr int32_t kTaskEnd = std::numeric_limits<int32_t>::max();
 
@@ -19,13 +19,13 @@ inline constexpr int32_t kTaskEnd = std::numeric_limits<int32_t>::max();
 struct Touch {
   Task task;
   int32_t position = 0;
-  bool from_elsewhere = false;  // a transfer reads it to bring it to another memory space
+  bool from_elsewhere = false;  // a transfer reads it to copy it to another memory space
 };
 
-/// A piece of memory. Base values live in it one after the other, linked by in-place writes.
+/// A piece of memory. The base values in it follow each other by in-place writes.
 struct Buffer {
   std::vector<ir::ValueId> members;
-  std::vector<Touch> touches;  // by any member; the first one makes the value (inputs have no such touch)
+  std::vector<Touch> touches;  // uses of any of its values; the first one makes the value, except for inputs
   int64_t bytes = 0;
   int32_t input = -1;          // index into Graph::inputs, if it is an input
   bool is_sum_of_one = false;  // an accumulator in whose memory backward makes the gradient
@@ -43,11 +43,12 @@ using ir::precedes;
 using ir::taskOf;
 /// True for a transfer, which is work of a link and not of the stage's device.
 bool isTransfer(const ir::Node& node);
-/// True for a transfer that brings a value for a task. Other transfers refresh the copy of an external.
+/// True for a transfer that copies a value to the device of a task that reads it. Other transfers refresh the copy of
+/// an external.
 bool isReceive(const ir::Node& node);
 
-/// When a stage gets several rings of frames: if that takes fewer bytes under the schedule, never, or whenever its
-/// values can be separated.
+/// When a stage gets several rings of frames. kFewestBytes: if that takes fewer bytes under the schedule. kTogether:
+/// never. kApart: whenever its values can be separated.
 enum class RingRule : uint8_t { kFewestBytes, kTogether, kApart };
 struct PlannedStages {
   Plan plan;

@@ -1,5 +1,5 @@
-// Shows what the bytes of a plan are for: by device, by lifetime class, by layer, and the largest tensors. The numbers
-// add up to peakDeviceBytes(), which is what a run uses. Docs: docs/memory.md.
+// Reports the use of a plan's bytes: by device, by lifetime class, by layer, and the largest tensors. The numbers add
+// up to peakDeviceBytes(), which is what a run uses. Docs: docs/memory.md.
 #pragma once
 
 #include <array>
@@ -27,7 +27,8 @@ inline constexpr size_t kNumMemoryClasses = 7;
 const char* memoryClassName(MemoryClass memory_class);
 using BytesByClass = std::array<int64_t, kNumMemoryClasses>;
 
-/// One piece of memory and its contents. Stash and transient memory is reused, so these entries do not add up.
+/// One piece of memory and its contents. Stash and transient memory is reused, so the sum of these entries exceeds the
+/// total.
 struct TensorMemory {
   std::string name;  // the user's name, or the operator that makes it
   Type type;
@@ -39,7 +40,7 @@ struct TensorMemory {
   std::string source;  // "train.py:88": made or first used there; "" if no line is known
 };
 
-/// A byte of reused memory counts for the largest tensor on it, so layers add up to the device's bytes.
+/// A reused byte counts for the largest tensor that uses it, so the layers add up to the device's bytes.
 struct LayerMemory {
   std::string layer;
   BytesByClass bytes{};
@@ -48,9 +49,9 @@ struct LayerMemory {
 
 struct DeviceMemory {
   int device = 0;
-  int64_t peak_bytes = 0;  // sum of by_class; of off-chip memory, what is on the device at the fullest moment
+  int64_t peak_bytes = 0;  // sum of by_class; includes the largest number of off-chip bytes on the device at one time
   BytesByClass by_class{};
-  int64_t off_chip_bytes = 0;         // all off-chip bytes of its stages, on the device or not
+  int64_t off_chip_bytes = 0;         // all off-chip bytes of its stages, also those on the device
   std::vector<LayerMemory> layers;    // in the order of the program
   std::vector<TensorMemory> tensors;  // the largest tensors, largest first
 };
@@ -68,7 +69,7 @@ std::string memoryJson(const MemoryReport& report);
 /// Example: "h.2/attention: aten::gelu -> f32[8,64] (train.py:88), stash, 4 frames, 8192 bytes".
 std::string describe(const TensorMemory& tensor);
 
-/// The bytes of each device. -1: no limit.
+/// The bytes that each device has. -1: no limit.
 struct MemoryLimits {
   int64_t every = -1;
   std::map<int, int64_t> of_device = {};  // devices with a limit of their own

@@ -1,5 +1,5 @@
-// Pure functions from a lowered graph to tables: placement, schedule, memory. print() prints the tables; the verify
-// functions check them.
+// Plans a lowered graph: tables of placement, schedule and memory. print() prints the tables; the verify functions
+// check them.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace abele::plan {
 
-/// The place of tensors of one use while no action needs them. off_chip: outside the device's memory (docs/phases.md),
+/// Where tensors of one use are while no action needs them. off_chip: outside the device's memory (docs/phases.md),
 /// except tensors with fewer than min_elements elements.
 struct TensorLocation {
   bool off_chip = false;
@@ -38,7 +38,7 @@ struct PlanOptions {
   /// plans.
   std::vector<schedule::StageCost> costs = {};
   Locations locations = {};
-  int64_t hop_ns = 0;  // used with `costs`: the time until a value of one device can be used on another
+  int64_t hop_ns = 0;  // used with `costs`: the time until another device can use a value
   /// For zero-bubble orders: the most micro-batches that each stage holds between forward and weight gradient, at least
   /// 1. Empty: the schedule's own limits.
   std::vector<int64_t> most_held = {};
@@ -67,7 +67,7 @@ struct Placement {
 enum class TensorUse : uint8_t { kWeights, kOptimizerState, kAccumulators, kActivations };
 /// "weights", "state", "sums", "activations".
 const char* tensorUseName(TensorUse use);
-/// The off-chip tensors of one use and stage. They move to the device and off it together.
+/// The off-chip tensors of one use and stage. They move to the device and back together.
 struct OffChipGroup {
   TensorUse use = TensorUse::kWeights;
   int32_t stage = 0;
@@ -76,16 +76,16 @@ struct OffChipGroup {
   bool operator==(const OffChipGroup&) const = default;
 };
 
-/// A ring of frames in addition to those of the stages. There are two kinds. One kind holds what transfers bring for a
-/// task. If there are more micro-batches than are in use at once, it has one frame more, so that the next value can
-/// arrive while the task works. The other kind holds values of a stage for as long as other stages or weight gradients
-/// read them.
+/// A ring of frames in addition to those of the stages. There are two kinds. One kind holds the values that transfers
+/// copy for a task. If there are more micro-batches than are in use at once, it has an additional frame, so that the
+/// next value can arrive while the task works. The other kind holds values of a stage while other stages or weight
+/// gradients read them.
 struct TaskRing {
   Task task;
   bool is_received = false;  // transfers fill it
   int64_t frames = 1;
   int64_t bytes = 0;             // bytes of a frame
-  std::vector<Task> users = {};  // tasks that touch a frame; `task` is the first of them in a micro-batch
+  std::vector<Task> users = {};  // tasks that use a frame; `task` is the first of them in a micro-batch
   bool operator==(const TaskRing&) const = default;
 };
 
@@ -96,7 +96,7 @@ struct Plan {
   schedule::Schedule schedule;
   std::vector<Placement> placement;       // by value id (meaningful for bases)
   std::vector<int64_t> frames;            // length of each stage's stash ring
-  std::vector<std::vector<Task>> users;   // by stage: tasks that touch a frame of its ring
+  std::vector<std::vector<Task>> users;   // by stage: tasks that use a frame of its ring
   std::vector<int64_t> stash_bytes;       // by stage: bytes of one frame
   std::vector<int64_t> transient_bytes;   // by worker
   std::vector<int64_t> persistent_bytes;  // by worker
@@ -108,7 +108,7 @@ struct Plan {
 /// Throws E0401..E0403. Requires: form kLowered (training) or kStaged (inference).
 Plan makePlan(const ir::Graph& graph, const PlanOptions& options);
 /// The text form and its inverse: docs/plan.md. parse throws UserError E0202 that lists every mistake with its line.
-/// The plan that it returns is consistent in itself.
+/// The returned plan does not contradict itself.
 std::string print(const Plan& plan);
 Plan parse(std::string_view text);
 /// All places where a parsed plan does not fit a graph. Empty for a plan that makePlan made of the graph.
@@ -116,7 +116,7 @@ std::vector<std::string> verify(const Plan& plan, const ir::Graph& graph);
 /// The most bytes that each worker's device uses at once: the bytes that are always there, and the off-chip groups that
 /// an action needs. With Locations::fetch_ahead, the groups of the worker's next action count too.
 std::vector<int64_t> peakDeviceBytes(const Plan& plan);
-/// For each off-chip group, the frames on a worker's device at the moment when the device holds the most.
+/// For each off-chip group, the frames on a worker's device when the device holds the most bytes.
 std::vector<int64_t> fetchedFrames(const Plan& plan, size_t worker);
 
 }  // namespace abele::plan

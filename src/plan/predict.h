@@ -1,5 +1,5 @@
-// Predicts a schedule: chosen by name, over a chain of stages, with times. Used by tools/abele-sim.cc, abele.simulate()
-// and abele::simulate. File format of costs: docs/simulator.md.
+// Predicts the times and memory of a schedule, chosen by name, for a chain of stages. Used by tools/abele-sim.cc,
+// abele.simulate() and abele::simulate. File format of costs: docs/simulator.md.
 #pragma once
 
 #include <string>
@@ -16,11 +16,11 @@ struct MemoryLimits;
 struct Chain {
   schedule::CostModel costs;
   std::vector<int> device_of;  // by stage; empty: stage s is on device s
-  /// Stash and transient memory by stage: split_memory with weight gradients split off, sharded_memory with one stage
-  /// at work at a time. Empty: the same as costs.memory.
+  /// Stash and transient memory by stage. split_memory: if weight gradients are split off; sharded_memory: if one stage
+  /// works at a time. Empty: the same as costs.memory.
   std::vector<schedule::StageMemory> split_memory, sharded_memory;
   std::vector<schedule::Handover> handovers = {};  // between stages, of every micro-batch
-  std::vector<int64_t> gradient_bytes = {};        // by stage, summed up over replicas before an update; empty: no sums
+  std::vector<int64_t> gradient_bytes = {};        // by stage: bytes that replicas add up before an update; empty: none
   schedule::Machine machine = {};                  // if it has no links, handovers and sums over replicas take no time
   schedule::Replication replication = {};
 };
@@ -41,7 +41,7 @@ struct Prediction {
   schedule::Simulation run;
   std::vector<std::vector<schedule::MemoryPoint>> memory;  // by worker
   schedule::Replication replication;
-  std::vector<schedule::Transfer> transfers;  // the transfers whose times run.transfers has
+  std::vector<schedule::Transfer> transfers;  // in the order of run.transfers, which has their times
   std::vector<int64_t> reduce_ns;             // by stage; empty: no sums over replicas
   /// The peak of the fullest worker.
   int64_t peakBytes() const;
@@ -51,14 +51,14 @@ struct Prediction {
 void requireCosts(const Chain& chain);
 
 /// chain.costs, with the times of handovers and of sums over replicas on the chain's machine. A value that arrives in a
-/// stage takes a place in the stage's frame. Throws E0404 for devices that no link connects.
+/// stage takes memory in the stage's frame. Throws E0404 for devices that no link connects.
 schedule::CostModel pricedCosts(const Chain& chain);
 
-/// The schedule that makePlan would make, without looking at a graph. worker_of and costs: by stage.
+/// The schedule that makePlan would make, but without a graph. worker_of and costs: by stage.
 schedule::Schedule makeSchedule(const PredictOptions& options, const std::vector<int>& worker_of,
                                 const std::vector<schedule::StageCost>& costs, int64_t hop_ns = 0);
 
-/// Weight gradients as a part of backward, for schedules that do not split it.
+/// Adds weight gradients to backward, for schedules that do not split them off.
 std::vector<schedule::StageCost> wholeBackward(std::vector<schedule::StageCost> costs);
 
 /// Each device is one worker; workers are in the order of their first stages.
@@ -69,7 +69,7 @@ struct Workers {
 /// devices: by stage.
 Workers workersOf(const std::vector<int>& devices);
 
-/// Drops the weight gradients of stages in which they take no time. costs: by stage.
+/// Removes the weight-gradient tasks of stages in which they take no time. costs: by stage.
 void dropFreeWeightGradients(schedule::Schedule& schedule, const std::vector<schedule::StageCost>& costs);
 
 /// Schedules that do not split the backward run weight gradients inside it. A stage whose weight gradients take no time
@@ -81,7 +81,7 @@ Prediction predict(const Chain& chain, const PredictOptions& options);
 /// <= parts <= entries.
 Chain partition(const Chain& chain, int parts);
 
-/// Calls partition() for devices * chunks stages and deals them round: stage s runs on device s % devices.
+/// Calls partition() for devices * chunks stages. Stage s runs on device s % devices.
 Chain deal(const Chain& chain, int devices, int chunks);
 
 /// Reads {"stages": [{"forward_ns": 5, ...}], "hop_ns": 0}. Throws E0404 with the place of the first fault.
@@ -90,8 +90,8 @@ std::string chainJson(const Chain& chain);
 
 /// The spare bytes of the fullest device; see MemoryLimits::spare.
 int64_t spareBytes(const Prediction& prediction, const MemoryLimits& limits);
-/// Figures of the whole and of every device. Includes memory over time if it is known and, with limits, whether each
-/// device has enough.
+/// Figures of the whole pipeline and of every device. Includes memory over time if it is known and, with limits,
+/// whether each device has enough.
 std::string predictionJson(const Prediction& prediction, const MemoryLimits& limits);
 /// Chrome's trace format: one row a device, one bar an action, one counter of memory. Open it in chrome://tracing or
 /// Perfetto.

@@ -19,15 +19,15 @@ namespace abele::processes {
 
 /// The other processes, for training; null for a single process. Throws E0714, E0606.
 std::shared_ptr<collective::Peers> joinPeers(const compile::ProgramOptions& options);
-/// Calls `waits`, which waits for the other processes, and poll meanwhile, as in Session. If poll ends the wait
+/// Calls `waits`, which waits for the other processes, and meanwhile poll, as in Session. If poll ends the wait
 /// (E0602), the group ends too.
 void waitForOthers(collective::Peers& peers, const std::function<bool()>& poll, const std::function<void()>& waits);
 /// The announcements of this process and all others, by process. Throws the errors of collective::requireSameAct, and
 /// E0602 as above.
 std::vector<collective::Announcement> exchange(collective::Peers& peers, const collective::Announcement& own,
                                                const std::function<bool()>& poll);
-/// The smallest number of cores for a replica among the processes. Schedules and cuts depend on it, and all processes
-/// must choose the same ones. Throws, and poll, as below.
+/// The smallest number of cores for a replica among the processes. Schedules and cuts depend on it, and must be the
+/// same in all processes. Throws, poll: as below.
 int leastCores(collective::Peers& peers, int own, const std::function<bool()>& poll = {});
 /// Throws E0713 in all processes if one has another program, or gives results to other processes. key: from cacheKey().
 /// Requires: all processes call it. poll: as in Session; if it ends the wait (E0602), the group ends too.
@@ -52,11 +52,12 @@ PopdistPlace popdistPlace();
 
 /// Connects this process with the others, or takes the group that the program registered. From then on only this
 /// process's sessions hold the group. make: makes groups of torch.distributed if the program can
-/// (collective::setDeviceGroups). Throws as joinPeers.
+/// (collective::setDeviceGroups). Throws the errors of joinPeers.
 void joinProcesses(const compile::ProcessOptions& processes, collective::MakeDeviceGroup make = {});
-/// Waits until all processes have called this. Throws as joinPeers.
+/// Waits until all processes have called this. Throws the errors of joinPeers.
 void synchronize(const compile::ProcessOptions& processes);
-/// Returns true if `value` is true in any of the processes. Waits until all have called this. Throws as joinPeers.
+/// Returns true if `value` is true in any of the processes. Waits until all have called this. Throws the errors of
+/// joinPeers.
 bool anyOf(const compile::ProcessOptions& processes, bool value);
 /// The same for the processes that this one trains with. A process that has not joined others is alone. Throws E0606.
 bool anyOfJoined(bool value);

@@ -1,5 +1,5 @@
-// Records as files. The kernel holds a lock on the file of a live program, and the lock ends with the process, however
-// it ends. A file without a lock is a leftover: it is never shown, and the user's next program removes it.
+// Records as files. A running program holds a kernel lock on its file. The lock ends with the process, even if the
+// process crashes. A file without a lock is a leftover: it is never shown, and the user's next program removes it.
 #pragma once
 
 #include <cstddef>

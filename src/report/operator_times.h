@@ -24,8 +24,8 @@ struct OperatorTimes {
 };
 
 /// Capture timed every operator once, on one device. These times are scaled so that their sum over a stage and
-/// direction equals the measured time of its segments in the last call. The times of operators that capture never ran
-/// are estimated from their shapes. Returns: nothing before the first call. Throws E0705 as Session::graph().
+/// direction equals the measured time of its segments in the last call. Times of operators that capture never ran are
+/// estimated from their shapes. Empty before the first call. Throws E0705 like Session::graph().
 OperatorTimes operatorTimes(session::Session& session);
 
 }  // namespace abele::report

@@ -1,4 +1,4 @@
-// The profile that enableProfiling or POPLAR_ENGINE_OPTIONS asks for: one JSON file per program (docs/tracing.md).
+// The profile for enableProfiling and POPLAR_ENGINE_OPTIONS: one JSON file per program (docs/tracing.md).
 // Source: spec tools.md, PopVision.
 #pragma once
 
@@ -18,7 +18,7 @@ class Profile {
  public:
   /// Makes missing folders. Throws E0712 if the file cannot be written.
   Profile(const compile::ProfileOptions& options, const session::Session& session);
-  /// Adds the last run, as long as runs are recorded. Throws E0712.
+  /// Adds the last run, unless enough runs were recorded. Throws E0712.
   void noteRun(const session::Session& session);
 
  private:

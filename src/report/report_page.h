@@ -1,5 +1,5 @@
 // A report as one page: the work of a step, the use of its memory, and advice for more speed. The page is
-// report_page.html with the figures in it as JSON, and needs no network.
+// report_page.html, with the figures as JSON in it. It needs no network.
 #pragma once
 
 #include <cstdint>

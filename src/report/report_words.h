@@ -1,4 +1,4 @@
-// What a report says in words: where the time goes, and what is predicted to help.
+// The sentences of a report: where the time goes, and which changes are predicted to help.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace abele::report {
 
-/// As printf has it.
+/// Formats like printf.
 template <class... Values>
 std::string printed(const char* format, Values... values) {
   std::string text(static_cast<size_t>(std::snprintf(nullptr, 0, format, values...)), '\0');
@@ -21,20 +21,20 @@ std::string printed(const char* format, Values... values) {
   return text;
 }
 
-/// digits: significant ones.
+/// digits: number of significant digits.
 std::string bytesText(double bytes, int digits);
 
-/// Sentences about the last step. trace: of it, or null; report: or null; memory: as plan::memoryJson has it, or null.
+/// Sentences about the last step. trace: its trace; memory: from plan::memoryJson. Each argument may be null.
 std::vector<std::string> factsOf(const TraceTracks* trace, const session::SessionReport* report,
                                  const nlohmann::ordered_json& memory);
 
 /// A change that the simulator predicts to be faster.
 struct Advice {
   std::string what, how;  // how: the setter to call
-  double us = 0;          // predicted of a step
+  double us = 0;          // predicted gain of a step
   double gain = 0;        // share of a micro-batch's time
 };
-/// The best first; nothing where no costs are known. front_ns: what recent calls took outside of the session.
+/// The best change first; empty if no costs are known. front_ns: time of recent calls outside of the session.
 std::vector<Advice> adviceOf(const session::Session& session, int64_t front_ns);
 
 }  // namespace abele::report

@@ -18,15 +18,15 @@ struct Handover;
 
 namespace abele::report {
 
-/// The tracks of one compiled program in a file. Without a trace none of these functions is called, because devices
-/// record the times of their actions in any case. Threads: one at a time.
+/// The tracks of one compiled program in a file. Used only while there is a trace; devices record the times of their
+/// actions in any case. Threads: one at a time.
 class Timeline {
  public:
   /// Takes events of the format, each preceded by ",\n", as TraceFile::addLines does.
   using Sink = std::function<void(const std::string& lines)>;
   /// name: name of the model, such as "training".
   Timeline(Sink sink, std::string name);
-  /// file: outlives this object.
+  /// Requires: file outlives this object.
   Timeline(TraceFile& file, std::string name)
       : Timeline([&file](const std::string& lines) { file.addLines(lines); }, std::move(name)) {}
   /// Adds the session's last call. Requires: all calls pass the same session.

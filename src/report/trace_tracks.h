@@ -27,7 +27,7 @@ struct TraceTrack {
   bool isPredicted() const { return group.ends_with(", predicted"); }
 };
 
-/// Tracks of models come first, then those with a number in the file, by number.
+/// Tracks of models come first, then numbered tracks by number.
 struct TraceTracks {
   /// Reads a file in Chrome's trace event format. Its last lines may be missing if the program did not end. Throws
   /// E0712, E0501.

@@ -26,11 +26,11 @@ class Device {
   virtual void attach() = 0;
   /// Called on threads that worked here last, when the program ends.
   virtual void detach() {}
-  /// Runs all instructions of a segment. Passes on what a kernel throws.
+  /// Runs all instructions of a segment. Errors of kernels pass through.
   virtual void run(const ActionContext& context) = 0;
 };
 
-/// Owns the memory of a loaded executable and makes the devices. The executable outlives it.
+/// Owns the memory of a loaded executable and makes the devices. Requires: the executable outlives it.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -39,18 +39,17 @@ class Backend {
   /// do the worker's actions itself.
   virtual bool canWorkOnThisThread(int32_t /*worker*/) const { return false; }
   /// True if off-chip memory moves. Then each worker has a thread that calls fetch and release in the order of the
-  /// worker's actions. A frame that was not fetched can still be used; it just arrives later.
+  /// worker's actions. A frame that was not fetched can still be used, but its first use is slower.
   virtual bool movesOffChipMemory() const { return false; }
   virtual void fetch(const exe::FrameUse& /*frame*/) {}
   virtual void release(const exe::FrameUse& /*frame*/) {}
   /// Called on any thread when a step is aborted: calls that wait for something outside this process must return.
   virtual void interrupt() {}
-  /// For an executable whose stages are in several processes. This process has done the whole step except the last
-  /// updates, which have not begun. Called once a step, on any thread, while the workers wait. If it throws, the step
-  /// fails.
+  /// For an executable whose stages are in several processes. Called once in each step, on any thread, when this
+  /// process has done the whole step except the last updates. The workers wait meanwhile. If it throws, the step fails.
   virtual void agree() {}
   /// Called before and after each step, on the caller's thread. finish(false): the step failed, so finish() restores
-  /// all that the step half changed.
+  /// all that the step has changed.
   virtual void begin(int64_t step) = 0;
   virtual void finish(bool completed) = 0;
 };

@@ -14,9 +14,8 @@
 
 namespace abele::runtime {
 
-/// Owns a thread that does the fetches and releases of a worker's actions, in their order. Frames that are released
-/// after an action are gone before the fetches of the action after the next. That limits the memory that is held at
-/// once.
+/// Owns a thread that does the fetches and releases of a worker's actions, in their order. Frames that an action
+/// releases are freed before the fetches of the action after the next. This limits the memory that is used at one time.
 /// Threads: before() and after() by one thread at a time, in the order of the actions; reset() by any when nothing
 /// runs.
 class Pager {
@@ -25,10 +24,10 @@ class Pager {
   ~Pager();
   Pager(const Pager&) = delete;
 
-  /// Returns when the action's memory is there, and starts to fetch the next action's. Throws what a fetch threw.
+  /// Waits for the action's fetches, and starts those of the next action. Rethrows the errors of fetches.
   void before(size_t action);
   void after(size_t action);
-  /// Drops pending fetches and errors, because the step gave up.
+  /// Drops pending fetches and errors after a failed step.
   void reset();
   /// Adds the times since the last call to `into`. Must be called after every step.
   void takeTimes(int32_t worker, std::chrono::steady_clock::time_point begin, std::vector<PagingTime>& into);
@@ -52,7 +51,7 @@ class Pager {
   const exe::WorkerProgram& worker_;
   const bool fetch_ahead_;
   size_t requested_ = kNone;  // action whose fetches were posted last
-  int64_t ticket_ = 0;        // number of jobs posted by then
+  int64_t ticket_ = 0;        // number of jobs posted up to that one
 
   std::mutex mutex_;
   std::condition_variable posted_, finished_;

@@ -18,8 +18,8 @@ struct ActionTime {
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
 };
-/// The time when the memory of an action moved, on a thread that belongs to the worker. Units: as ActionTime; a move
-/// that ended after the step before counts here, at a time below 0.
+/// The time in which the worker's paging thread moved the memory of an action. Units: as ActionTime. Times below 0: the
+/// move belongs to the previous step but ended after it.
 struct PagingTime {
   int32_t worker = 0;
   bool is_fetch = false;
@@ -43,9 +43,9 @@ class Runtime {
   ~Runtime();
   Runtime(const Runtime&) = delete;
 
-  /// Runs one step. Rethrows the first worker's error with worker, stage and micro-batch as context; E0601 wraps
-  /// foreign exceptions and keeps their text. poll is called about every 50 ms while waiting; if it returns true, the
-  /// step is aborted and E0602 thrown. After any error the next run() works. Throws E0607 in a forked child.
+  /// Runs one step. Rethrows the first worker's error with worker, stage and micro-batch as context; Other exceptions
+  /// than Abele's become E0601 with the same text. poll is called about every 50 ms while waiting; if it returns true,
+  /// the step is aborted and E0602 thrown. run() can be called again after any error. Throws E0607 in a forked child.
   const StepReport& run(const std::function<bool()>& poll = {});
   void abort();
 

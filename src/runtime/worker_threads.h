@@ -13,17 +13,17 @@
 
 namespace abele::runtime {
 
-/// A step borrows a thread for each of its workers. The number of threads depends on how many steps run at the same
-/// time, not on the number of programs. The threads end with the last program.
+/// A step uses a thread for each of its workers and then returns it. The number of threads depends on how many steps
+/// run at the same time, not on the number of programs. The threads end with the last program.
 /// Threads: safe.
 class WorkerThreads {
  public:
   struct Job {
     int32_t worker = 0;
     int64_t program = 0;
-    /// moves_in: the thread is not prepared for the program. Returns true if it is now.
+    /// moves_in: true if the thread is not yet prepared for the program. Returns true if it is prepared afterwards.
     std::function<bool(bool moves_in)> work;
-    /// Called after work on the same thread, which is free for the next job by then. Takes little time.
+    /// Called after work on the same thread, which can already get its next job. Must take little time.
     std::function<void()> done;
   };
 
@@ -36,8 +36,8 @@ class WorkerThreads {
   WorkerThreads(const WorkerThreads&) = delete;
   WorkerThreads& operator=(const WorkerThreads&) = delete;
 
-  /// Runs a job on an idle thread for its worker: on one that is prepared for the program, if there is one. Starts a
-  /// thread if none is idle. Throws std::system_error if no thread can start.
+  /// Runs a job on an idle thread, preferably on one that is prepared for the program's worker. Starts a thread if none
+  /// is idle. Throws std::system_error if no thread can start.
   void run(Job job);
   /// Runs `work` on each idle thread that is prepared for the program, then `done`. Afterwards the thread is prepared
   /// for no program. Returns the number of these threads.
@@ -47,7 +47,7 @@ class WorkerThreads {
   static constexpr int64_t kNone = -1;
   struct Thread {
     int32_t worker = 0;
-    int64_t program = kNone;  // that it is prepared for
+    int64_t program = kNone;  // program for which it is prepared
     bool is_idle = false;
     Job job;
     std::condition_variable wakes;

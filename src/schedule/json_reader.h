@@ -27,7 +27,7 @@ class JsonReader {
     require(value, value.is_object(), "an object");
     for (const auto& [key, each] : value.items()) member(key, each);
   }
-  /// The keys that an object may have, and what reads their values.
+  /// The keys that an object may have, and the functions that read their values.
   using Members = std::vector<std::pair<std::string, std::function<void(const Json&)>>>;
   void readMembers(const Json& object, const Members& members) const;
   std::function<void(const Json&)> into(int64_t& field) const {

@@ -1,5 +1,5 @@
-// The machine that a pipeline is simulated on: which devices share memory, the links between the others, and the times
-// that messages and gradient sums take on these links. Torch-free; simulate.cc runs the transfers. Docs:
+// The machine on which a pipeline is simulated: the devices that share memory, the links between the others, and the
+// times of messages and gradient sums on these links. Torch-free; simulate.cc runs the transfers. Docs:
 // docs/simulator.md, "Machines".
 #pragma once
 
@@ -11,23 +11,23 @@
 
 namespace abele::schedule {
 
-/// Connects the devices of a group that no earlier link connects.
+/// A link between all devices of a group that no earlier link connects.
 struct Link {
   std::string name;        // for example "within a host"
   int64_t devices = 0;     // neighbouring devices of a group; 0: all devices
-  int64_t latency_ns = 0;  // time that every message takes in addition to its bytes
+  int64_t latency_ns = 0;  // time of a message in addition to the time of its bytes
   int64_t bytes_per_s = 0;
-  /// True: one link between each two groups inside this one (two hosts), whose devices take turns on it. False: one
-  /// link between each two devices.
+  /// True: there is one link between each two groups inside this one (two hosts), and their devices share it. False:
+  /// there is one link between each two devices.
   bool is_shared = false;
   bool operator==(const Link&) const = default;
 };
 
-/// Devices are numbered in a row. Groups are neighbours: a process, a host, a rack.
+/// Devices are numbered consecutively. Neighbours form groups: a process, a host, a rack.
 struct Machine {
   std::string name;
   int64_t space_devices = 1;       // this many neighbours share memory, so nothing is copied between them
-  std::vector<Link> links;         // from the inside out; empty: all devices share one memory
+  std::vector<Link> links;         // smallest groups first; empty: all devices share one memory
   int64_t device_bytes = 0;        // memory of a device; 0: unknown
   int64_t device_flops_per_s = 0;  // for tools that make costs; 0: unknown
   bool hasLinks() const { return !links.empty(); }
@@ -36,48 +36,49 @@ struct Machine {
   bool operator==(const Machine&) const = default;
 };
 
-/// Copies of the whole pipeline, each on devices of its own. They add up their gradients before each update.
+/// Copies of the whole pipeline, each on its own devices, that add up their gradients before each update.
 struct Replication {
   int64_t replicas = 1;
-  /// True: replicas of one device of the pipeline are neighbours. False: the devices of one replica are.
+  /// True: the copies of one device of the pipeline are neighbours. False: the devices of one replica are neighbours.
   bool is_together = false;
-  /// True: the sum of a stage begins when its own last backward of the group has ended. False: when those of all stages
-  /// have ended.
+  /// True: a stage's gradients are added up once its own last backward of the group has ended. False: once those of all
+  /// stages have.
   bool is_early = false;
   bool operator==(const Replication&) const = default;
 };
 
-/// Bytes that one task makes for another task, in every micro-batch.
+/// Bytes that one task sends to another in every micro-batch.
 struct Handover {
   Task from, to;
   int64_t bytes = 0;
-  bool is_placed = false;  // the figures of memory include its place with the reader already
+  bool is_placed = false;  // the memory figures already include its memory at the receiver
   bool operator==(const Handover&) const = default;
 };
 
-/// A handover between two memory spaces, with its price.
+/// A handover between two memory spaces, with its time.
 struct Transfer {
   Task from, to;
   int64_t bytes = 0;
   bool is_placed = false;  // as in Handover
-  int64_t time_ns = 0;     // without other transfers on its link
-  int32_t link = 0;        // transfers with the same number take turns
+  int64_t time_ns = 0;     // time if its link is otherwise free
+  int32_t link = 0;        // transfers with the same number run one after the other
   int64_t from_device = 0, to_device = 0;
   std::string name = {};  // name of the link
 };
 
-/// latency + bytes / bandwidth, where `sharers` messages share the bandwidth.
+/// Returns latency + bytes / bandwidth, if `sharers` messages share the bandwidth.
 int64_t messageNs(const Link& link, int64_t bytes, int64_t sharers = 1);
 
-/// The price of every handover between spaces, in the order of the handovers. All replicas work in step, so one of them
-/// represents all: the one with the slowest link. If the link is shared, the price includes all others that use it at
-/// the same time. device_of: by stage, within a replica. Throws E0404 for devices that no link connects.
+/// The transfers for all handovers between spaces, in the order of the handovers. All replicas do the same at the same
+/// time, so the time is that of the replica with the slowest link. On a shared link it includes all other transfers
+/// that use the link at the same time. device_of: by stage, within a replica. Throws E0404 for devices that no link
+/// connects.
 std::vector<Transfer> transfersOf(const std::vector<Handover>& handovers, const std::vector<int>& device_of,
                                   const Machine& machine, const Replication& replication);
 
 /// For each stage, the time to sum its gradients over the replicas. The sum is a ring through all replicas, as fast as
-/// its slowest link: 2 (r - 1) messages of 1/r of the bytes. Rings of other devices that cross the same link share its
-/// bandwidth. gradient_bytes, device_of: by stage.
+/// its slowest link: 2 (r - 1) messages of 1/r of the bytes. Rings that use the same link share its bandwidth.
+/// gradient_bytes, device_of: by stage.
 std::vector<int64_t> ringTimes(const std::vector<int64_t>& gradient_bytes, const std::vector<int>& device_of,
                                const Machine& machine, const Replication& replication);
 

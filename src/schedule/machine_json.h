@@ -1,4 +1,4 @@
-// For schedule/ and plan/: reads and writes a machine that is part of other JSON.
+// For schedule/ and plan/: reads and writes a machine as a part of other JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,7 +8,7 @@
 
 namespace abele::schedule {
 
-/// Throws what the reader throws.
+/// Throws the errors of the reader.
 Machine readMachine(const JsonReader& reader, const Json& value);
 nlohmann::ordered_json machineJson(const Machine& machine);
 

@@ -9,13 +9,13 @@
 
 namespace abele::schedule {
 
-/// Lengths of rings under one schedule. A ring has one frame for each micro-batch whose frame is in use at once, if
-/// every action takes one slot; a ring without users has length 1. That run keeps to the rings, so waits for free
-/// frames cannot make a deadlock.
+/// Lengths of rings under one schedule. A ring has as many frames as are in use at the same time if every action takes
+/// one slot; without users it has length 1. Since this run needs no more frames, waits for free frames cannot cause a
+/// deadlock.
 class RingLengths {
  public:
   RingLengths(const Schedule& schedule, int num_stages, int64_t accumulation);
-  /// users: the tasks that touch a frame, a list or set of Task.
+  /// users: the tasks that use a frame, a list or set of Task.
   template <class Users>
   int64_t of(const Users& users) const {
     return lengthOf({users.begin(), users.end()});

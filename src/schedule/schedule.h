@@ -1,4 +1,5 @@
-// Which worker does what, in which order: tables that one function per kind makes. Checked by verifySchedule().
+// A schedule: the list of actions of each worker. Each kind of schedule has a function that makes it; verifySchedule()
+// checks it.
 #pragma once
 
 #include <algorithm>
@@ -45,8 +46,8 @@ struct ScheduleRequest {
   int numWorkers() const { return 1 + *std::max_element(worker_of.begin(), worker_of.end()); }
 };
 
-// One function for each row of schedules.def. In each direction every stage takes its micro-batches in order, so that
-// sums and running statistics equal those of eager PyTorch.
+// One function for each row of schedules.def. Every stage runs the micro-batches of a direction in order, so that sums
+// and running statistics equal those of eager PyTorch.
 #define ABELE_SCHEDULE(kind, name, traits, make, ...) Schedule make(const ScheduleRequest& request);
 #include "schedule/schedules.def"
 

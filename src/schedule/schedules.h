@@ -11,7 +11,7 @@ namespace abele::schedule {
 struct Schedule;
 struct ScheduleRequest;
 
-/// docs/schedules.md draws and compares them.
+/// The kinds; docs/schedules.md draws and compares them.
 enum class ScheduleKind : uint8_t {
 #define ABELE_SCHEDULE(kind, ...) kind,
 #include "schedule/schedules.def"
@@ -32,7 +32,7 @@ struct ScheduleRow {
   int traits;
   bool is_choice;  // users may choose it
   Schedule (*make)(const ScheduleRequest&);
-  /// The most micro-batches of a group of m that stage s of p keeps.
+  /// The largest number of micro-batches of a group of m that stage s of p keeps.
   int64_t (*held)(int64_t m, int64_t p, int64_t s);
 };
 /// All rows, in the order of the enumerators.

@@ -10,19 +10,19 @@
 
 namespace abele::schedule {
 
-/// The ring of frames for some of the values that a stage keeps. If another stage is among the users, the ring is as
-/// long as one for all values of the stage, as in makePlan.
+/// The ring of frames for some of the values that a stage keeps. If another stage is among the users, the ring has the
+/// length of a ring for all values of the stage, as in makePlan.
 struct StageRing {
   int64_t bytes = 0;        // bytes of a frame
-  std::vector<Task> users;  // tasks that touch a frame; the first task of the stage itself makes its contents
+  std::vector<Task> users;  // tasks that use a frame; the first task of the stage itself makes its contents
   bool operator==(const StageRing&) const = default;
 };
 
 struct StageMemory {
   int64_t persistent_bytes = 0;  // weights, sums, optimizer state
-  int64_t stash_bytes = 0;       // a frame: what forward keeps of one micro-batch until the last use
-  int64_t transient_bytes = 0;   // memory inside one action; stages of a worker take turns in it
-  std::vector<Task> users = {};  // tasks that touch a frame; empty: the stage's own forward, backward, weight gradients
+  int64_t stash_bytes = 0;       // bytes of a frame: what forward keeps of one micro-batch until its last use
+  int64_t transient_bytes = 0;   // memory inside one action; stages of a worker reuse it
+  std::vector<Task> users = {};  // tasks that use a frame; empty: the stage's own forward, backward, weight gradients
   /// Rings that replace the stash if they take fewer bytes, and the transient memory in that case.
   std::vector<StageRing> rings = {};
   int64_t apart_transient_bytes = 0;
@@ -35,9 +35,9 @@ struct CostModel {
   int64_t hop_ns = 0;               // time until a worker that waits for another worker's action continues
   int64_t action_ns = 0;            // time between two actions of a worker that does not wait
   int64_t host_ns = 0;              // time that every step takes before its first and after its last action
-  int cores = 0;                    // cores that workers share evenly while more workers are busy; 0: one core each
-  /// Transfers between stages in different memories; they replace hop_ns. A link carries one message at a time, the
-  /// earliest ready message first. Workers continue meanwhile.
+  int cores = 0;                    // cores; if more workers are busy they share the cores evenly; 0: one core each
+  /// Transfers between stages in different memories; they replace hop_ns. A link sends one message at a time, in the
+  /// order in which they become ready. Workers continue meanwhile.
   std::vector<Transfer> transfers = {};
   /// By stage, the time to sum its gradients over the replicas before its update; empty: no sums.
   std::vector<int64_t> reduce_ns = {};
@@ -76,17 +76,17 @@ struct Simulation {
   std::vector<std::vector<TimedAction>> actions;  // in the shape of Schedule::workers
   std::vector<WorkerTimes> workers;
   std::vector<TransferTimes> transfers;  // in the order of CostModel::transfers
-  std::vector<int64_t> held;             // by stage: most micro-batches kept for backward at once
+  std::vector<int64_t> held;             // by stage: largest number of micro-batches kept for backward at one time
   std::vector<int64_t> frames;           // by stage: length of its first ring; empty if memory is not simulated
-  std::vector<bool> is_apart;            // by stage: it has StageMemory::rings instead of the stash
+  std::vector<bool> is_apart;            // by stage: it uses StageMemory::rings and not the stash
   /// The share of all worker time without work, including the waiting before the first and after the last action.
   double bubble() const;
 };
 
-/// Every action starts as soon as its worker is free and its inputs are there. F(s,k) needs F(s-1,k) and the updates of
-/// the group before; B(s,k) needs F(s,k) and B(s+1,k); W(s,k) needs B(s,k); an update needs all of its group. Values
-/// that a transfer brings must have arrived. If memory is known, the task that fills a ring also needs a free frame in
-/// it; rings are as long as makePlan makes them.
+/// Every action starts as soon as its worker is free and its inputs are available. F(s,k) needs F(s-1,k) and the
+/// updates of the previous group; B(s,k) needs F(s,k) and B(s+1,k); W(s,k) needs B(s,k); an update needs all of its
+/// group. If a transfer copies a value, it must have arrived. If memory is known, the task that fills a ring also needs
+/// a free frame in it; rings are as long as makePlan makes them.
 Simulation simulate(const Schedule& schedule, int num_stages, int64_t accumulation, const CostModel& costs);
 
 /// The memory in use over time, in order; the first point is at 0. A worker's peak_bytes counts all frames of its

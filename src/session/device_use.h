@@ -1,4 +1,4 @@
-// The devices of a session's program in this process, and the time that they computed. For external displays.
+// The devices of a session's program in this process and the time that they computed, for monitoring tools.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct DeviceUse {
 };
 /// Requires: a program is compiled.
 DeviceUse deviceUse(Session& session);
-/// The time that each of these devices computed in the last call.   Units: ns.
+/// Sets the time that each of these devices computed in the last call. Units: ns.
 void busyTimes(Session& session, const DeviceUse& use, std::vector<int64_t>& busy_ns);
 
 }  // namespace abele::session

@@ -12,7 +12,7 @@ class Tensor;
 
 namespace abele::session {
 
-/// The remedy for different inputs if there is a forward to compile again.
+/// The remedy in messages about different inputs, if forward can be compiled again.
 inline constexpr const char* kCompileAgain =
     "call destroy() and compile again with the new inputs, or wrap the model once more for them";
 

@@ -1,5 +1,5 @@
-// Drives capture -> passes -> plan -> exe -> runtime for one model and one set of input shapes. The public API and
-// bind/ are thin layers over it.
+// Compiles and runs one model for one set of input shapes: capture, passes, plan, executable, runtime. The public API
+// and bind/ are thin layers over it.
 #pragma once
 
 #include <map>
@@ -30,7 +30,8 @@ struct SessionReport {
   bool from_cache = false;                             // the executable came from the cache
   std::string schedule;                                // the order of the stages' work: "1f1b"
   std::string schedule_reason;                         // why it was chosen; empty if the user chose it
-  std::string links;                                   // between memories, and where their times are from; or empty
+  std::string links;                                   // links between memories, and the source of their times; or
+                                                       // empty
   struct Stage {
     std::string name;
     int device = 0;
@@ -43,7 +44,7 @@ struct SessionReport {
   double bubble = 0;          // share of worker time without work, last step
   int64_t step_ns = 0;
   /// Bytes that this process sent to others in the last call: activations, gradients, gradient sums and results,
-  /// without the 64-byte notes that processes agree with.
+  /// without the 64-byte notes of agreements.
   int64_t sent_bytes = 0;
   int64_t off_chip_bytes = 0, off_chip_file_bytes = 0;  // over all devices; the second is the part in a file
   int64_t heap_allocations = 0;     // the workers' allocations of tensor memory, last step; 0 after the first steps
@@ -71,7 +72,7 @@ enum class Way {
 };
 
 /// Threads: one caller at a time. A call from within a step or compilation throws E0608. In a forked child, calls of a
-/// session that its parent compiled throw E0607, and its destructor leaves alone what needs the parent's threads.
+/// session that its parent compiled throw E0607, and its destructor does not free what needs the parent's threads.
 class Session {
   struct Impl;
 
@@ -83,13 +84,13 @@ class Session {
   using Poll = compile::Poll;
   using Program = compile::Program;
   /// inputs: the full-size tensors of one call. Uploads the weights.
-  /// Throws E01xx..E06xx, and then leaves the model unchanged; compile may be called again.
+  /// Throws E01xx..E06xx without a change to the model; compile may then be called again.
   void compile(const Program& program, const std::vector<at::Tensor>& inputs, const compile::OptimizerSpec& optimizer);
   bool isCompiled() const;
-  /// Returns true if the parent of this forked process compiled it. The session cannot be used then.
+  /// Returns true in a forked child if the parent compiled the session, which then cannot be used.
   bool isOfParent() const;
-  /// Takes over another session's program and uploads the weights. model: where its weights are now, by name. Throws
-  /// E0712 if the model or the options differ from the compiled ones; compile may be called then.
+  /// Loads a program from another session and uploads the weights. model: the weights, matched by name. Throws E0712 if
+  /// the model or the options differ from the compiled ones; compile may then be called.
   void load(compile::CompiledProgram program, const std::vector<capture::ModelTensor>& model, const Poll& poll = {},
             const compile::MetaTensors& meta = {});
   /// The program in the form that load() takes, constants included.
@@ -110,8 +111,8 @@ class Session {
   /// A copy of the newest value of a tensor of the model, from the process that holds it. host: the model's own tensor.
   /// All processes that hold stages call this for the same tensors in the same order. Throws E0713, E0606.
   at::Tensor weight(const std::string& name, const at::Tensor& host) const;
-  /// Waits until all processes of the program have called this, and exchanges one word of each process. act: as in
-  /// collective::Announcement. Returns: the words, by process. Throws E0713, E0606.
+  /// Waits until all processes of the program have called this, and exchanges one number of each process. act: as in
+  /// collective::Announcement. Returns: the numbers, by process. Throws E0713, E0606.
   std::vector<uint64_t> meet(const char* act, uint64_t word) const;
   void setOptimizer(const compile::OptimizerSpec& optimizer);  // E0706 if the rules differ from the compiled ones
 
@@ -120,14 +121,16 @@ class Session {
   /// The same tensors, read one at a time while the session lives. Processes that hold stages all read the
   /// same ones in the same order.
   StoredTensors wholeState() const;
-  /// As wholeState(). But if each process has only the tensors of its own stages, the state of those, which is read
-  /// without the other processes.
+  /// The same, but if each process has only the tensors of its own stages, only their state, which is read without the
+  /// other processes.
   StoredTensors ownState() const;
-  /// The state for files. If each process has only the tensors of its own stages, it has all names, and this process
-  /// can read only its own. A read may return the device's memory, valid until the next step. Otherwise copies of all.
+  /// The state for files. If each process has only the tensors of its own stages, the result lists all names, and this
+  /// process can read only its own; a read may return the device's memory, valid until the next step. Otherwise returns
+  /// copies of all tensors.
   StoredTensors storedState() const;
   void takeStoredState(const StoredTensors& state);
-  /// Returns true if each process has only the tensors of its own stages: the model was made on the meta device.
+  /// Returns true if each process has only the tensors of its own stages, because the model was made on the meta
+  /// device.
   bool hasOwnWeightsAlone() const;
   /// For callers that update the weights themselves: copies of each parameter's gradient in the last call, summed over
   /// the micro-batches of the last group and over the replicas. Parameters that the loss does not depend on are absent.
@@ -159,14 +162,15 @@ class Session {
   std::string costs() const;
   /// The time of the last call; 0 before the first call.
   int64_t callNs() const;
-  /// The devices' bytes according to the options.
+  /// The memory limits of the devices in the options.
   const plan::MemoryLimits& deviceMemory() const;
-  /// The reasons for the program's placement, for people: stages, predicted times, alternatives. E0705 as graph().
+  /// The reasons for the program's placement, for people: stages, predicted times, alternatives. Throws E0705 like
+  /// graph().
   std::string explain() const;
   /// The pieces of an AutoSplit with the times that capture measured, as JSON with every boundary. For benchmarks.
   std::string pieces() const;
 
-  /// For verify.cc and device_use.cc.
+  /// The parts, for verify.cc and device_use.cc.
   Impl& parts() { return *impl_; }
 
  private:

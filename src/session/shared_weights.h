@@ -12,10 +12,10 @@
 
 namespace abele::session {
 
-/// Which externals of a loaded program are in the memory of the model's own tensors. Threads: owner only.
+/// The externals of a loaded program that are in the memory of the model's own tensors. Threads: owner only.
 class SharedWeights {
  public:
-  /// Shares nothing at first. owner, goes_first: as in MemoryClaims. backend: outlives this.
+  /// Shares nothing at first. owner, goes_first: as in MemoryClaims. Requires: backend outlives this object.
   SharedWeights(device::DeviceBackend& backend, const void* owner, bool goes_first)
       : backend_(backend), claims_(owner, goes_first) {}
 
@@ -25,17 +25,17 @@ class SharedWeights {
   bool place(size_t external, const at::Tensor& memory);
   bool contains(size_t external) const { return external < places_.size() && places_[external].memory.defined(); }
 
-  /// Makes the next place() read the map of the process's memory again.
+  /// Lets the next place() read the map of the process's memory again.
   void lookAgain() { memory_.reset(); }
-  /// Before a step: follows memory that moved (its storage has another address). Throws E0704 for memory that was
-  /// freed.
+  /// Called before a step: if a tensor's storage has a new address, makes the devices use it. Throws E0704 for memory
+  /// that was freed.
   void follow(const std::vector<exe::External>& externals);
-  /// Tensors of the model that now have other memory than the device uses (after torch::load, Module::to,
-  /// set_data).
+  /// Tensors of the model that now have other memory than the device uses, for example after torch::load, Module::to or
+  /// set_data.
   std::vector<size_t> elsewhere(const std::vector<at::Tensor*>& model_of) const;
-  /// The first external whose memory was taken away by an owner that goes first; -1: none.
+  /// The first external whose memory another owner has taken (MemoryClaims); -1: none.
   int64_t firstLost();
-  /// After a step: tells autograd that these tensors changed.
+  /// Called after a step: increases the versions of changed tensors, for autograd.
   void noteUpdates(const std::vector<at::Tensor*>& model_of) const;
   /// Returns true if this tensor is in memory that a step changes.
   bool isChanged(const at::Tensor& tensor) const;

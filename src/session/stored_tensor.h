@@ -16,13 +16,14 @@ namespace abele::session {
 
 struct StoredTensor {
   Type type;  // dtype and sizes
-  /// May be called any number of times. Returns host memory, or for Session::storedState() the device's own.
+  /// Reads the tensor; may be called any number of times. Returns host memory, or for Session::storedState() the
+  /// device's memory.
   std::function<at::Tensor()> read;
   /// Reads into host memory: contiguous, of this type. Null: only read() is available.
   std::function<void(const at::Tensor&)> read_into = {};
   /// Reads and checks the data without keeping it. Throws if it is damaged. Null: the data is in memory.
   std::function<void()> require_whole = {};
-  /// The process that can read it, among those that hold the stages of a replica; 0 also if all can.
+  /// The process that can read it, of those that hold the stages of a replica; 0 if all can.
   int64_t process = 0;
 };
 using StoredTensors = std::map<std::string, StoredTensor>;

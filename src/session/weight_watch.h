@@ -10,18 +10,18 @@ class Tensor;
 
 namespace abele::session {
 
-/// Remembers a few bytes of each tensor from the last time that host and device agreed, so that the watch costs almost
-/// nothing. It finds every write to a whole tensor. It also finds writes to single elements that torch counts (in
-/// place, not through .data): always in small tensors, mostly in large ones. Threads: one caller at a time.
+/// Remembers a few bytes of each tensor from the last time when host and device were equal, so it costs almost nothing.
+/// It finds every write to a whole tensor. It also finds writes to single elements that torch counts (in place, not
+/// through .data): always in small tensors, mostly in large ones. Threads: one caller at a time.
 class WeightWatch {
  public:
-  /// Host tensor `index` agrees with the device.
+  /// Notes that host tensor `index` equals the device's.
   void note(size_t index, const at::Tensor& host);
-  /// Host tensor `index` is the device's own memory, so any write keeps them equal.
+  /// Stops watching host tensor `index`, because it is the device's own memory.
   void forget(size_t index);
   /// The index of the first tensor that changed; -1: none did. Ignores tensors that are offloaded.
   int64_t firstEdited(const std::vector<at::Tensor*>& hosts) const;
-  /// The same, and tensors that torch counts a write to, whether their contents changed or not: misses no such write.
+  /// The same, but also finds every tensor whose version torch has increased, even if its contents did not change.
   int64_t firstWritten(const std::vector<at::Tensor*>& hosts) const;
 
  private:

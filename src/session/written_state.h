@@ -1,4 +1,5 @@
-// Tensors of the model that one side writes and the other has a copy of, in a program without an optimizer.
+// For programs without an optimizer: tensors of the model that the host or the device writes while the other has a
+// copy.
 #pragma once
 
 namespace abele::session {
@@ -7,12 +8,11 @@ class Session;
 
 /// Returns true if forward writes buffers. Requires: a program is compiled.
 bool writesBuffers(Session& session);
-/// Returns true if the host has newer values of a tensor that the devices have a copy of, though devices of this
-/// program work in the model's memory where they can, or if a training took such memory over. Requires: a program is
-/// compiled.
+/// For a program whose devices work in the model's memory: returns true if a device has an outdated copy of a tensor,
+/// or if a training has taken memory that a device used. Requires: a program is compiled.
 bool hasEdits(Session& session);
-/// Uploads these tensors to copies. Requires: the devices have no newer values. Throws E0704 for a tensor that differs
-/// from the compiled one.
+/// Uploads these tensors. Requires: the devices have no newer values. Throws E0704 for a tensor that differs from the
+/// compiled one.
 void uploadEdited(Session& session);
 /// Copies the tensors that the program writes to the host's tensors. Leaves out those that the user wrote since the
 /// last copy, because their values are newer.   Requires: a program is compiled.

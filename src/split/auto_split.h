@@ -12,14 +12,14 @@ namespace abele::split {
 
 struct SplitOptions {
   schedule::ScheduleKind schedule = schedule::ScheduleKind::k1F1B;
-  /// Try all schedules that train, and take the fastest; `schedule` is then ignored.
+  /// Try all training schedules and take the fastest; ignores `schedule`.
   bool any_schedule = false;
   int devices = 1;
   int64_t device_iterations = 1;
   int64_t accumulation = 1;
   int64_t hop_ns = 0;
   int64_t device_bytes = 0;        // 0: no limit
-  schedule::Machine machine = {};  // the cuts hand over on its links; without links, all devices share one memory
+  schedule::Machine machine = {};  // values cross cuts on its links; without links, all devices share one memory
   schedule::Replication replication = {};
   bool recompute = false;  // backward computes forward again, except if it follows its forward at once
 };
@@ -37,12 +37,12 @@ struct Split {
 /// Evaluates these cuts under options.schedule.
 Split splitAt(const SplitChain& chain, const SplitOptions& options, std::vector<size_t> cuts);
 
-/// Finds the cuts with the fewest bytes above the limit, then the shortest predicted step, then the fewest bytes to
-/// hand over. It tries all cuts if they are few. Otherwise it starts from those that balance the stages best and
-/// improves them step by step. Deterministic.
-/// Returns: the best first, then the next best that were evaluated, at most `alternatives` of them.
-/// A schedule that deals stages round gets two stages a device if there are enough pieces. Throws E0406 when a device
-/// would get no piece.
+/// Finds the cuts with the fewest bytes above the limit; among these the shortest predicted step; among these the
+/// fewest bytes across cuts. Tries all cuts if there are few. Otherwise starts from those that balance the stages best
+/// and improves them step by step. Deterministic.
+/// Returns: the best split, then the next best that were evaluated, at most `alternatives` of them. A schedule with
+/// ScheduleTrait::kDealtRound gets two stages a device if there are enough pieces. Throws E0406 if a device would get
+/// no piece.
 std::vector<Split> autoSplit(const SplitChain& chain, const SplitOptions& options, size_t alternatives = 0);
 
 /// The schedules that a program can train with; `any_schedule` chooses among them.

@@ -10,8 +10,8 @@
 namespace abele::split {
 
 /// A row for each stage with its source lines, times and bytes; then the predicted step. Times are estimates. graph:
-/// the graph that the plan was made of. machine: if it has links, handovers on them are timed too, and each transfer
-/// gets a line.
+/// the graph that the plan was made of. machine: if it has links, includes the times of transfers on them, with a line
+/// for each.
 std::string explainStages(const ir::Graph& graph, const plan::Plan& plan, const schedule::Machine& machine = {},
                           const schedule::Replication& replication = {});
 
@@ -20,7 +20,7 @@ std::string explainStages(const ir::Graph& graph, const plan::Plan& plan, const 
 std::string explainAlternatives(const ir::Graph& graph, const SplitChain& chain, const SplitOptions& options,
                                 const Split& taken);
 
-/// Number formats of these texts: "12.345", and "+2.1 %" relative to another time.
+/// Numbers in these texts: "12.345", and "+2.1 %" relative to another time.
 std::string millisecondsText(int64_t ns);
 std::string differenceText(int64_t ns, int64_t base_ns);
 

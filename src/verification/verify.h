@@ -1,4 +1,4 @@
-// Proves that a compiled program computes the bits of eager PyTorch on given batches, value by value. If not, names the
+// Checks, value by value, whether a compiled program computes the bits of eager PyTorch on given batches. Finds the
 // first operator that differs. Used by bind/ and model/verify.cc. Next: verify.cc (runs both), verify_captures.cc.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace abele::verification {
 inline constexpr const char *kValue = "value", *kCapture = "capture", *kConstant = "constant", *kProgram = "program",
                             *kGradient = "gradient", *kWeight = "weight";
 
-/// Applies gradients, by index in Session::Program::model, to the weights as an optimizer does.
+/// Updates the weights as an optimizer does. gradients: by index in Session::Program::model.
 using Update = std::function<void(const std::vector<at::Tensor>& gradients)>;
 
 struct VerifyRequest {
@@ -32,18 +32,19 @@ struct VerifyRequest {
 };
 
 /// Runs each batch eagerly, captures it once more, and runs it on the devices. Eager and devices start from the model's
-/// present weights, from an optimizer without state and from the same random numbers. Afterwards the model, its
-/// gradients and the random state are as before. Results of one batch are compared before the next batch runs.
+/// present weights, from an optimizer without state and from the same random numbers. Restores the model, its gradients
+/// and the random state afterwards. Results of one batch are compared before the next batch runs.
 /// Memory: a hash per value and micro-batch, and eager's values up to 256 MiB. If a value beyond that differs,
 /// everything runs again to show its numbers.
-/// On accelerators eager runs on the first one, and the model is there meanwhile.
+/// On accelerators eager runs on the first one, to which the model is moved meanwhile.
 /// Throws: the errors of compile() and run(); E0702 for options without an eager counterpart (replicas, several
 /// processes, stochastic rounding, stages on the CPU among accelerators); E0708 without batches.
 Verification verify(const VerifyRequest& request, const std::vector<std::vector<at::Tensor>>& batches);
 /// The result for people: Verification::text.
 std::string textOf(const Verification& verification);
 
-/// The update of a torch.optim optimizer as a sequence of torch's operators. Null for rules that torch lacks.
+/// The update of a torch.optim optimizer as a sequence of torch's operators. Null for optimizers that torch does not
+/// have.
 Update torchUpdate(const compile::OptimizerSpec& optimizer, const std::vector<capture::ModelTensor>& model);
 
 // verify_captures.cc
@@ -52,10 +53,10 @@ struct Parting {
   int64_t position = 0;
   Difference difference;
 };
-/// constants: of each capture, by external. Undefined ones are not compared.
+/// constants: the constants of each capture, by external. Undefined ones are not compared.
 std::optional<Parting> compareCaptures(const ir::Graph& compiled, const std::vector<at::Tensor>& compiled_constants,
                                        const ir::Graph& now, const std::vector<at::Tensor>& constants);
-/// One of this kind; the rest is to be filled in.
+/// A Difference with only its kind set.
 inline Difference differenceOf(const std::string& kind) { return {.kind = kind, .direction = "forward"}; }
 /// Fills operator, line, scope, direction and stage. lowered: the same program after the passes.
 void describeNode(const ir::Node& node, const ir::Graph& lowered, Difference& difference);

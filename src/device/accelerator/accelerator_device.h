@@ -33,20 +33,20 @@ namespace abele::device {
 /// record nothing, because their work is done when the counter says so.
 class StepEvents {
  public:
-  /// stage_process: as of Places; workers of other processes are known only by their messages.
+  /// stage_process: as in Places. Workers of other processes have no events here, only messages.
   StepEvents(const exe::Executable& executable, int64_t stage_process, const Places& places, c10::DeviceType type);
   void begin();
-  /// Waits until a segment has completed as often as the wait says in this step. The stream waits; without a stream,
-  /// the host.
+  /// Waits until a segment has completed the wait's number of times in this step. The stream waits; without a stream,
+  /// the host waits.
   void await(const exe::Wait& wait, const std::optional<c10::Stream>& stream) const;
-  /// Called when the worker has enqueued all of a segment once more.
+  /// Called each time after the worker has enqueued all of a segment.
   void record(int32_t segment, const c10::Stream& stream);
-  /// The event after which a memory space is in its state at the start of the step.
+  /// After this event a memory space has its contents of the start of the step.
   c10::Event& begun(int32_t space) { return begun_[static_cast<size_t>(space)]; }
 
-  /// The host waits for all that an update depends on, once for each group of micro-batches. If a kernel of any device
-  /// has thrown by then, this throws it in every worker, before any update. stream: the worker's stream, on which the
-  /// update's waits are enqueued.
+  /// Lets the host wait for all that an update depends on, once for each group of micro-batches. If a kernel of any
+  /// device has failed by then, throws its error in every worker, before any update. stream: the worker's stream, on
+  /// which the update's waits are enqueued.
   void requireNoError(int32_t micro_batch, const std::optional<c10::Stream>& stream);
 
  private:
@@ -54,15 +54,15 @@ class StepEvents {
   std::vector<char> is_here_;                       // by segment
   std::vector<c10::Event> begun_;                   // by space
   std::vector<std::vector<c10::Event>> completed_;  // by segment, in order
-  std::vector<size_t> counts_;                      // for this step; each count is moved by its segment's worker
+  std::vector<size_t> counts_;                      // for this step; only the segment's worker changes its count
   std::mutex mutex_;
   int32_t checked_ = -1;  // the micro-batch that was waited for last; guarded by mutex_, like the next member
   std::exception_ptr error_;
 };
 
-/// The streams on which a worker enqueues: `own` on its device, and for a link, `source` on the device that it brings
-/// values from. Neither on the host. others: for a worker that adds up sums with other processes, streams on the
-/// further devices of its process.
+/// The streams on which a worker enqueues: `own` on its device; for a link also `source`, on the device from which it
+/// copies values. A worker on the host has neither. others: for a worker that adds up sums with other processes,
+/// streams on the further devices of its process.
 struct WorkerStreams {
   std::optional<c10::Stream> own, source;
   std::vector<c10::Stream> others = {};
@@ -72,7 +72,7 @@ struct WorkerStreams {
 /// the copies. As large as the largest frame.
 class Passage {
  public:
-  /// Uses the device's current stream, as all users of it do. The contents last until the next call.
+  /// Uses the device's current stream; all users of the tensor must do so too. The contents last until the next call.
   at::Tensor tensor(const Type& type, c10::Device device);
   int64_t bytes() const { return memory_.defined() ? static_cast<int64_t>(memory_.nbytes()) : 0; }
 
@@ -89,8 +89,8 @@ struct WorkerParts {
   at::Tensor large_gradients;  // if it counts for automatic loss scaling; otherwise undefined
   Passage& passage;
   c10::MempoolId_t& graph_pool;
-  PinnedMessages* messages;  // if it works with other processes; otherwise null
-  MessageMemory* on_device;  // for a link that may hand over from device to device; otherwise null
+  PinnedMessages* messages;  // if it exchanges messages with other processes; otherwise null
+  MessageMemory* on_device;  // for a link that may send from device to device; otherwise null
 };
 
 /// Shared by the workers that work with other processes.
@@ -99,7 +99,7 @@ struct OtherProcesses {
   Agreement& agreement;
 };
 
-/// All that it refers to outlives it.
+/// Requires: all that it refers to outlives it.
 class AcceleratorDevice final : public runtime::Device {
  public:
   AcceleratorDevice(const exe::Executable& executable, int32_t worker, const WorkerParts& parts,
@@ -127,9 +127,10 @@ class AcceleratorDevice final : public runtime::Device {
   int32_t space_;
   bool waits_for_messages_;           // messages that go from device to device
   int host_threads_;                  // for a worker on the host; 0: it is on a device
-  std::optional<c10::Event> met_[2];  // for a link between two devices: its streams meet before and after its copies
+  std::optional<c10::Event> met_[2];  // for a link between two devices: its streams wait for each other before and
+                                      // after its copies
   std::vector<std::vector<const exe::Action*>>
-      actions_;  // by segment and micro-batch; segments of other workers have none
+      actions_;  // by segment and micro-batch; empty for segments of other workers
   WorkerCalls calls_;
   std::optional<SegmentGraphs> graphs_;  // graphs of calls_
 };

@@ -1,5 +1,5 @@
-// Off-chip memory of a worker on an accelerator. Its home is the host's memory; frames come to the device while actions
-// use them.
+// Off-chip memory of a worker on an accelerator. It is in the host's memory; frames are copied to the device while
+// actions use them.
 #pragma once
 
 #include <cstddef>
@@ -19,22 +19,24 @@
 namespace abele::device {
 
 /// Device memory for the frames that the worker's actions use. One stream copies frames there ahead of the actions, and
-/// another copies them back afterwards. All that it refers to outlives it. Threads: the worker's; bytes() any.
+/// another copies them back afterwards. Requires: all that it refers to outlives it. Threads: the worker's; bytes()
+/// any.
 class OffChipWindow {
  public:
   /// Throws E0603.
   OffChipWindow(const WorkerMoves& moves, const Places& places, int32_t space);
 
-  /// The slots as the worker's calls see them.
+  /// The slots for the worker's calls.
   SlotTable& slots() const { return *slots_; }
   int64_t bytes() const { return memory_.bytes(); }
   const c10::Stream& incoming() const { return incoming_; }
   const c10::Stream& outgoing() const { return outgoing_; }
 
-  /// Work that is enqueued on `compute` next sees the frames of this action; frames of the next action begin to move.
+  /// Makes the frames of this action available to work that is enqueued on `compute` next, and starts to move frames of
+  /// the next action.
   /// Requires: compute waits for all that the action waits for.
   void before(std::size_t action, const c10::Stream& compute);
-  /// Called once the action is enqueued. Returns the stream on which the action is complete for other workers.
+  /// Called once the action is enqueued. Returns the stream for whose work other workers must wait.
   const c10::Stream& after(std::size_t action, const c10::Stream& compute);
 
  private:

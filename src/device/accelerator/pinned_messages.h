@@ -17,7 +17,7 @@ namespace abele::device {
 /// compute.
 class PinnedMessages final : public MessageMemory {
  public:
-  /// streams: on different devices; without any, all values are in the host's memory.
+  /// streams: one for each device. If there are none, all values are in the host's memory.
   explicit PinnedMessages(const std::vector<c10::Stream>& streams);
 
   bool isApart() const override { return true; }

@@ -31,26 +31,26 @@ class Place {
 
   c10::Device device() const { return device_; }
   bool isHost() const { return device_.is_cpu(); }
-  /// Off-chip groups are seen at their home, in the host's memory.
+  /// Slots of off-chip groups are in the host's memory.
   SlotTable& slots() const { return *slots_; }
   const std::optional<c10::Stream>& copies() const { return copies_; }
-  /// Adds a table of a worker in this space, which outlives the last call of bindOutput().
+  /// Adds a table of a worker in this space. Requires: the table outlives the last call of bindOutput().
   void addTable(SlotTable& table) { of_workers_.push_back(&table); }
   /// Calls SlotTable::bindOutput() for all tables in this space.
   void bindOutput(int32_t slot, int64_t frame, const at::Tensor& tensor) const;
 
-  /// Calls fn with the stream as the current one, so that it enqueues there.
+  /// Calls fn with this stream as the current one, so that fn enqueues there.
   template <class Fn>
   auto work(Fn fn) const {
     const c10::InferenceMode no_autograd;
     const c10::OptionalStreamGuard on_copies(copies_);
     return fn();
   }
-  /// Waits for the stream. Throws what a kernel of the device threw.
+  /// Waits for the stream. Throws the error of a kernel that failed on the device.
   void wait() const {
     if (copies_) copies_->synchronize();
   }
-  /// For a caller's tensor on a device: work that is enqueued here next waits for the stream that the caller uses.
+  /// For a caller's tensor on a device: work enqueued here from now on waits for the caller's current stream.
   void waitForCaller(const at::Tensor& tensor) const;
 
  private:
@@ -60,8 +60,8 @@ class Place {
   std::vector<SlotTable*> of_workers_;
 };
 
-/// All memory spaces of an executable, and the home of off-chip groups. Each space sees the memory of the others,
-/// because links read it.
+/// All memory spaces of an executable, and the host memory of off-chip groups. Each space can address the memory of the
+/// others, because links read it.
 class Places {
  public:
   /// devices: by memory space, repeated for further spaces. stage_process: the index of this process in
@@ -87,7 +87,7 @@ class Places {
   std::vector<Place>::const_iterator end() const { return places_.end(); }
 
  private:
-  // Moves numbers that the host computes with into its memory.
+  // Moves numbers that the host computes with into the host's memory.
   void placeNumbers();
 
   const exe::Executable& executable_;

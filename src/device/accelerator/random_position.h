@@ -1,4 +1,4 @@
-// The random numbers of a step on an accelerator: a seed, and an offset that every kernel moves.
+// The random numbers of a step on an accelerator: a seed, and an offset that every kernel advances.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ at::Generator newGenerator(c10::Device device);
 class RandomPosition final : public RandomSource {
  public:
   explicit RandomPosition(c10::Device device);
-  /// Lets the step draw from `start` on.
+  /// Starts a step, which draws from the state of `start` on.
   void begin(const at::Generator& start);
   const at::Generator& draw(const RandomPlace& place) override;
   const at::Generator& generator() const override { return lent_.defined() ? lent_ : generator_; }
@@ -30,13 +30,13 @@ class RandomPosition final : public RandomSource {
   friend class LentDefault;
   at::Generator generator_;
   uint64_t start_ = 0;
-  at::Generator lent_;  // used instead of ours while it is lent
+  at::Generator lent_;  // the device's default generator, which replaces our own while a LentDefault lives
 };
 
-/// While it lives, the default generator of the worker's device is lent to the worker, whose operators draw from it at
-/// their places of the step. Graphs of devices can use no other generator. Afterwards the default generator is where it
-/// was. No other code of ours uses a default generator meanwhile. stream: replays a graph that draws; such replays on
-/// one device run one after the other. Threads: all workers and devices.
+/// While it lives, the worker's operators draw from the default generator of its device, at their places of the step,
+/// because graphs of devices can use no other generator. The destructor restores the default generator, which no other
+/// code of ours uses meanwhile. stream: replays a graph that draws; such replays on one device run one after the other.
+/// Threads: all workers and devices.
 class LentDefault {
  public:
   LentDefault(RandomPosition& random, const RandomPlace& place, const std::optional<c10::Stream>& stream);

@@ -21,24 +21,24 @@
 namespace abele::device {
 
 /// Runs segments whose calls enqueue work on one stream. Apart from the contents of memory, the calls depend on few
-/// things: the frames of the segment's groups, the places of its inputs and results, the places of off-chip frames on
-/// the device, and whether a sum begins. For each choice of these, the first run makes the calls, the second captures
-/// them, and later runs replay the graph. Calls in which the host takes part, and calls that cannot be captured, run
-/// each time. All that it refers to outlives it. pool: the worker's; {0, 0} until something was captured.
+/// facts: the frames of the segment's groups, the places of its inputs and results, the places of off-chip frames on
+/// the device, and whether a sum begins. For each combination of these, the first run makes the calls, the second
+/// captures them, and later runs replay the graph. Calls in which the host computes, and calls that cannot be captured,
+/// run each time. Requires: all that it refers to outlives it. pool: the worker's; {0, 0} before the first capture.
 /// Threads: the worker's.
 class SegmentGraphs {
  public:
-  /// process: as of Executable::globalMicroBatch.
+  /// process: as in Executable::globalMicroBatch.
   SegmentGraphs(const exe::Executable& executable, int32_t worker, int64_t process, const SlotTable& slots,
                 WorkerCalls& calls, RandomPosition& random, const c10::Stream& stream, const StepProfile& profile,
                 c10::MempoolId_t& pool);
   ~SegmentGraphs();
-  /// Whether the device has graphs, and torch or a lent maker can make them.
+  /// Whether the device has graphs, and torch or a maker of lendDeviceGraphs() can make them.
   static bool isAvailable(c10::DeviceType type);
   /// Device memory that a pool holds now; 0 if torch's allocator does not report it.
   static int64_t poolBytes(c10::Device device, c10::MempoolId_t pool);
 
-  /// Requires: the stream is the current one. Throws what the calls throw.
+  /// Requires: the stream is the current one. Throws the errors of the calls.
   void run(const runtime::ActionContext& context);
 
  private:

@@ -17,23 +17,23 @@
 
 namespace abele::device {
 
-/// Pinned memory of the host, which allocations() counts.
+/// Allocates pinned memory of the host; pinnedAllocations() counts it.
 at::Tensor pinnedBytes(int64_t bytes);
 
 /// Inputs are copied through pinned memory to each device that reads them, micro-batch by micro-batch, while devices
 /// work on earlier ones. Results are in the memory of the device that makes them, and are copied to the caller's
-/// tensors after the step. All memory is kept from step to step. Threads: the caller's, between steps; bring() all
-/// workers'.
+/// tensors after the step. All memory is kept from step to step. Threads: bring() on those of the workers; the other
+/// functions on the caller's, between steps.
 class Staging {
  public:
-  /// stage_process: as of Places. Inputs and results that its workers do not use are ignored.
+  /// stage_process: as in Places. Ignores inputs and results that its workers do not use.
   Staging(const exe::Executable& executable, int64_t stage_process, const Places& places);
 
   /// Binds the tensors of the next step. Requires: checkInputs(), checkOutputs().
   void bindInputs(const std::vector<at::Tensor>& inputs);
   void bindOutputs(const std::vector<std::vector<at::Tensor>>& outputs);
   /// Called before a worker's action: copies the inputs that it reads, unless this step has copied them already. Work
-  /// that is enqueued on the stream next sees them; on the host (no stream) they are there when this returns.
+  /// that is enqueued on the stream next can read them; on the host (no stream) they are complete when this returns.
   void bring(int32_t worker, const exe::Action& action, const std::optional<c10::Stream>& stream);
   /// Called when the step is over: releases the caller's inputs.
   void releaseInputs();

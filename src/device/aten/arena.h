@@ -15,8 +15,8 @@
 
 namespace abele::device {
 
-/// Memory of one group, all frames. It is zero, and takes no room until it is written. Throws E0603 if there is not
-/// enough.
+/// Memory of all frames of one group. It starts as zeros and takes no pages until it is written. Throws E0603 if there
+/// is not enough memory.
 class Region {
  public:
   Region(int64_t frame_bytes, int64_t frames, const std::string& name);
@@ -33,12 +33,12 @@ class Region {
   char* frame(int64_t index) const { return data_ + index * frame_bytes_; }
   int64_t bytes() const { return bytes_; }
   bool isInFile() const { return in_file_; }
-  /// For regions in a file; others do nothing.
+  /// For regions in a file: loads a frame before its use, and releases it afterwards. Others do nothing.
   void fetch(int64_t frame, bool writes) const;
   void release(int64_t frame) const;
   /// Bytes of its pages that are in memory now.
   int64_t residentBytes() const;
-  /// Asks the system for small pages in these bytes of a frame, so that bytes which are never touched take no memory.
+  /// Requests small pages for these bytes of a frame, so that bytes that are never used take no memory.
   void spare(int64_t frame, int64_t begin, int64_t end) const;
 
  private:
@@ -51,7 +51,7 @@ class Region {
   std::size_t mapped_bytes_ = 0;
 };
 
-/// A slot as a call sees it: one tensor for each frame of its group.
+/// A slot in a call: one tensor for each frame of the slot's group.
 struct SlotRef {
   const at::Tensor* frames = nullptr;  // null: absent
   int32_t group = -1;
@@ -62,14 +62,14 @@ struct SlotRef {
   }
 };
 
-/// The home of off-chip groups: host memory up to a limit, for the groups that move most often; a file for the others.
+/// Where off-chip groups are: in host memory up to a limit, those first that move most often; the others in a file.
 struct OffChipStorage {
   int64_t memory_limit = -1;  // bytes; -1: no limit
   std::string folder;         // for the file; empty: the system's temporary folder
 };
 
-/// All tensors of an executable, made once. Every slot has a storage of its own. So ATen's overlap checks see an
-/// operand that is written twice through one slot, but not dead memory that was planned for reuse.
+/// All tensors of an executable, made once. Every slot has a storage of its own, so ATen's overlap checks find an
+/// operand that is written twice through one slot, and ignore dead memory that the plan reuses.
 class SlotTable {
  public:
   static constexpr int32_t kAllSpaces = -1, kOffChip = -2;
@@ -81,7 +81,7 @@ class SlotTable {
             c10::Device device = c10::Device(c10::DeviceType::CPU), int32_t space = kAllSpaces,
             c10::Allocator* pinned = nullptr);
   c10::Device device() const { return device_; }
-  /// Makes the tensors in the space of `other` visible here. Links read them.
+  /// Adds the tensors of the space of `other`, which links read.
   void adopt(const SlotTable& other);
   /// A table like `all`, except that moveFrame() places off-chip groups on the device; until then they have no memory.
   /// Numbers that the host computes with stay in its memory.
@@ -90,7 +90,7 @@ class SlotTable {
 
   SlotRef ref(int32_t slot) const;
   const at::Tensor& tensor(int32_t slot, int64_t frame) const { return tensors_[first_[slot] + frame]; }
-  /// Whether instructions of several workers name it. Known for tables on accelerators only.
+  /// Whether instructions of several workers use this slot. Only for tables on accelerators.
   bool isNamedBySeveral(int32_t slot) const { return named_by_several_.at(static_cast<std::size_t>(slot)) != 0; }
   int64_t framesOf(int32_t group) const { return frames_[group]; }
   int64_t groupBytes(int32_t group) const;
@@ -113,17 +113,17 @@ class SlotTable {
   at::Tensor sharedTensor(int32_t slot) const;
 
   /// Puts a persistent slot, with all slots inside it, into the memory of a tensor of the same geometry, and keeps that
-  /// memory alive. The slot's own memory takes no pages meanwhile, unless it was written before. Undefined: moves the
-  /// slot back to its own memory, whose contents are old. Returns false if a slot reaches beyond it, so that it cannot
-  /// move.
+  /// memory alive. The slot's own memory takes no pages meanwhile, unless it was written before. An undefined tensor
+  /// moves the slot back to its own memory, whose contents are old. Returns false if it cannot move because a slot
+  /// inside it extends beyond it.
   bool placeIn(int32_t slot, const at::Tensor& tensor);
   /// The tensor that placeIn() gave to a slot; undefined: the slot is in its own memory.
   const at::Tensor& placedIn(int32_t slot) const;
 
   /// Points every kInput slot of argument `index` at the memory of micro-batch `frame`.
   void bindInput(int64_t index, int64_t frame, const void* data);
-  /// Sets the tensor of a slot in a frame: the caller's for an output slot (undefined: not wanted), or a tensor outside
-  /// the slot's group.
+  /// Sets the tensor of a slot in a frame: for an output slot the caller's tensor (undefined: the result is not
+  /// needed), or a tensor outside the slot's group.
   void bindOutput(int32_t slot, int64_t frame, at::Tensor tensor) {
     tensors_[first_[slot] + frame] = std::move(tensor);
   }

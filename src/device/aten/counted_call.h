@@ -10,7 +10,7 @@
 
 namespace abele::device {
 
-/// A call that also counts its float16 results. Returns `call` itself if it has none, or only moves them.
+/// Returns a call that also counts its float16 results; `call` itself if it has none or only moves them.
 /// large: an int64 on the device; the count is added to it without waiting. Undefined: `count` is increased at once.
 /// Source: spec optim.md section 4.
 std::unique_ptr<Call> makeCountedCall(std::unique_ptr<Call> call, const exe::Instruction& instruction,

@@ -46,7 +46,7 @@ class Call {
   virtual void run(CallState& state) = 0;
 };
 
-/// A call that is fn(CallState&).
+/// A call that runs fn(CallState&).
 template <class Fn>
 class FunctionCall final : public Call {
  public:
@@ -64,8 +64,8 @@ std::unique_ptr<Call> callOf(Fn fn) {
 
 /// Makes the call of an ATen operator, in the first form that works: written operands in place; a native `out=` kernel
 /// that writes the slots; the functional operator with an allocator that returns the slots' memory, and copies for
-/// results that are elsewhere. All of them run the kernel that eager PyTorch runs. Throws E0106 for an operator without
-/// a CPU kernel.
+/// results in other memory. All of them run the kernel that eager PyTorch runs. Throws E0106 for an operator without a
+/// CPU kernel.
 std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& instruction, const SlotTable& slots);
 
 /// The call of an operator with a float16 result, which computes in float32 and rounds stochastically. Null for other

@@ -1,5 +1,4 @@
-// Checks that the arguments of an instruction fit its operator. A boxed kernel uses its arguments without checking
-// them.
+// Checks that the arguments of an instruction fit its operator. Boxed kernels do not check their arguments.
 #pragma once
 
 #include <ATen/core/function_schema.h>

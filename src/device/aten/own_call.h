@@ -11,7 +11,7 @@
 
 namespace abele::device {
 
-/// hypers: by parameter group; it grows until all calls are made, and does not move afterwards. gradients: notes
+/// hypers: the numbers by parameter group. Requires: it does not move after all calls are made. gradients: records
 /// skipped updates.
 std::unique_ptr<Call> makeOwnCall(const exe::Instruction& instruction, const SlotTable& slots,
                                   std::vector<kernels::Hyper>& hypers, GradientCount& gradients);
@@ -20,8 +20,8 @@ std::unique_ptr<Call> makeOwnCall(const exe::Instruction& instruction, const Slo
 std::unique_ptr<Call> makeRoundedOwnCall(const exe::Instruction& instruction, const SlotTable& slots,
                                          std::vector<kernels::Hyper>& hypers, GradientCount& gradients);
 
-/// Updates of an accelerator that torch makes over lists: the consecutive instructions from `first` on that use one
-/// group's numbers. Only `first` if it is not such an update.
+/// The instructions at the start of the list that one of torch's updates over lists can make on an accelerator:
+/// consecutive updates with one group's numbers. Only the first instruction if it is no such update.
 std::span<const exe::Instruction> updatesFrom(std::span<const exe::Instruction> instructions);
 /// These updates as one call. Requires: more than one.
 std::unique_ptr<Call> makeUpdatesCall(std::span<const exe::Instruction> updates, const SlotTable& slots,

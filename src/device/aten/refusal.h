@@ -1,4 +1,4 @@
-// Turns an error of a kernel into one that the user can understand.
+// Translates an error of a kernel for the user.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@
 
 namespace abele::device {
 
-/// Values gave an operator's result another shape than the captured one.
+/// An operator's result has another shape than in the capture, because the shape depends on values.
 struct OtherShape final : c10::Error {
   OtherShape(c10::IntArrayRef found, c10::IntArrayRef captured);
   std::string found, captured;
 };
 
-/// Throws E0601 with the kernel's own words and the user's line, without ATen's backtrace. Throws E0101 for OtherShape.
+/// Throws E0601 with the kernel's message and the user's line, without ATen's backtrace. Throws E0101 for OtherShape.
 [[noreturn]] void refuseCall(const exe::Executable& executable, const exe::Instruction& instruction,
                              const c10::Error& error);
 

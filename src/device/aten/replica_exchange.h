@@ -13,7 +13,7 @@
 
 namespace abele::device {
 
-/// Where the workers of one stage in all replicas meet. They exchange in the same order.
+/// Exchanges rows between the workers of one stage in all replicas. All workers exchange in the same order.
 /// Threads: safe.   Owns: no tensors.
 class ReplicaExchange {
  public:
@@ -21,15 +21,15 @@ class ReplicaExchange {
   explicit ReplicaExchange(const exe::Executable& executable);
 
   static bool isExchange(const exe::Instruction& instruction);
-  /// Whether the executable has several replicas which exchange values.
+  /// Whether the executable has several replicas that exchange values.
   static bool isNeeded(const exe::Executable& executable);
-  /// A worker on the caller's thread could not be woken while it waits for others.
+  /// Whether workers wait for each other. Then no worker may run on the caller's thread, which could not be woken.
   bool hasWaits() const { return !rooms_.empty(); }
   std::unique_ptr<Call> makeCall(const exe::Instruction& instruction, const SlotTable& slots, int32_t worker);
 
-  /// Before each step.
+  /// Called before each step.
   void begin();
-  /// Every worker that waits throws E0602, until begin().
+  /// Until begin(), every waiting worker throws E0602.
   void interrupt();
 
  private:
@@ -39,7 +39,7 @@ class ReplicaExchange {
     std::vector<const at::Tensor*> given;  // by replica
     std::size_t arrived = 0, left = 0;
     bool is_aborted = false;
-    /// Row r of `to` becomes the row of replica r that is for `replica`.
+    /// Copies into row r of `to` the row that replica r sends to `replica`.
     void exchange(std::size_t replica, const at::Tensor& from, const at::Tensor& to);
   };
 

@@ -11,15 +11,16 @@
 
 namespace abele::device {
 
-/// The observers of the thread that runs a step. Threads: begin() on the caller's while the workers are parked; the
-/// rest on any.
+/// The profiler's observers on the thread that runs a step. Threads: begin() on the caller's while the workers are
+/// parked; the rest on any.
 class StepProfile {
  public:
-  /// Notes the observers of this thread.
+  /// Remembers the observers of this thread.
   void begin();
   bool isOn() const { return is_on_; }
 
-  /// An action of a worker: while it lives, the observers see its thread too. Costs nothing without observers.
+  /// Lives during an action of a worker: meanwhile the observers also see the worker's thread. Costs nothing without
+  /// observers.
   class Action {
    public:
     Action(const StepProfile& profile, const exe::Segment& segment);

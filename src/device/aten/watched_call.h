@@ -8,7 +8,7 @@
 
 namespace abele::device {
 
-/// index: position of the instruction in its segment. `watch` outlives the call.
+/// index: position of the instruction in its segment. Requires: `watch` outlives the call.
 std::unique_ptr<Call> makeWatchedCall(std::unique_ptr<Call> call, const exe::Instruction& instruction, int32_t index,
                                       const SlotTable& slots, Watch& watch);
 

@@ -17,7 +17,7 @@
 
 namespace abele::device {
 
-/// All that it refers to outlives it. Threads: the worker's.
+/// Requires: all that it refers to outlives it. Threads: the worker's.
 class WorkerCalls {
  public:
   using Make = std::function<std::unique_ptr<Call>(const exe::Instruction&, exe::Direction)>;
@@ -33,8 +33,8 @@ class WorkerCalls {
   };
   void drawFrom(std::vector<OwnSource> own);
 
-  /// Runs the calls of an action's segment. process: as of Executable::globalMicroBatch. before(i, state) is called
-  /// before call i. Throws what the calls throw, and E0601 for errors of kernels.
+  /// Runs the calls of an action's segment. process: as in Executable::globalMicroBatch. Calls before(i, state) before
+  /// call i. Throws the errors of the calls, and E0601 for errors of kernels.
   template <class Before>
   void run(const runtime::ActionContext& context, int64_t process, const Before& before) {
     place(context, process);
@@ -42,10 +42,10 @@ class WorkerCalls {
     runCalls(context.segment, 0, segments_[context.segment].size(), action.isOn(), before);
   }
 
-  /// run() in parts, for a device that replaces some calls by other work. Sets the frames of the micro-batch, and the
-  /// start of its random numbers.
+  /// The first part of run(), for a device that replaces some calls by other work: sets the frames of the micro-batch,
+  /// and the start of its random numbers.
   void place(const runtime::ActionContext& context, int64_t process);
-  /// Makes the calls [begin, end) of the action that was given to place().
+  /// The second part: makes the calls [begin, end) of the action that was passed to place().
   template <class Before>
   void runCalls(int32_t segment, std::size_t begin, std::size_t end, const Before& before) {
     runCalls(segment, begin, end, /*is_observed=*/false, before);

@@ -1,4 +1,5 @@
-// CPU devices. A device is a worker thread with its own number of intra-op threads; memory is planned arenas.
+// CPU devices. A device is a worker thread with its own number of intra-op threads. Tensors are in arenas that the plan
+// laid out.
 #pragma once
 
 #include <memory>
@@ -9,14 +10,14 @@
 
 namespace abele::device {
 
-/// The contract, with functions that only the host's memory can offer; for tests of this folder.
+/// A DeviceBackend with further functions that need the host's memory; for tests of this folder.
 class CpuBackend : public DeviceBackend {
  public:
   static std::unique_ptr<CpuBackend> create(const exe::Executable& executable, const DeviceOptions& options);
 
   /// A tensor that shares the external's memory and keeps it alive.
   virtual at::Tensor external(int32_t index, int32_t replica = 0) const = 0;
-  /// Takes all memory that is backed by a file out of the process's resident set.
+  /// Removes all file-backed memory from the process's resident set.
   virtual void releaseAll() = 0;
 };
 

@@ -20,7 +20,7 @@
 
 namespace abele::device {
 
-/// All that it refers to outlives it.
+/// Requires: all that it refers to outlives it.
 class CpuDevice final : public runtime::Device {
  public:
   CpuDevice(const exe::Executable& executable, int32_t worker, const SlotTable& slots,

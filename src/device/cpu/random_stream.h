@@ -18,19 +18,19 @@ namespace abele::device {
 void skipDraws(at::mt19937& engine, int64_t draws);
 
 /// A worker's generator. Positions count 32-bit draws since the step began. The spare of normal numbers
-/// (base/normals.h) may come from another operator, stage, micro-batch or step, so it is made again from its pair when
-/// an operator takes it. If values decide how much an operator draws, one worker runs everything. It draws on from its
-/// current position and can only go back to positions where it has been.
+/// (base/normals.h) may come from another operator, stage, micro-batch or step, so it is computed again from its pair
+/// when an operator takes it. If the number of an operator's draws depends on values, one worker runs everything; it
+/// continues from its current position and can only return to earlier positions.
 /// Threads: the worker's; begin(), stand() and generator() between steps.
 class RandomStream final : public RandomSource {
  public:
-  /// varies: values decide how much an operator of the program draws.
+  /// varies: the number of draws of some operator depends on values.
   explicit RandomStream(bool varies = false);
-  /// Lets the step draw from `start` on.
+  /// Starts a step, which draws from the state of `start` on.
   void begin(const at::Generator& start);
-  /// Throws E0106 if values decide how much is drawn, and the stream has never been at this place.
+  /// Throws E0106 if the number of draws depends on values and the stream has never been at this place.
   const at::Generator& draw(const RandomPlace& place) override;
-  /// The generator in exactly the state of eager's at the place; for use without drawing.
+  /// The generator in the state that eager's has at the place; for use without drawing.
   const at::Generator& stand(const RandomPlace& place);
   int64_t position() const { return position_; }
   const at::Generator& generator() const override { return generator_; }
@@ -48,10 +48,10 @@ class RandomStream final : public RandomSource {
   at::Generator generator_;
   std::optional<double> first_spare_;  // the spare at the start of the step
   int64_t position_ = 0;
-  int64_t normals_ = 0;                   // the generator has the spare, if any, that follows this many normal numbers
-  std::map<int64_t, at::mt19937> marks_;  // engines at positions of this step, for recomputation, which goes back
+  int64_t normals_ = 0;                   // number of normal numbers after which the generator has its present spare
+  std::map<int64_t, at::mt19937> marks_;  // engines at positions of this step; recomputation returns to them
   Key now_;
-  std::map<Key, at::Generator> seen_;  // if values decide how much is drawn
+  std::map<Key, at::Generator> seen_;  // if the number of draws depends on values
 };
 
 }  // namespace abele::device

@@ -10,8 +10,8 @@
 
 namespace abele::device {
 
-/// The seeds of all calls. Messages are not counted, and updates are known by the names of what they write. So replicas
-/// may share out the updates (exe::ShardingRules), and several processes round as one process does.
+/// The seeds of all calls. Counts calls without messages, and identifies updates by the names of the tensors that they
+/// write. Rounding is therefore the same if replicas divide the updates (exe::ShardingRules), and in several processes.
 class RoundingPlaces {
  public:
   /// process: as in Executable::globalMicroBatch.

@@ -14,7 +14,7 @@
 
 namespace abele::device {
 
-/// Threads: the setters and getters belong to the caller of Runtime::run, between steps.
+/// Threads: setters and getters only between steps, by the caller of Runtime::run.
 class NullBackend : public runtime::Backend {
  public:
   struct Event {
@@ -41,16 +41,16 @@ class NullBackend : public runtime::Backend {
   void fetch(const exe::FrameUse& frame) override;
   void release(const exe::FrameUse& frame) override;
 
-  /// Lets, or does not let, Runtime::run's caller do worker 0's part.
+  /// Whether the caller of Runtime::run may do worker 0's part.
   void letCallerWork(bool may) { caller_may_work_ = may; }
   bool canWorkOnThisThread(int32_t) const override { return caller_may_work_; }
 
-  /// Gives every tensor symbolic contents: an operator's result is a mix of its name, constants and operands, so one
-  /// wrong byte that is read anywhere shows in the outputs. Persistent memory starts as the contents of
+  /// Gives every tensor symbolic contents: an operator's result is a mix of its name, constants and operands, so a
+  /// wrong byte that is read anywhere changes the outputs. Persistent memory starts as the contents of
   /// Symbol("external/<i>").
   void enableContents();
-  /// Contents of argument i for one micro-batch: all bytes that the slot spans. For replica r the index is r *
-  /// numInputs() + i, and likewise for results.
+  /// Contents of argument i for one micro-batch: all bytes from the slot's first to its last. For replica r the index
+  /// is r * numInputs() + i, and likewise for results.
   void setInput(int32_t argument, int32_t micro_batch, Bytes contents);
   const Bytes& output(int32_t target, int32_t micro_batch) const { return outputs_[target][micro_batch]; }
   /// Contents of a persistent external, in logical order.

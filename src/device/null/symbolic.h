@@ -1,4 +1,4 @@
-// Contents that represent values: the null device writes them instead of numbers, and tests compute the same from a
+// Bytes that identify values. The null device writes them instead of numbers, and tests compute the same bytes from a
 // Graph.
 #pragma once
 

@@ -15,8 +15,8 @@ namespace abele::device {
 /// The value of a persistent slot of this process, in the host's memory.
 using HostValue = std::function<at::Tensor(int32_t slot)>;
 
-/// Records what the host gave this process's device since the processes last compared. Threads: the caller's between
-/// steps, one worker's in a step.
+/// Records what the host has written to this process's device since the last comparison. Threads: between steps the
+/// caller's, in a step one worker's.
 class Agreement {
  public:
   /// stage_process: the index of this process in Executable::stage_processes.
@@ -26,11 +26,13 @@ class Agreement {
   void setHyper(int group, const std::string& name, double value) { hypers_[{group, name}] = value; }
   /// Called when the host wrote weights or optimizer state.
   void noteUpload() { has_upload_ = true; }
-  /// Sets the start of this step's stochastic rounding: all processes update, so they must round alike.
+  /// Sets the start of this step's stochastic rounding. It must be the same in all processes, because all of them
+  /// update.
   void setRounding(const RoundingPosition& position) { rounding_ = position; }
 
-  /// Compares with the other processes: hyper-parameters and rounding always, weights and state if one of them wrote
-  /// some. All processes call it at the same place of a step. Throws E0713 in all of them, or what Peers throws.
+  /// Compares with the other processes: hyper-parameters and rounding always, weights and state if the host of any
+  /// process has written some. All processes call it at the same place of a step. Throws E0713 in all of them, and the
+  /// errors of Peers.
   void check(collective::PeerMessages& peers);
   /// A hash of all hyper-parameters.
   uint64_t hyperHash() const;

@@ -12,8 +12,8 @@ namespace abele::device {
 
 bool isMessage(const exe::Instruction& instruction);
 /// abele::send or abele::receive: all values of one transfer, small ones as one message. on_device: replaces `memory`
-/// if the link takes memory of its device (PeerMessages::takesDevice), which is known when the first step runs; null:
-/// no link takes it. peers and memory outlive the call.
+/// if the link sends from the device's memory (PeerMessages::takesDevice), which the first step finds out; null: no
+/// link does. Requires: peers and memory outlive the call.
 std::unique_ptr<Call> makeMessageCall(const exe::Instruction& instruction, const SlotTable& slots,
                                       collective::PeerMessages& peers, MessageMemory& memory = hostMessageMemory(),
                                       MessageMemory* on_device = nullptr);

@@ -24,22 +24,22 @@ class MessageMemory {
  public:
   virtual ~MessageMemory() = default;
   /// Whether values must be copied into this memory before they are sent, and out of it after they were received. If
-  /// not, a dense value on the same device is a message itself.
+  /// not, a dense value on the same device is sent from, and received into, its own memory.
   virtual bool isApart() const = 0;
   /// The device of the message memory.
   virtual c10::Device device() const { return c10::Device(c10::DeviceType::CPU); }
   virtual at::Tensor room(int64_t bytes) = 0;
-  /// Copies between a room, or a value of the host, and a value. The copy may run later; for values of one device,
-  /// copies run in the order of the calls.
+  /// Copies between a value and this memory, or a value of the host. The copy may run later; copies of values of one
+  /// device run in the order of the calls.
   virtual void copy(const at::Tensor& to, const at::Tensor& from) = 0;
-  /// Waits until all copies are done, if messages do not follow the order of the device. Throws what kernels of the
-  /// device threw.
+  /// Waits until all copies are done, unless messages are enqueued on the device's stream. Throws the errors of the
+  /// device's kernels.
   virtual void settle() = 0;
 };
 
-/// The memory of the device that has the values, which leave and enter as they are. Copies, and the messages of a link
-/// that takes memory of its device, are enqueued on the device's current stream, which is the worker's while its calls
-/// run. On the host they are done when the calls return.
+/// The memory of the device that has the values, so that messages are sent from the values themselves. Copies and
+/// messages are enqueued on the device's current stream, which is the worker's while its calls run. On the host they
+/// are done when the calls return.
 class DirectMessages final : public MessageMemory {
  public:
   explicit DirectMessages(c10::Device device) : device_(device) {}

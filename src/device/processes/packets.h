@@ -27,13 +27,13 @@ int64_t messageBytes(const std::vector<at::Tensor>& sums);
 /// alignment. Requires: tensors without holes; capacity a multiple of 64.
 std::vector<Cut> cutSums(const std::vector<at::Tensor>& sums, int64_t capacity_bytes);
 
-/// Room for one message after the other, and on each device with sums, room for what is added to them.
+/// Memory for one message at a time, and on each device with sums, memory for the received terms.
 class PacketRoom {
  public:
   PacketRoom(MessageMemory& memory, int64_t bytes) : memory_(memory), bytes_(memory.room(bytes)) {}
   MessageMemory& memory() const { return memory_; }
   at::Tensor of(const Cut& cut) const { return bytes_.narrow(0, 0, cut.bytes); }
-  /// A place for a row on its device; undefined if that is the host.
+  /// Memory for a row on its device; undefined on the host.
   at::Tensor beside(const Cut::Row& row);
 
  private:
@@ -42,8 +42,8 @@ class PacketRoom {
   std::map<c10::DeviceIndex, at::Tensor> on_device_;
 };
 
-/// A cut, with memory for its message. Work on sums and on the message may continue after a call returns: see
-/// MessageMemory.
+/// A cut with memory for its message. As in MessageMemory, work on sums and on the message may continue after a call
+/// returns.
 class Packet {
  public:
   Packet(const Cut& cut, PacketRoom& room);
@@ -58,7 +58,7 @@ class Packet {
  private:
   struct Piece {
     at::Tensor sum, packed;  // the same elements in both
-    at::Tensor beside;       // their copy, before they are added to a sum on a device
+    at::Tensor beside;       // a copy on the device, before it is added to a sum there
   };
   MessageMemory& memory_;
   std::vector<Piece> pieces_;

@@ -9,8 +9,8 @@
 
 namespace abele::device {
 
-/// Processes [t * S, t * S + S) hold the stages of the replicas of t, with S = Executable::stage_processes. All
-/// processes call the same functions in one order. Throws what Peers throws. Threads: the caller's, between steps.
+/// Processes [t * S, t * S + S) together hold the stages of some replicas, with S = Executable::stage_processes. All
+/// processes call the same functions in one order. Throws the errors of Peers. Threads: the caller's, between steps.
 class StageShares {
  public:
   StageShares(const exe::Executable& executable, const DeviceOptions& options);

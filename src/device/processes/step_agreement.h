@@ -9,9 +9,9 @@
 
 namespace abele::device {
 
-/// Does nothing if each replica is in one process. At the beginning of a step each process announces what its step
-/// starts from. It reads the announcements of the others before its last updates, so nothing waits in between. Threads:
-/// the caller's between steps, agree() of one worker.
+/// Does nothing if each replica is in one process. At the start of a step each process announces a hash of the state
+/// from which it starts. It reads the announcements of the others only before its last updates, so it need not wait for
+/// them before that. Threads: the caller's between steps, agree() of one worker.
 class StepAgreement {
  public:
   StepAgreement(const exe::Executable& executable, const DeviceOptions& options)
@@ -19,14 +19,14 @@ class StepAgreement {
         rounds_(options.stochastic_rounding),
         peers_(executable.stage_processes > 1 ? options.peers : nullptr) {}
 
-  /// Called when the host wrote an external. Only externals with copies in several processes count.
+  /// Called when the host wrote an external. Ignores externals that only one process has.
   void noteUpload(int32_t external, const at::Tensor& host);
   void noteInputs(const std::vector<at::Tensor>& inputs);
   /// Called when a step begins. hypers: hash of the optimizer's numbers. Throws E0606.
   void begin(uint64_t hypers, const at::Generator& random, const RoundingPosition& rounding);
-  /// Called when this process has done all of a step before the last updates. Returns when all processes have come as
-  /// far. Throws E0713 in all of them if they do different things or work on different numbers, and what Peers::agree
-  /// throws.
+  /// Called when this process has done all of a step except the last updates. Returns when all processes have reached
+  /// this point. Throws E0713 in all of them if they do different things or have different numbers, and the errors of
+  /// Peers::agree.
   void agree();
 
  private:

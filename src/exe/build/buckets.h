@@ -1,4 +1,5 @@
-// Private to exe/build: groups gradient sums that processes add up together, by the time when they are complete.
+// Private to exe/build: groups gradient sums by the time when they are complete. Processes add up the sums of a group
+// together.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +16,10 @@ struct Bucket {
   std::vector<int32_t> sums;  // externals
 };
 
-/// Cuts segments that finish many bytes of gradient sums into parts, which run one after the other on their worker. So
-/// the sums of one part can be added up while the next part runs. A part is named after its segment, "bwd/0/part0"; the
-/// segment itself is the last part. Does nothing to programs with off-chip memory. Requires: no waits yet.
+/// Cuts segments that complete many bytes of gradient sums into parts, which run one after the other on their worker,
+/// so that processes add up the sums of one part while the next part runs. A part is named after its segment,
+/// "bwd/0/part0"; the segment itself is the last part. Does nothing to programs with off-chip memory. Requires: no
+/// waits yet.
 void splitBackward(Executable& executable, std::vector<SegmentUses>& uses);
 
 /// The buckets in the order in which the program completes them. Requires: externals with slots; of one replica.

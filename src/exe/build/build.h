@@ -1,4 +1,4 @@
-// Makes the executable of a plan and its graph. No other place sees all three.
+// Makes the executable of a plan and its graph. Only this folder includes all three.
 #pragma once
 
 #include "exe/executable.h"

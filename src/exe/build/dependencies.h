@@ -1,5 +1,5 @@
-// Private to exe/build: turns "which segment touches which memory" into the waits of every action, and decides which
-// off-chip frames are fetched before an action and released after one.
+// Private to exe/build: computes the waits of every action from the memory that segments read and write, and the
+// off-chip frames that are fetched before each action and released after it.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@ struct MemoryUse {
   int64_t bytes = 0;  // in a stash
 };
 
-/// The memory that one segment touches.
+/// The memory that one segment reads and writes.
 struct SegmentUses {
   std::vector<MemoryUse> reads, writes;
   std::set<int32_t> makers;  // other segments that make values it reads
 };
 
-/// Adds the waits that data, ring frames and updates need, and drops those that a worker's own order implies. Throws
+/// Adds the waits for data, for ring frames and for updates, except those that a worker's own order implies. Throws
 /// InternalError if the result could not run. splits_backward: the schedule orders weight gradients by themselves.
 void addWaits(Executable& executable, const std::vector<SegmentUses>& uses, bool splits_backward);
 

@@ -1,4 +1,4 @@
-// Private to exe/build: what replicate.cc looks up in the executable of one replica.
+// Private to exe/build: lookups in the executable of one replica, for replicate.cc.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class Messages {
   int64_t links() const { return links_; }
   /// Whether the segment sends or receives a message.
   bool has(size_t segment) const { return received_.contains(static_cast<int32_t>(segment)); }
-  /// Removes values from a message, at both of its ends, unless is_kept is true for their slot at the receiver.
+  /// Removes values from a message at both of its ends, except those for whose slot at the receiver is_kept is true.
   /// instructions: those of the segment; empty afterwards if no value is left.
   void keep(size_t segment, const std::function<bool(int32_t)>& is_kept, std::vector<Instruction>& instructions) const;
 

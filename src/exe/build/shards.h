@@ -15,10 +15,10 @@ struct Shards {
   std::vector<std::vector<int32_t>> updater;
 };
 
-/// Deals the parameters that `rules` ask for to the replicas of their group: whole tensors, the largest first. Each
-/// goes to the replica that holds the least for the same worker, together with all that belongs to it. Other externals
-/// stay where `owner` has them. The largest and the smallest share of a worker's replicas differ by at most one
-/// parameter with its state. The exception is a first replica that tensors too small to be dealt fill more than that.
+/// Assigns the parameters that `rules` select to the replicas of their group: whole tensors, the largest first. Each
+/// parameter, with its state and sum, goes to the replica with the fewest bytes for the same worker. Other externals
+/// stay with their `owner`. The shares of a worker's replicas differ by at most one parameter with its state, unless
+/// tensors that are too small to be assigned fill the first replica beyond that.
 /// owner: by external and replica, the first of the replicas that share the value.
 Shards chooseShards(const Executable& one_replica, const std::vector<std::vector<int32_t>>& owner,
                     const ShardingRules& rules);
