@@ -101,6 +101,14 @@ bool Type::isContiguous() const {
   return true;
 }
 
+bool isRangeOf(const Type& type, const Type& whole, int32_t dim, int64_t begin) {
+  const auto d = static_cast<size_t>(dim);
+  if (dim < 0 || d >= whole.sizes.size() || type.sizes.size() != whole.sizes.size()) return false;
+  std::vector<int64_t> sizes = whole.sizes;
+  sizes[d] = type.sizes[d];
+  return begin >= 0 && sizes[d] <= whole.sizes[d] - begin && type.sizes == sizes && type.dtype == whole.dtype;
+}
+
 // Strides are omitted only if they are exactly those of contiguousType, so the text loses nothing.
 std::string Type::str() const {
   std::string out(dtypeName(dtype));

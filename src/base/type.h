@@ -51,6 +51,9 @@ struct Type {
   bool operator==(const Type&) const = default;
 };
 
+/// True for elements and sizes of a range of `whole` along `dim` that starts at `begin`. Strides do not matter.
+bool isRangeOf(const Type& type, const Type& whole, int32_t dim, int64_t begin);
+
 /// A contiguous type of these sizes.
 Type contiguousType(DType dtype, std::vector<int64_t> sizes);
 

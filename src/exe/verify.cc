@@ -239,14 +239,6 @@ class Verifier : Finder {
       }
   }
 
-  static bool isRange(const ExternalCopy& copy, const Type& type, Type whole) {
-    const auto dim = static_cast<size_t>(copy.dim);
-    if (dim >= whole.sizes.size() || type.sizes.size() != whole.sizes.size()) return false;
-    const int64_t rest = whole.sizes[dim] - copy.begin;
-    whole.sizes[dim] = type.sizes[dim];
-    return copy.begin >= 0 && type.sizes[dim] <= rest && type.dtype == whole.dtype && type.sizes == whole.sizes;
-  }
-
   void checkExternal(size_t index) {
     const External& e = exe_.externals[index];
     const std::string where = cat("external ", e.name);
@@ -259,8 +251,8 @@ class Verifier : Finder {
       require(group && group->kind == GroupKind::kPersistent, where, ": slot ", slot, " is not persistent");
       if (e.slot < 0 || e.slot >= size(exe_.slots)) return;
       const Type &type = exe_.slots[slot].type, &whole = exe_.slots[e.slot].type;
-      require(copy && copy->dim >= 0 ? isRange(*copy, type, whole) : type == whole, where, ": slot ", slot,
-              " has another type");
+      require(copy && copy->dim >= 0 ? isRangeOf(type, whole, copy->dim, copy->begin) : type == whole, where, ": slot ",
+              slot, " has another type");
     };
     check(e.slot, nullptr);
     for (int32_t slot : e.replica_slots) {

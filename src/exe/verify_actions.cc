@@ -108,15 +108,8 @@ class ActionVerifier : Finder {
     for (const auto& [number, ends] : links) checkLink(number, ends.first, ends.second);
   }
 
-  // A dense value goes as it lies in memory. This is in logical order if it is row-major. Values with gaps are packed
-  // in logical order.
-  static bool goesInOrder(const Type& type) {
-    bool is_row_major = true;
-    int64_t stride = 1;
-    for (size_t d = type.sizes.size(); d-- > 0; stride *= type.sizes[d])
-      is_row_major = is_row_major && (type.sizes[d] == 1 || type.strides[d] == stride);
-    return is_row_major || type.extent() != type.numel();
-  }
+  // A dense value goes as it lies in memory. Values with gaps are packed in logical order.
+  static bool goesInOrder(const Type& type) { return type.isContiguous() || type.extent() != type.numel(); }
 
   void checkLink(int64_t number, const LinkEnd& sender, const LinkEnd& receiver) {
     if (!require(sender.messages.size() == receiver.messages.size(), "link ", number, ": ", sender.messages.size(),

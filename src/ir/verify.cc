@@ -97,16 +97,6 @@ void checkDefinitions(Check& c) {
       c.found("%", v, " is neither an input nor made by a node");
 }
 
-// Returns true if an input of the external may have this type.
-bool isPartOf(Type whole, const Input& input, const Type& type) {
-  if (input.dim == kNone) return input.begin == 0 && type == whole;
-  const auto dim = static_cast<size_t>(input.dim);
-  if (input.dim < 0 || dim >= whole.sizes.size() || type.sizes.size() != whole.sizes.size()) return false;
-  const int64_t rest = whole.sizes[dim] - input.begin;
-  whole.sizes[dim] = type.sizes[dim];
-  return input.begin >= 0 && type.sizes[dim] <= rest && type.dtype == whole.dtype && type.sizes == whole.sizes;
-}
-
 void checkInputs(Check& c) {
   for (const Input& input : c.graph.inputs) {
     if (!c.exists(input.value)) continue;
@@ -124,7 +114,9 @@ void checkInputs(Check& c) {
     if (external.kind != input.kind)
       c.found("input %", input.value, " is a ", inputKindName(input.kind), " but external ", input.external, " is a ",
               inputKindName(external.kind));
-    if (!isPartOf(external.type, input, value.type))
+    const bool fits = input.dim == kNone ? input.begin == 0 && value.type == external.type
+                                         : isRangeOf(value.type, external.type, input.dim, input.begin);
+    if (!fits)
       c.found("input %", input.value, " of type ", value.type.str(), " is external ", external.name, " of type ",
               external.type.str());
   }
