@@ -72,9 +72,14 @@ class WaitMaker {
     const auto isForeign = [&](const FrameRange& range) {
       return worker_of_[range.segment] != exe_.groups[group].worker;
     };
+    if (std::ranges::none_of(ranges_used_[group], isForeign)) return;
+    for (auto* ranges : {&ranges_used_[group], &ranges_written_[group]}) {
+      std::ranges::sort(*ranges);
+      ranges->erase(std::unique(ranges->begin(), ranges->end()), ranges->end());
+    }
     std::vector<FrameRange> foreign;
     std::ranges::copy_if(ranges_written_[group], std::back_inserter(foreign), isForeign);
-    const auto note = [&](const FrameRange& used, const auto& written_ranges) {
+    const auto note = [&](const FrameRange& used, const std::vector<FrameRange>& written_ranges) {
       for (const FrameRange& written : written_ranges)
         if (written.begin < used.end && used.begin < written.end && runsBefore(used.segment, written.segment))
           same_micro_batch_[written.segment].insert(used.segment);
@@ -89,8 +94,8 @@ class WaitMaker {
     if (kind == GroupKind::kStash && writes) frames_written_[segment].insert(memory.group);
     if (kind == GroupKind::kStash && !isUpdate(segment)) {
       const FrameRange range{memory.offset_bytes, memory.offset_bytes + memory.bytes, segment};
-      ranges_used_[memory.group].insert(range);
-      if (writes) ranges_written_[memory.group].insert(range);
+      ranges_used_[memory.group].push_back(range);
+      if (writes) ranges_written_[memory.group].push_back(range);
     }
     if (kind != GroupKind::kPersistent) return;
     PersistentUse& use = persistent_[{memory.group, memory.offset_bytes}][segment];
@@ -158,8 +163,8 @@ class WaitMaker {
   std::vector<int32_t> worker_of_;                 // by segment
   std::vector<std::vector<int64_t>> completions_;  // by segment and micro-batch; 0 = it does not complete then
   std::vector<std::set<int32_t>> frame_users_;     // by group
-  std::vector<std::set<FrameRange>> ranges_used_, ranges_written_;  // by group
-  std::map<int32_t, std::set<int32_t>> frames_written_;             // segment -> stash groups
+  std::vector<std::vector<FrameRange>> ranges_used_, ranges_written_;  // by group
+  std::map<int32_t, std::set<int32_t>> frames_written_;                // segment -> stash groups
   std::map<std::pair<int32_t, int64_t>, std::map<int32_t, PersistentUse>> persistent_;
   // Segments that share persistent memory with the key. They must have run for the same micro-batch, for the one
   // before, or for the group before.
