@@ -14,6 +14,10 @@
 #include "base/fork.h"
 #include "memory/mapped_file.h"
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23  // since Linux 5.14
+#endif
+
 namespace abele::memory {
 namespace {
 
@@ -75,6 +79,13 @@ struct Chunk {
 
 struct ReusedPool {
   explicit ReusedPool(bool keeps_pages) : keeps(keeps_pages) {}
+
+  void unmapFree() {
+    for (Chunk& chunk : chunks) {
+      for (const auto& [begin, end] : chunk.free) unmap(begin, end);
+      chunk.free.clear();
+    }
+  }
 
   const bool keeps;
   std::mutex mutex;
@@ -144,8 +155,7 @@ ReusedPages::ReusedPages(bool keeps) : pool_(std::make_shared<ReusedPool>(keeps)
 ReusedPages::~ReusedPages() {
   const std::lock_guard lock(pool_->mutex);
   pool_->is_closed = true;
-  for (const Chunk& chunk : pool_->chunks)
-    for (const auto& [begin, end] : chunk.free) unmap(begin, end);
+  pool_->unmapFree();
   pool_->chunks.clear();
 }
 
@@ -191,6 +201,7 @@ int64_t ReusedPages::moveTo(char* begin, int64_t bytes) {
                                          .remedy = "use a smaller micro-batch, or more stages or recomputation"});
         return moved;
       }
+      moved_[to] = to + taken;
       chunk.free.erase(at);
       if (from < first) chunk.free.emplace(from, first);
       at = chunk.free.upper_bound(first);
@@ -200,17 +211,54 @@ int64_t ReusedPages::moveTo(char* begin, int64_t bytes) {
   return moved;
 }
 
+void ReusedPages::replace(char* begin, char* end, const std::function<void(char* begin, char* end)>& replaced) {
+  for (char* page = begin; page < end;) {
+    char* behind = page;  // end of the pages from here that were never written
+    while (behind < end && written_.insert(behind).second) behind += kPage;
+    if (const int64_t moved = moveTo(page, behind - page); moved > 0) replaced(page, page + moved);
+    page = std::max(behind, page + kPage);
+  }
+}
+
 void ReusedPages::expectWrite(char* begin, char* end, char* first, char* last) {
   if (begin == end) return;
   char* const last_page = alignedDown(last, kPage);  // a page that ends after `last` stays
-  for (char* page = std::max(first, alignedDown(begin, kPage)); page < std::min(end, last_page);) {
-    char* behind = page;  // end of the pages from here that were never written
-    while (behind < std::min(end, last_page) && written_.insert(behind).second) behind += kPage;
-    char* const moved = page + moveTo(page, behind - page);
-    if (page < moved && page < begin) std::memset(page, 0, static_cast<std::size_t>(begin - page));
-    if (end < moved) std::memset(end, 0, static_cast<std::size_t>(moved - end));
-    page = std::max(behind, page + kPage);
+  replace(std::max(first, alignedDown(begin, kPage)), std::min(alignedUp(end, kPage), last_page),
+          [&](char* page, char* moved) {
+            if (page < begin) std::memset(page, 0, static_cast<std::size_t>(begin - page));
+            if (end < moved) std::memset(end, 0, static_cast<std::size_t>(moved - end));
+          });
+}
+
+void ReusedPages::fill(char* begin, char* end) {
+  begin = alignedUp(begin, kPage);
+  end = alignedDown(end, kPage);
+  if (begin >= end) return;
+  replace(begin, end, [](char* page, char* moved) { std::memset(page, 0, static_cast<std::size_t>(moved - page)); });
+  if (fetches_missing_) ::madvise(begin, static_cast<std::size_t>(end - begin), MADV_POPULATE_WRITE);
+}
+
+void ReusedPages::adopt(char* begin, char* end) {
+  char* const first = std::min(end, alignedUp(begin, kPage));
+  char* const last = std::max(first, pool_->keeps ? alignedDown(end, kPage) : first);
+  unmap(begin, first);
+  unmap(last, end);
+  const std::lock_guard lock(pool_->mutex);
+  // The system moves pages of one mapping at a time, so each has a chunk of its own.
+  for (char* at = first; at < last;) {
+    const auto moved = moved_.lower_bound(at);
+    char* next = moved == moved_.end() ? last : moved->first == at ? moved->second : moved->first;
+    next = std::min(next, last);
+    pool_->chunks.push_back({{{at, next}}, next});
+    at = next;
   }
+  moved_.erase(moved_.lower_bound(first), moved_.lower_bound(last));
+  written_.erase(written_.lower_bound(first), written_.lower_bound(last));
+}
+
+void ReusedPages::drop() {
+  const std::lock_guard lock(pool_->mutex);
+  pool_->unmapFree();
 }
 
 namespace {

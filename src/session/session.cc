@@ -197,11 +197,10 @@ void Session::compile(const compile::Program& program, const std::vector<at::Ten
     return compile::captureProgram(request, generator, *next);
   }();
   const double capture_s = secondsSince(capture_start);
-  if (compile::measuresDevices(options)) pages.reset();  // each trial takes memory of its own
   options = compile::measureDevices(
       request, recording, *next,
       [&](compile::MadeProgram made, const compile::ProgramOptions& with) {
-        return timeTrial(program, std::move(made), with, inputs);
+        return timeTrial(program, std::move(made), with, inputs, pages.get());
       },
       next->placement);
   if (!next->placement.trials.empty()) next->phases.end("measure devices");

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "exe/instruction_slots.h"
+#include "memory/reused_pages.h"
 #include "memory/steering_allocator.h"
 
 namespace abele::device {
@@ -41,7 +42,7 @@ Region::Region(int64_t frame_bytes, int64_t frames, const std::string& name)
     throwDevice(ErrorCode::E0603, {.what = cat(name, " needs ", bytes_, " bytes"),
                                    .remedy = "use a smaller micro-batch, or more stages or recomputation"});
   data_ = reinterpret_cast<char*>(roundUp(reinterpret_cast<int64_t>(mapped_), alignment));
-  if (huge) madvise(data_, static_cast<std::size_t>(bytes_), MADV_HUGEPAGE);
+  if (huge) madvise(mapped_, mapped_bytes_, MADV_HUGEPAGE);
   memory::addArena(data_, static_cast<std::size_t>(bytes_));
 }
 
@@ -113,7 +114,11 @@ Region::~Region() {
   if (!data_ || !allocated_.device().is_cpu()) return;
   memory::removeArena(data_);
   if (allocated_) return;
-  munmap(mapped_, mapped_bytes_);
+  memory::ReusedPages* pages = memory::IntoReusedPages::pages();
+  if (pages && !in_file_)
+    pages->adopt(static_cast<char*>(mapped_), static_cast<char*>(mapped_) + mapped_bytes_);
+  else
+    munmap(mapped_, mapped_bytes_);
 }
 
 SlotTable::SlotTable(const exe::Executable& executable, const OffChipStorage& storage, int64_t stage_process,

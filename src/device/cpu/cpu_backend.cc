@@ -54,6 +54,7 @@ class CpuBackendImpl final : public CpuBackend {
     if (!is_alone && varying) refuseVarying(*varying);
     for (size_t i = 0; i < num_workers; ++i) streams_.emplace_back(varying != nullptr);
     fillInitial();
+    reusePages();
     findRestored();
   }
 
@@ -287,6 +288,24 @@ class CpuBackendImpl final : public CpuBackend {
     pages->expectWrite(begin, begin + type.extentBytes(), region.frame(0), region.frame(0) + region.bytes());
     // The gaps between its elements stay zero.
     if (type.numel() < type.extent()) std::memset(begin, 0, static_cast<size_t>(type.extentBytes()));
+  }
+  // Gives memory that steps will write the pages of a capture or of a device that is gone. Weights get theirs when they
+  // are uploaded, because they may be in other memory.
+  void reusePages() const {
+    memory::ReusedPages* pages = memory::IntoReusedPages::pages();
+    if (!pages) return;
+    for (std::size_t g = 0; g < executable_.groups.size(); ++g)
+      if (const Region* region = slots_.region(static_cast<int32_t>(g));
+          region && !region->isInFile() && executable_.groups[g].kind != exe::GroupKind::kPersistent)
+        pages->fill(region->frame(0), region->frame(0) + region->bytes());
+    for (const exe::External& external : executable_.externals)
+      if (external.slot >= 0 &&
+          (external.kind == exe::ExternalKind::kAccumulator || external.kind == exe::ExternalKind::kState))
+        for (const int32_t slot : slotsOf(external)) {
+          if (!isHere(slot) || slots_.region(executable_.slots[slot].group)->isInFile()) continue;
+          char* begin = static_cast<char*>(slots_.tensor(slot, 0).mutable_data_ptr());
+          pages->fill(begin, begin + executable_.slots[slot].type.extentBytes());
+        }
   }
   // Called when the host has read or written a slot outside a step: pages of a file may leave memory.
   void releasePagesOf(int32_t slot) const {

@@ -1,6 +1,7 @@
 // Memory of a capture that becomes memory of devices.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include <sys/mman.h>
 
@@ -26,9 +27,16 @@ class Zeros {
     begin = reinterpret_cast<char*>((address + kPage - 1) / kPage * kPage);
     end = begin + bytes;
   }
-  ~Zeros() { ::munmap(mapped_, bytes_); }
+  ~Zeros() {
+    if (mapped_ != nullptr) ::munmap(mapped_, bytes_);
+  }
   Zeros(const Zeros&) = delete;
   Zeros& operator=(const Zeros&) = delete;
+
+  void give(memory::ReusedPages& pages) {
+    char* const from = static_cast<char*>(std::exchange(mapped_, nullptr));
+    pages.adopt(from, from + bytes_);
+  }
 
   char *begin, *end;
 
@@ -116,6 +124,77 @@ TEST(ReusedPages, SmallTensorsAndThoseOfOtherTimesAreTorchs) {
   memory::ReusedPages pages(true);
   EXPECT_FALSE(memory::freeReused(bytesOf(pages, 64, 1).mutable_data_ptr()));
   EXPECT_FALSE(memory::freeReused(at::empty({kPage}, at::kChar).mutable_data_ptr()));
+}
+
+int64_t residentPages(const Zeros& memory) {
+  int64_t count = 0;
+  for (const char* page = memory.begin; page < memory.end; page += kPage) count += isResident(page) ? 1 : 0;
+  return count;
+}
+
+TEST(ReusedPages, WholePagesOfMemoryThatIsWrittenLaterAreZeros) {
+  memory::ReusedPages pages(true);
+  bytesOf(pages, 8 * kPage, 7).reset();
+  const Zeros memory(6 * kPage);
+  pages.fill(memory.begin + 1, memory.end - 1);
+  EXPECT_EQ(residentPages(memory), 4);
+  EXPECT_FALSE(isResident(memory.begin) || isResident(memory.end - kPage));
+  EXPECT_TRUE(isAll(memory.begin, memory.end, 0));
+}
+
+TEST(ReusedPages, MissingPagesAreFetchedOnRequestOnly) {
+  memory::ReusedPages pages(true);
+  bytesOf(pages, 2 * kPage, 7).reset();
+  const Zeros memory(6 * kPage), other(6 * kPage);
+  pages.fill(memory.begin, memory.end);
+  EXPECT_EQ(residentPages(memory), 2);
+  pages.fetchMissing();
+  pages.fill(other.begin, other.end);
+  EXPECT_EQ(residentPages(other), 6);
+  EXPECT_TRUE(isAll(other.begin, other.end, 0));
+}
+
+TEST(ReusedPages, PagesGoFromOneDeviceToTheNext) {
+  memory::ReusedPages pages(true);
+  at::Tensor before = bytesOf(pages, 2 * kPage, 7), stays = bytesOf(pages, kPage, 8);
+  bytesOf(pages, 2 * kPage, 9).reset();
+  before.reset();
+  Zeros first(7 * kPage), second(7 * kPage);
+  std::memset(first.begin, 1, static_cast<size_t>(first.end - first.begin));
+  pages.fill(second.begin, second.end);  // pages of several tensors
+  EXPECT_EQ(residentPages(second), 4);
+  std::memset(second.begin, 2, static_cast<size_t>(second.end - second.begin));
+  first.give(pages);
+  second.give(pages);
+  Zeros third(14 * kPage);
+  pages.fill(third.begin, third.end);
+  EXPECT_EQ(residentPages(third), 14);
+  EXPECT_TRUE(isAll(third.begin, third.end, 0));
+  EXPECT_TRUE(stays.eq(8).all().item<bool>());
+  third.give(pages);
+  pages.drop();
+  const Zeros fourth(2 * kPage);
+  pages.fill(fourth.begin, fourth.end);
+  EXPECT_EQ(residentPages(fourth), 0);
+}
+
+TEST(ReusedPages, ADeviceWorksInThePagesOfTheOneBefore) {
+  Program p;
+  const int64_t elements = 4 * kPage;
+  p.external(f32({elements}), exe::ExternalKind::kParameter);
+  p.external(f32({elements}), exe::ExternalKind::kState);
+  memory::ReusedPages pages(true);
+  const memory::IntoReusedPages scope(pages);
+  const at::Tensor weights = at::full({elements}, 2.5);
+  for (const int64_t least : {int64_t{0}, 14 * kPage}) {
+    const auto backend = CpuBackend::create(p.executable, {});
+    EXPECT_GE(backend->residentBytes(0), least);
+    EXPECT_TRUE(sameBits(backend->value(0), at::zeros({elements})));
+    EXPECT_TRUE(sameBits(backend->value(1), at::zeros({elements})));
+    backend->upload(0, weights);
+    backend->upload(1, weights);
+    EXPECT_TRUE(sameBits(backend->value(0), weights) && sameBits(backend->value(1), weights));
+  }
 }
 
 TEST(ReusedPages, UploadsAreRightAndTheRestOfTheMemoryIsZero) {
