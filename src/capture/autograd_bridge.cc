@@ -11,6 +11,7 @@
 #include <ATen/record_function.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/Type.h>
+#include <c10/util/hash.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -158,7 +159,39 @@ class CompletionHooks {
   std::vector<at::Tensor> hooked_;
 };
 
+/// Whether the function belongs to an operator of torch, and calls no code of the program.
+bool isTorchs(torch::autograd::Node& node) {
+  const std::string type = c10::demangle(typeid(node).name());
+  return (type.starts_with("torch::autograd::generated::") || type == "torch::autograd::AccumulateGrad") &&
+         node.pre_hooks().empty() && node.tensor_pre_hooks().empty() && node.retains_grad_hooks().empty() &&
+         node.post_hooks().empty();
+}
+
 }  // namespace
+
+std::optional<uint64_t> hashOfFunctions(const at::Tensor& loss, const std::vector<at::Tensor>& parameters) {
+  std::unordered_map<const c10::TensorImpl*, uint64_t> number_of_parameter;
+  for (const at::Tensor& parameter : parameters)
+    number_of_parameter.emplace(parameter.unsafeGetTensorImpl(), number_of_parameter.size() + 1);
+  const std::vector<torch::autograd::Node*> functions = functionsOf(loss);
+  std::unordered_map<const torch::autograd::Node*, uint64_t> number_of;
+  for (const torch::autograd::Node* function : functions) number_of.emplace(function, number_of.size() + 1);
+  uint64_t hash = 0;
+  const auto add = [&hash](uint64_t value) { hash = c10::hash_combine(hash, value); };
+  for (torch::autograd::Node* function : functions) {
+    if (!isTorchs(*function)) return std::nullopt;
+    add(std::hash<std::string>()(function->name()));
+    if (const auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(function)) {
+      const auto parameter = number_of_parameter.find(leaf->variable.unsafeGetTensorImpl());
+      add(parameter == number_of_parameter.end() ? 0 : parameter->second);
+    }
+    for (const torch::autograd::Edge& edge : function->next_edges()) {
+      add(edge.function ? number_of.at(edge.function.get()) : 0);
+      add(edge.input_nr);
+    }
+  }
+  return hash;
+}
 
 std::vector<std::vector<at::Tensor>> gradients(const at::Tensor& loss, const at::Tensor& loss_gradient,
                                                const std::vector<at::Tensor>& parameters, const Completed& complete) {

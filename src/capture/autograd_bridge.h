@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,10 @@ using Completed = std::function<at::Tensor(size_t parameter, const at::Tensor& g
 std::vector<std::vector<at::Tensor>> gradients(const at::Tensor& loss, const at::Tensor& loss_gradient,
                                                const std::vector<at::Tensor>& parameters,
                                                const Completed& complete = {});
+
+/// A hash of the functions that backward of the loss runs, of their order and of the parameters that they end in.
+/// Returns nothing if functions of the program are among them, or hooks.
+std::optional<uint64_t> hashOfFunctions(const at::Tensor& loss, const std::vector<at::Tensor>& parameters);
 
 /// How a value that forward returns is computed from the loss by differentiable operators: it is the loss (kSame), a
 /// multiple of it, the loss plus a term with a gradient of its own (kWithTerm), or none of these (kOther).

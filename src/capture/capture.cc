@@ -169,6 +169,11 @@ void recordBackward(Recorder& recorder, const Request& request, const std::vecto
     log::warn("the loss depends on no parameter that is trained, and training changes nothing: forward detaches what ",
               "it is made of, or runs without gradients");
   if (parameters.empty() || !loss.requires_grad()) return;
+  if (!recorder.savesByHooks()) recorder.recording().backward = hashOfFunctions(loss, parameters);
+  if (request.known_backward && recorder.recording().backward == request.known_backward) {
+    recorder.recording().lacks_backward = true;
+    return;
+  }
   at::Tensor loss_gradient;
   {
     const DispatchMode::Paused paused(mode);

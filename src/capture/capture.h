@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -81,6 +82,8 @@ struct Request {
   bool is_nested = false;
   /// Fills Recording::prints and varies, for same_program.h.
   bool prints_contents = false;
+  /// Recording::backward of an earlier capture: backward of the same functions follows from forward, and is left out.
+  std::optional<uint64_t> known_backward = {};
 };
 
 /// A hash of the contents of a tensor, and its first elements as text.
@@ -137,6 +140,10 @@ struct Recording {
   std::string seeded_at;
   std::vector<ir::ValueId> kept;  // base values of the tensors passed to keepValue()
   std::vector<bool> varies = {};  // by base value: whether it may differ between micro-batches
+  /// A hash of the functions of autograd that make gradients of the loss. Empty if some of them are the program's, or
+  /// may call its code: then forward does not decide what backward does.
+  std::optional<uint64_t> backward = {};
+  bool lacks_backward = false;  // Request::known_backward is the same
   /// The contents of the other values, if an operator reads them.
   std::unordered_map<ir::ValueId, ContentsPrint> prints = {};
   /// What forward returned in this micro-batch, detached; for tests and for output shapes.

@@ -7,6 +7,7 @@
 #include <set>
 #include <unordered_set>
 
+#include <ATen/SavedTensorHooks.h>
 #include <c10/core/TensorOptions.h>
 #include <c10/util/ScopeExit.h>
 
@@ -80,6 +81,7 @@ void Recorder::onOperator(const c10::OperatorHandle& op, torch::jit::Stack* stac
 void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   position_.op_name = fullName(op);
   if (isObserverOp(position_.op_name)) return op.callBoxed(stack);
+  saves_by_hooks_ = saves_by_hooks_ || at::SavedTensorDefaultHooks::get_hooks(/*ignore_is_tracing=*/true).has_value();
   Rewrites::keepOnDevice(op, stack, position_.device);
   if (Rewrites::isOnMetaDevice(op, *stack)) return op.callBoxed(stack);
   // Torch decomposes composite operators before the mode sees them, except where no tensor asks for autograd.

@@ -77,6 +77,8 @@ class Recorder final : public OperatorObserver {
   bool stridesGroups() const { return request_.strides_groups; }
   const GraphWriter& writer() const { return writer_; }
   Recording& recording() { return recording_; }
+  /// Whether hooks of the program saved tensors for backward: it runs their other halves.
+  bool savesByHooks() const { return saves_by_hooks_; }
   ir::Graph& graph() { return recording_.graph; }
 
  private:
@@ -116,6 +118,7 @@ class Recorder final : public OperatorObserver {
   const DispatchMode* mode_ = nullptr;
   std::exception_ptr failure_;
   int depth_ = 0;
+  bool saves_by_hooks_ = false;
 };
 
 /// The recorder of the capture on this thread; null if there is none.

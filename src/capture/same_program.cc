@@ -42,7 +42,7 @@ class Comparison {
   }
 
   std::optional<Parting> run() {
-    const std::vector<const ir::Node*> ours = compared(first_), theirs = compared(second_);
+    const std::vector<const ir::Node*> ours = compared(first_, second_.lacks_backward), theirs = compared(second_);
     for (size_t i = 0; i < std::max(ours.size(), theirs.size()); ++i) {
       const ir::Node* const a = i < ours.size() ? ours[i] : nullptr;
       const ir::Node* const b = i < theirs.size() ? theirs[i] : nullptr;
@@ -64,9 +64,10 @@ class Comparison {
   }
 
   /// Those that compute what may differ between micro-batches, or are run for their effect.
-  static std::vector<const ir::Node*> compared(const Recording& recording) {
+  static std::vector<const ir::Node*> compared(const Recording& recording, bool forward_alone = false) {
     std::vector<const ir::Node*> nodes;
     for (const ir::Node& node : recording.graph.nodes) {
+      if (forward_alone && node.direction == ir::Direction::kBackward) continue;
       bool has_results = false, has_varying = false;
       ir::forEachResult(node, [&](ValueId value) {
         has_results = true;
@@ -161,7 +162,10 @@ class Comparison {
   }
 
   bool areOutputsSame() {
-    const std::vector<ir::Output>&a = first_.graph.outputs, &b = second_.graph.outputs;
+    std::vector<ir::Output> a = first_.graph.outputs;
+    const std::vector<ir::Output>& b = second_.graph.outputs;
+    if (second_.lacks_backward)
+      std::erase_if(a, [](const ir::Output& output) { return output.kind == ir::OutputKind::kGradient; });
     if (a.size() != b.size() || first_.result_output != second_.result_output)
       return part(cat(a.size(), " results and updates"), cat(b.size(), " results and updates"));
     for (size_t i = 0; i < a.size(); ++i) {

@@ -64,7 +64,8 @@ class PagedCapture {
 };
 
 capture::Recording record(const Program& program, const ProgramOptions& options, const std::vector<at::Tensor>& inputs,
-                          at::Generator& generator) {
+                          at::Generator& generator, std::vector<at::Generator> own,
+                          std::optional<uint64_t> known_backward = {}) {
   capture::Request request = requestOf(program, options);
   request.arguments = firstMicroBatch(inputs, inputMicroBatches(options));
   request.generator = &generator;
@@ -77,7 +78,8 @@ capture::Recording record(const Program& program, const ProgramOptions& options,
     request.touched = [&](int64_t bytes) { paged->touched(bytes); };
   }
   const AtEnd shapes = oneValueEach(program.model, options.groupings, options.replicas);
-  findGenerators(program, request);
+  request.generators = std::move(own);
+  request.known_backward = known_backward;
   return capture::capture(request);
 }
 
@@ -100,13 +102,14 @@ Message partingText(const capture::Parting& parting, const std::string& drawn) {
 
 /// The same call twice gives the same program, wherever the state lies that would make it another one. Returns whether
 /// forward was captured again.
-bool requireSameAgain(const CompileRequest& request, at::Generator& generator, const capture::Recording& first) {
+bool requireSameAgain(const CompileRequest& request, at::Generator& generator, std::vector<at::Generator> own,
+                      const capture::Recording& first) {
   const std::string drawn = request.program.draws ? request.program.draws() : std::string();
   const CaptureCheck check = request.options.checks_capture;
   if (drawn.empty() && check == CaptureCheck::kOff) return false;
   const capture::Recording again = [&] {
     const log::Silence silence;  // the first one has warned
-    return record(request.program, request.options, request.inputs, generator);
+    return record(request.program, request.options, request.inputs, generator, std::move(own), first.backward);
   }();
   if (check == CaptureCheck::kRequires) capture::requireUnseeded(first, again);
   const std::optional<capture::Parting> parting = capture::compare(first, again);
@@ -146,7 +149,8 @@ Captured addOutputs(MadeProgram& compiled, const capture::Recording& recording, 
 /// Captures the same program with other numbers of micro-batches.
 Captured captureAgain(const CompileRequest& asked, const ProgramOptions& options, const OptimizerSpec& optimizer) {
   at::Generator generator = makeGenerator(options);
-  const capture::Recording recording = record(asked.program, options, asked.inputs, generator);
+  const capture::Recording recording =
+      record(asked.program, options, asked.inputs, generator, ownGenerators(asked.program));
   MadeProgram other;
   other.optimizer = optimizer;
   describe(other, recording, asked.inputs);
@@ -327,8 +331,8 @@ capture::Request requestOf(const Program& program, const ProgramOptions& options
   return request;
 }
 
-void findGenerators(const Program& program, capture::Request& request) {
-  if (program.generators) request.generators = program.generators();
+std::vector<at::Generator> ownGenerators(const Program& program) {
+  return program.generators ? program.generators() : std::vector<at::Generator>();
 }
 
 at::Generator makeGenerator(const ProgramOptions& options) {
@@ -375,9 +379,10 @@ ProgramOptions measureDevices(const CompileRequest& request, const capture::Reco
 }
 
 capture::Recording captureProgram(const CompileRequest& request, at::Generator& generator, MadeProgram& made) {
-  capture::Recording recording = record(request.program, request.options, request.inputs, generator);
+  std::vector<at::Generator> own = ownGenerators(request.program);
+  capture::Recording recording = record(request.program, request.options, request.inputs, generator, own);
   made.phases.end("capture");
-  if (requireSameAgain(request, generator, recording)) made.phases.end("second capture");
+  if (requireSameAgain(request, generator, std::move(own), recording)) made.phases.end("second capture");
   warnOfWrittenConstants(recording);
   if (request.program.recorded) request.program.recorded(recording);
   if (request.program.progress) request.program.progress(kCapturedPercent, 100);

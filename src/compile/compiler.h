@@ -105,7 +105,7 @@ at::Generator makeGenerator(const ProgramOptions& options);
 
 /// The capture request of this program, without arguments and generators.
 capture::Request requestOf(const Program& program, const ProgramOptions& options);
-/// Puts the program's own generators, as they are now, into the request.
-void findGenerators(const Program& program, capture::Request& request);
+/// The program's own generators, for Request::generators. Looks through all objects that the program reaches.
+std::vector<at::Generator> ownGenerators(const Program& program);
 
 }  // namespace abele::compile

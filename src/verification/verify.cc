@@ -280,7 +280,7 @@ class Run {
     request.generator = &generator;
     request.device = device_;
     request.arguments = compile::firstMicroBatch(arguments, 1);
-    compile::findGenerators(request_.program, request);
+    request.generators = compile::ownGenerators(request_.program);
     request.loss_gradient = lossGradient();
     auto& values = eager_.values.emplace_back(compiled_->captured.values.size());
     request.made = [&](ValueId value, const at::Tensor& tensor) {

@@ -204,6 +204,64 @@ def test_buffers_are_as_before_in_the_second_call(training):
             optimizer.step()
 
 
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, module):
+        ctx.module = module
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * tick(ctx.module), None
+
+
+def hooks(self, x):
+    x = x * 2
+    x.register_hook(lambda gradient: gradient * tick(self))
+    return x
+
+
+def unpacks(self, x):
+    with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved * tick(self)):
+        return x.square()
+
+
+def without_gradient(self, x):
+    with torch.set_grad_enabled(tick(self) == 1):
+        y = x.tanh()
+    return x + y
+
+
+def in_slice(self, x):
+    y = torch.zeros(2, 2)
+    y[0] = Scale.apply(x[0], self)
+    return y + x
+
+
+# Forward is the same in both calls, and backward is not.
+BACKWARDS = {
+    "detached": lambda self, x: self.linear.bias * (x if tick(self) == 1 else x.detach()),
+    "without gradient": without_gradient,
+    "function of the program": lambda self, x: Scale.apply(x, self),
+    "function of the program in a slice": in_slice,
+    "hook of a tensor": hooks,
+    "hooks of saved tensors": unpacks,
+}
+
+
+@pytest.mark.parametrize("function", BACKWARDS.values(), ids=BACKWARDS.keys())
+def test_state_of_backward_is_refused(function):
+    class Trained(Calls):
+        def forward(self, x):
+            return abele.identity_loss(super().forward(x), reduction="sum")
+
+    net = Trained(function)
+    model = abele.trainingModel(net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1))
+    with pytest.raises(abele.Error, match="E0101 data-dependent: forward does something else") as raised:
+        model(X)
+    assert re.search("at +(aten|abele)", str(raised.value)), str(raised.value)
+
+
 def test_poptorch_keeps_what_the_first_call_did(capfd):
     model = poptorch.inferenceModel(Calls(lambda self, x: x * tick(self)))
     model(X)
