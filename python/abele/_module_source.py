@@ -87,22 +87,25 @@ def require_own_gaps(model):
 
     The devices have the elements of such a parameter, but not the bytes between them.
     """
-    for name, value in model.named_parameters():
-        if not value.requires_grad or value.layout != torch.strided or value.is_nested or value.numel() == 0:
-            continue
-        # From the first element to the last, gaps included.
-        extent = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
-        if extent <= value.numel():
-            continue
-        storage = value.untyped_storage()
-        if torch._C._storage_Use_Count(storage._cdata) > 2:  # the parameter and `storage`
-            raise user_error(
-                "E0105",
-                f"parameter {name} is trained, is a part of a larger tensor, and shares its memory with other tensors",
-                found=f"shape {list(value.shape)}, strides {list(value.stride())}",
-                expected="memory that the parameter has for itself",
-                remedy="make the parameter from a copy: torch.nn.Parameter(tensor.clone())",
-            )
+    # Sizes are enough, so this neither brings weights from devices nor runs functions of the program.
+    with wrapping.without_pull(), torch._C.DisableTorchFunctionSubclass():
+        for name, value in model.named_parameters():
+            if not value.requires_grad or value.layout != torch.strided or value.is_nested or value.numel() == 0:
+                continue
+            # From the first element to the last, gaps included.
+            extent = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+            if extent <= value.numel():
+                continue
+            storage = value.untyped_storage()
+            if torch._C._storage_Use_Count(storage._cdata) > 2:  # the parameter and `storage`
+                raise user_error(
+                    "E0105",
+                    f"parameter {name} is trained, is a part of a larger tensor, and shares its memory with other "
+                    "tensors",
+                    found=f"shape {list(value.shape)}, strides {list(value.stride())}",
+                    expected="memory that the parameter has for itself",
+                    remedy="make the parameter from a copy: torch.nn.Parameter(tensor.clone())",
+                )
 
 
 # Names of tensors ----------------------------------------------------------------------------------------------------

@@ -169,8 +169,8 @@ def _owned(model):
 def _require_not_reassigned(model, before):
     """Restores parameters and buffers that forward reassigned, and raises E0108."""
     after = _owned(model)
-    modules = dict(model.named_modules())
     changed = [key for key, tensor in before.items() if after.get(key) is not tensor]
+    modules = dict(model.named_modules()) if changed else {}
     for path, kind, name in changed:
         modules[path].__dict__[kind][name] = before[path, kind, name]
     if changed:

@@ -9,7 +9,7 @@ Source: spec environment.md, section 11.
 import functools
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 from ._function_rules import getter_of
 
@@ -46,7 +46,7 @@ _NARROW = (
 
 
 def _is_floating(value):
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
+    return isinstance(value, torch.Tensor) and value.dtype.is_floating_point
 
 
 def _is_narrow(value):
@@ -59,7 +59,20 @@ def _each(value, change):
 
 
 def _tensors(*values):
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+    """The tensors in nested lists, tuples and dictionaries."""
+    found = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found += _tensors(*value)
+        elif isinstance(value, dict):
+            found += _tensors(*value.values())
+    return found
+
+
+def _floating_types(values):
+    return {dtype for dtype in {value.dtype for value in values} if dtype.is_floating_point}
 
 
 def _with_operands(original, change, args, kwargs):
@@ -70,9 +83,12 @@ def _with_operands(original, change, args, kwargs):
 def _cast_to_activation(activations, original):
     @functools.wraps(original)
     def layer(*args, **kwargs):
+        types = _floating_types(_tensors(args, kwargs))
+        if len(types) < 2 or torch.is_autocast_enabled("cpu"):
+            return original(*args, **kwargs)
         given = [*args[: len(activations)], *(kwargs.get(name) for name in activations)]
-        types = {value.dtype for value in given if _is_floating(value)}
-        if not types or torch.is_autocast_enabled("cpu"):
+        types = _floating_types([value for value in given if isinstance(value, torch.Tensor)])
+        if not types:
             return original(*args, **kwargs)
         dtype = functools.reduce(torch.promote_types, types)
         return _with_operands(original, lambda each: each.to(dtype) if _is_floating(each) else each, args, kwargs)
@@ -84,7 +100,7 @@ def _widened(names, original):
     @functools.wraps(original)
     def function(*args, **kwargs):
         operands = _tensors(*args[: len(names) or None], *(kwargs.get(name) for name in names))
-        types = {value.dtype for value in operands if _is_floating(value)}
+        types = _floating_types(operands)
         if len(types) < 2:
             return original(*args, **kwargs)
         widest = functools.reduce(torch.promote_types, types)

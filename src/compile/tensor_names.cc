@@ -70,15 +70,15 @@ void TensorNames::addOperations(const ir::Graph& graph) {
 }
 
 void TensorNames::addTraining(const ir::Graph& graph, const OptimizerSpec& optimizer) {
-  for (const ir::Output& out : graph.outputs)
+  std::unordered_map<int32_t, int> num_parts;  // by parameter
+  for (const ir::Output& out : graph.outputs) {
     if (out.kind == ir::OutputKind::kLoss) add("loss", out.value);
+    if (out.kind == ir::OutputKind::kGradient) ++num_parts[out.target];
+  }
   for (const ir::Output& out : graph.outputs) {
     if (out.kind != ir::OutputKind::kGradient) continue;
     const std::string& parameter = graph.externals.at(out.target).name;
-    const auto num_parts = std::ranges::count_if(graph.outputs, [&](const ir::Output& each) {
-      return each.kind == ir::OutputKind::kGradient && each.target == out.target;
-    });
-    if (num_parts == 1) add(kGradient + parameter, out.value);  // no value is the sum of several
+    if (num_parts[out.target] == 1) add(kGradient + parameter, out.value);  // no value is the sum of several
     const bool is_updated = optimizer.rules.group_of.contains(parameter);
     if (!is_updated || !updated_.emplace(kUpdated + parameter, out.target).second) continue;
     all_.push_back(kUpdated + parameter);

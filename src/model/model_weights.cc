@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -71,10 +72,11 @@ std::vector<modules::NamedTensor> Model::withFormer(const std::vector<modules::N
 }
 
 void Model::noteFormer(const std::vector<modules::NamedTensor>& tensors) {
-  for (const modules::NamedTensor& each : tensors) {
-    const auto isKnown = [&](const modules::NamedTensor& known) { return known.tensor.is_same(each.tensor); };
-    if (each.is_parameter && std::ranges::none_of(former_, isKnown)) former_.push_back({each.name, each.tensor, true});
-  }
+  std::unordered_set<const c10::TensorImpl*> known;
+  for (const modules::NamedTensor& former : former_) known.insert(former.tensor.unsafeGetTensorImpl());
+  for (const modules::NamedTensor& each : tensors)
+    if (each.is_parameter && known.insert(each.tensor.unsafeGetTensorImpl()).second)
+      former_.push_back({each.name, each.tensor, true});
 }
 
 void Model::download(ModelProgram& program) {
