@@ -111,30 +111,30 @@ def _eager_step(step, optimizer, batch, row):
     return _joined(results)
 
 
-def _made(row):
+def _made(row, updates=STEPS):
     import torch
 
     torch.manual_seed(0)
     model = row.make()
     torch.manual_seed(1)
-    return model, [row.batch(row.rows * MICRO_BATCHES) for _ in range(STEPS)]
+    return model, [row.batch(row.rows * MICRO_BATCHES) for _ in range(updates)]
 
 
-def check_training(row):
-    """Two updates of three micro-batches."""
+def check_training(row, updates=STEPS, group=1):
+    """Updates of three micro-batches. group: devices of a stage. Returns the device of each part of the pipeline."""
     import abele
     import torch
 
-    model, batches = _made(row)
+    model, batches = _made(row, updates)
     step = _step_of(row, model).train()
     reference = copy.deepcopy(step)
-    options = _options(row)
+    options = _options(row).tensorParallel(group)
     options.Training.gradientAccumulation(MICRO_BATCHES)
     make_optimizer = lambda module: torch.optim.AdamW(module.parameters(), lr=1e-3)  # noqa: E731
     executor = abele.trainingModel(step, options, make_optimizer(step))
     try:
         ours = [executor(**batch) for batch in batches]
-        stages = len(executor._executable.session.stageDevices())
+        devices = executor._executable.session.stageDevices()
         torch.manual_seed(SEED)
         optimizer = make_optimizer(reference)
         for result, batch in zip(ours, batches, strict=True):
@@ -144,7 +144,8 @@ def check_training(row):
         executor.destroy()
     names, states = list(reference.state_dict()), (step.state_dict(), reference.state_dict())
     _require_same(*(list(state.values()) for state in states), names)
-    assert stages == row.stages
+    assert len(devices) == row.stages or group > 1
+    return devices
 
 
 def check_inference(row):
