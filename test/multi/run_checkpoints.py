@@ -1,7 +1,7 @@
-"""run_checkpoints.py FOLDER DEVICES LAST [STOP]: goes on from a checkpoint to step LAST and writes another.
+"""run_checkpoints.py FOLDER DEVICES GROUP LAST [STOP]: continues from a checkpoint to step LAST, writes another.
 
-It is one of several processes, each with a part of the stages, or the only one. STOP: the last process is asked to stop
-behind this step, and all stop together. Leaves FOLDER/losses-LAST-PROCESS.pt.
+It is one of several processes, each with a part of the devices, or the only one. GROUP: devices of a stage. STOP: the
+last process is asked to stop behind this step, and all stop together. Leaves FOLDER/losses-LAST-PROCESS.pt.
 """
 
 import os
@@ -11,14 +11,14 @@ import sys
 import abele
 import poptorch
 import torch
-from stage_cases import ROWS, WIDTH, Case, Net
+from stage_cases import ROWS, Case, Net
 
-ACCUMULATION = 3
+ACCUMULATION, WIDTH = 3, 256  # wide enough that layers are divided
 
 
-def main(folder, devices, last, stop_behind=None):
+def main(folder, devices, group, last, stop_behind=None):
     process, processes = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    case = Case(accumulation=ACCUMULATION, dropout=0.5, norm=True, devices=devices)
+    case = Case(accumulation=ACCUMULATION, dropout=0.5, norm=True, devices=devices, group=group, width=WIDTH)
     opts = case.options()
     if processes > 1:
         opts.Distributed.configureProcessId(process, processes).devicesPerProcess(devices // processes)
@@ -37,6 +37,8 @@ def main(folder, devices, last, stop_behind=None):
                 os.kill(os.getpid(), signal.SIGTERM)
             if stop.agreed():
                 break
+    parts = executor._executable.session.report()["stages"]
+    assert group == 1 or len(parts) > 2 * devices, "no layer is divided"
     abele.save_checkpoint(folder, executor, step=step, keep=0)
     torch.save(losses, f"{folder}/losses-{last}-{process}.pt")
     executor.destroy()

@@ -1,4 +1,6 @@
-"""A run goes on from a checkpoint with another number of processes, or of stages: the bits of one that never stopped"""
+"""A run continues from a checkpoint with other numbers of processes, stages or devices of a stage. Its bits are those
+of a run that never stopped.
+"""
 
 import pathlib
 import subprocess
@@ -26,7 +28,7 @@ def run(folder, processes, *numbers):
     else:
         done = poprun("--num-instances", processes, sys.executable, SCRIPT, folder, *numbers)
     assert done.returncode == 0, done.stdout + done.stderr
-    return [torch.load(folder / f"losses-{numbers[1]}-{process}.pt") for process in range(processes)]
+    return [torch.load(folder / f"losses-{numbers[2]}-{process}.pt") for process in range(processes)]
 
 
 def state_at(folder, step):
@@ -37,18 +39,29 @@ def state_at(folder, step):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
-    return run(folder, 1, 4, LAST)[0], state_at(folder, LAST)
+    return run(folder, 1, 4, 1, LAST)[0], state_at(folder, LAST)
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [((1, 4), (2, 4)), ((2, 4), (1, 4)), ((1, 4), (1, 2)), ((1, 2), (2, 4))],
-    ids=["one-two", "two-one", "four-stages-two", "two-stages-two-processes"],
-)
+# Processes, devices, and how many of them share a stage: before the stop, and after it.
+RUNS = {
+    "one-two": ((1, 4, 1), (2, 4, 1)),
+    "two-one": ((2, 4, 1), (1, 4, 1)),
+    "four-stages-two": ((1, 4, 1), (1, 2, 1)),
+    "two-stages-two-processes": ((1, 2, 1), (2, 4, 1)),
+    "divided-whole": ((1, 4, 2), (1, 2, 1)),
+    "divided-by-three": ((1, 4, 2), (1, 6, 3)),
+    "divided-by-four": ((1, 4, 2), (1, 4, 4)),
+    "divided-two-processes": ((1, 4, 2), (2, 4, 2)),
+    "divided-by-two-processes": ((1, 4, 2), (2, 2, 2)),
+    "two-processes-divide-by-four": ((2, 2, 2), (1, 4, 4)),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), RUNS.values(), ids=RUNS)
 def test_it_goes_on(tmp_path, whole, before, after):
     losses, state = whole
-    run(tmp_path, before[0], before[1], STOP)
-    for found in run(tmp_path, after[0], after[1], LAST):
+    run(tmp_path, *before, STOP)
+    for found in run(tmp_path, *after, LAST):
         assert found.keys() == set(range(STOP, LAST))
         assert all(torch.equal(losses[step], loss) for step, loss in found.items())
     found = state_at(tmp_path, LAST)
@@ -57,7 +70,7 @@ def test_it_goes_on(tmp_path, whole, before, after):
 
 
 def test_processes_stop_together(tmp_path, whole):
-    first, second = run(tmp_path, 2, 4, LAST, STOP)
+    first, second = run(tmp_path, 2, 4, 1, LAST, STOP)
     assert first.keys() == second.keys() == set(range(STOP))
     (path,) = tmp_path.glob("*.safetensors")
     assert path.name == f"step-{STOP:010}.safetensors"
