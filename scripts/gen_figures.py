@@ -29,6 +29,7 @@ PUBLISHED = ("gpt2", "bert-base", "resnet-50", "vit-small", "llama")
 PEERS = {
     "compile": "torch.compile",
     "ddp": "DDP",
+    "dtensor": "DTensor",
     "gpipe": "GPipe",
     "1f1b": "1F1B",
     "1f1b-compile": "1F1B of compiled stages",
@@ -139,6 +140,15 @@ def memory(data: dict) -> Rows:
 def processes(data: dict) -> Rows:
     yield from of_workloads(data, "to two threads of one process", lambda m: m.get("ratio"))
     yield from of_workloads(data, "to the best peer", lambda m: m.get("ratio_to_peer"))
+
+
+def tensor_parallel(data: dict) -> Rows:
+    for name, systems in data["workloads"].items():
+        for system, found in systems.items():
+            counts = [f"{n['differ']} of {n['tensors']}" for n in found.values()]
+            largest = [f"{found[what]['largest']:.0e}" for what in ("losses", "weights")]
+            label = f"{name}, {setup(system)}"
+            yield label, [largest[0], counts[1] if len(counts) == 3 else "", counts[-1], largest[1]]
 
 
 def tracing(data: dict) -> Rows:
@@ -256,6 +266,13 @@ FIGURES = (
         "Goals: 1.10 of the time of threads; 0.80 of the peers'.",
         STEPS,
         processes,
+    ),
+    Figure(
+        "tensor_parallel",
+        "Numbers that tensor parallelism changes",
+        "Tensors that differ from eager PyTorch's after one step, in two processes. Goal: 0.",
+        ("largest of losses", "gradients", "weights", "largest of weights"),
+        tensor_parallel,
     ),
     Figure(
         "tracing",

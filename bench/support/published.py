@@ -9,6 +9,7 @@ is GPT-2 with 16 micro-batches a step. The Llama has 12 of 30 layers, and BERT d
 
 import contextlib
 import dataclasses
+import functools
 import io
 import sys
 from pathlib import Path
@@ -130,11 +131,11 @@ def vit_small():
     return [Patches(model), *model.blocks, FirstToken(model.norm, model.head)]
 
 
-def llama():
+def llama(heads=9, keys=3):
     """12 layers in the shape of SmolLM-135M, with three queries to a key."""
     with libraries():
         from transformers import LlamaConfig, LlamaForCausalLM
-    shape = {"hidden_size": 576, "intermediate_size": 1536, "num_attention_heads": 9, "num_key_value_heads": 3}
+    shape = {"hidden_size": 576, "intermediate_size": 1536, "num_attention_heads": heads, "num_key_value_heads": keys}
     model = LlamaForCausalLM(LlamaConfig(**shape, num_hidden_layers=12, vocab_size=49152))
     layers = [Rotated(layer, model.model.rotary_emb, 512) for layer in model.model.layers]
     return [model.model.embed_tokens, *layers, nn.Sequential(model.model.norm, model.lm_head)]
@@ -159,8 +160,10 @@ PUBLISHED = {
         Workload("llama", llama, sequences(49152, 512), adamw, 1, 10, (6, 10, 13), micro_batches=4),
     )
 }
+# Two processes share its heads evenly.
+EVEN_LLAMA = dataclasses.replace(PUBLISHED["llama"], name="llama-8", parts=functools.partial(llama, heads=8, keys=4))
 SETS = {"small": WORKLOADS, "published": PUBLISHED}
-ALL = WORKLOADS | PUBLISHED
+ALL = WORKLOADS | PUBLISHED | {"llama-8": EVEN_LLAMA}
 
 
 def find(name):

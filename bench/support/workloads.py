@@ -92,15 +92,15 @@ class Embedding(nn.Module):
 class Attention(nn.Module):
     def __init__(self, dim, heads, causal):
         super().__init__()
-        self.heads, self.causal = heads, causal
+        self.width, self.causal = dim // heads, causal
         self.inward, self.outward = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
 
     def forward(self, x):
-        batch, length, dim = x.shape
-        heads = self.inward(x).view(batch, length, 3, self.heads, dim // self.heads).permute(2, 0, 3, 1, 4)
+        batch, length, _ = x.shape
+        heads = self.inward(x).view(batch, length, 3, -1, self.width).permute(2, 0, 3, 1, 4)
         q, k, v = heads.unbind(0)
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
-        return self.outward(mixed.transpose(1, 2).reshape(batch, length, dim))
+        return self.outward(mixed.transpose(1, 2).reshape(batch, length, -1))
 
 
 class FeedForward(nn.Module):
