@@ -145,10 +145,10 @@ def processes(data: dict) -> Rows:
 def tensor_parallel(data: dict) -> Rows:
     for name, systems in data["workloads"].items():
         for system, found in systems.items():
-            counts = [f"{n['differ']} of {n['tensors']}" for n in found.values()]
-            largest = [f"{found[what]['largest']:.0e}" for what in ("losses", "weights")]
-            label = f"{name}, {setup(system)}"
-            yield label, [largest[0], counts[1] if len(counts) == 3 else "", counts[-1], largest[1]]
+            counts = {what: f"{n['differ']} of {n['tensors']}" for what, n in found.items()}
+            largest = {what: f"{n['largest']:.1e}" if n["differ"] else "0" for what, n in found.items()}
+            cells = [largest["losses"], counts.get("gradients", ""), counts["weights"], largest["weights"]]
+            yield f"{name}, {setup(system)}", cells
 
 
 def tracing(data: dict) -> Rows:
