@@ -25,8 +25,9 @@ namespace abele::compile {
 namespace {
 
 constexpr uint64_t kSeed = 20261129;
-// Two kernels that round in different orders never agree on all of many elements.
-constexpr int64_t kLeastRounds = 2;
+// Two kernels that round in different orders never agree on all of many elements. With fewer than this, a trial has two
+// rounds at least.
+constexpr int64_t kEnoughElements = int64_t{1} << 20;
 // Integers may be indices, so they are below the smallest size that is more than 1, and below this number.
 constexpr int64_t kMostIndices = 64;
 
@@ -61,7 +62,7 @@ class Trial {
     int64_t elements = 0, numbers = 0;
     for (const ir::Output& output : whole_.outputs) elements += whole_.values[output.value].type.numel();
     for (const ir::Input& input : whole_.inputs) numbers += whole_.values[input.value].type.extent();
-    const int64_t rounds = kernels::trialRounds(elements, numbers, kLeastRounds);
+    const int64_t rounds = kernels::trialRounds(elements, numbers, elements < kEnoughElements ? 2 : 1);
     for (int64_t round = 0; round < rounds; ++round) {
       makeInputs();
       const std::optional<std::vector<at::Tensor>> expected = resultsOf(whole_);
