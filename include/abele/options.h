@@ -307,8 +307,8 @@ class ABELE_API Options {
   Options& shareWeights(bool share = true);
   /// Captures forward a second time on the same inputs and random numbers, and compares the two programs, constants
   /// included. They are equal if forward keeps state only in buffers and draws random numbers only from torch. The
-  /// second capture takes as long as the first. Default: on in abele and in C++, where a difference raises E0101; off
-  /// in poptorch, where a difference is a warning if this is on.
+  /// second capture takes at most as long as the first. Default: on in abele and in C++, where a difference raises
+  /// E0101; off in poptorch, where a difference is a warning if this is on.
   Options& checkCapture(bool check = true);
   /// A model compiles a program for each kind of arguments, and each program takes memory. If a model has more programs
   /// than this, a warning names the argument that changes. Allowed: >= 1. Unit: programs.

@@ -298,8 +298,8 @@ class OptionsSetters:
     def checkCapture(self, check: bool = True) -> Self:
         """Captures forward a second time on the same inputs and random numbers, and compares the two programs,
         constants included. They are equal if forward keeps state only in buffers and draws random numbers only from
-        torch. The second capture takes as long as the first. Default: on in abele and in C++, where a difference
-        raises E0101; off in poptorch, where a difference is a warning if this is on.
+        torch. The second capture takes at most as long as the first. Default: on in abele and in C++, where a
+        difference raises E0101; off in poptorch, where a difference is a warning if this is on.
 
         Source: ours.
         """

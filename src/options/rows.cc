@@ -234,8 +234,8 @@ const std::vector<OptionRow>& optionRows() {
        {}, true, "ours",
        "Captures forward a second time on the same inputs and random numbers, and compares the two programs,\n"
        "constants included. They are equal if forward keeps state only in buffers and draws random numbers only from\n"
-       "torch. The second capture takes as long as the first. Default: on in abele and in C++, where a difference\n"
-       "raises E0101; off in poptorch, where a difference is a warning if this is on.\n"},
+       "torch. The second capture takes at most as long as the first. Default: on in abele and in C++, where a\n"
+       "difference raises E0101; off in poptorch, where a difference is a warning if this is on.\n"},
       {"recompileLimit", "Options", "recompile_limit", OptionKind::kValue, {{"programs", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}}, {},
        {}, true, "ours",
        "A model compiles a program for each kind of arguments, and each program takes memory. If a model has more\n"
