@@ -423,21 +423,30 @@ class Planner {
   };
 
   // A frame is in use from the first task that touches one of its values to the last one. So values that weight
-  // gradients or other stages read also keep alive those that only forward and backward need. Such values get rings of
-  // their own if that takes fewer bytes.
+  // gradients or other stages read also keep alive those that only forward and backward need. The same holds for values
+  // that only the forward, or only the backward, of a divided stage needs. Each of these kinds gets a ring of its own
+  // if that takes fewer bytes.
   void splitRings() {
-    std::vector<std::vector<Frames>> apart(static_cast<size_t>(num_stages_), std::vector<Frames>(3));
+    enum : size_t { kOwn, kOfForward, kOfBackward, kLate, kShared, kKinds };
+    std::vector<std::vector<Frames>> apart(static_cast<size_t>(num_stages_), std::vector<Frames>(kKinds));
     std::vector<bool> moves(apart.size(), false);  // the stage has off-chip values, so its values stay together
     for (size_t i = 0; i < homes_.size(); ++i) {
       if (homes_[i].home != Home::kStash) continue;
       const int32_t stage = homes_[i].stage;
       if (homes_[i].off_chip >= 0) moves[stage] = true;
-      bool is_own = true, is_late = false;
+      bool is_own = true, is_late = false, is_of_one = true;
+      const Direction first = liveness_.buffers[i].touches.front().task.direction;
       for (const Touch& t : liveness_.buffers[i].touches) {
         is_own = is_own && areParts(t.task.stage, stage);
         is_late = is_late || t.task.direction == Direction::kWeightGrad;
+        is_of_one = is_of_one && t.task.direction == first;
       }
-      Frames& frames = apart[stage][is_own ? is_late : 2];
+      const size_t kind = !is_own                        ? kShared
+                          : is_late                      ? kLate
+                          : !is_of_one                   ? kOwn
+                          : first == Direction::kForward ? kOfForward
+                                                         : kOfBackward;
+      Frames& frames = apart[stage][kind];
       frames.is_own = is_own;
       for (const Touch& t : liveness_.buffers[i].touches) frames.users.insert(t.task);
       frames.members.push_back(i);
