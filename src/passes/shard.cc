@@ -51,7 +51,7 @@ class Sharding {
     for (const ir::Output& output : graph_.outputs) is_output_.insert(graph_.baseOf(output.value));
     for (const ir::Input& input : graph_.inputs)
       if (input.kind == ir::InputKind::kParameter) is_parameter_.insert(input.value);
-    findWholeStages();
+    whole_stages_ = stagesThatStayWhole(graph_);
     for (size_t s = 0; s < graph_.stages.size(); ++s) {
       const std::vector<int32_t>& group = graph_.stages[s].group;
       load_.emplace_back(numParts(static_cast<int32_t>(s)), 0);
@@ -113,45 +113,6 @@ class Sharding {
       *least += bytes;
       holder_of_[{stage, parameter}] = static_cast<size_t>(least - held.begin());
     }
-  }
-
-  // A tensor of the program that micro-batches write has an order of reads and writes, which one device keeps. If
-  // several nodes use such a tensor, their stages stay whole.
-  void findWholeStages() {
-    std::vector<int32_t> memory(graph_.values.size(), kNone);  // by base: the external whose contents it is
-    std::map<int32_t, std::set<int32_t>> stages;               // by external
-    std::map<int32_t, int> uses;
-    std::set<int32_t> written;
-    for (const ir::Input& input : graph_.inputs)
-      if (input.kind != ir::InputKind::kArgument) memory[index(input.value)] = input.external;
-    const auto use = [&](int32_t external, const Node& node) {
-      stages[external].insert(node.stage);
-      ++uses[external];
-    };
-    for (const Node& node : graph_.nodes) {
-      if (node.is_view) continue;
-      std::set<int32_t> read;
-      ir::forEachOperand(node, [&](ValueId v) { read.insert(memory[index(graph_.baseOf(v))]); });
-      for (const ir::Write& w : node.writes) {
-        const int32_t external = memory[index(w.after)] = memory[index(graph_.baseOf(w.before))];
-        if (external != kNone) written.insert(external);
-      }
-      for (int32_t external : read)
-        if (external != kNone) use(external, node);
-    }
-    const ir::Makers makers(graph_);
-    for (const ir::Output& output : graph_.outputs) {
-      const Node* maker = makers.of(output.value);
-      const int32_t external = memory[index(graph_.baseOf(output.value))];
-      if (output.kind == ir::OutputKind::kUpdate && external != output.target && maker != nullptr) {
-        written.insert(output.target);
-        use(output.target, *maker);
-      } else if (output.kind == ir::OutputKind::kResult && external != kNone) {
-        ++uses[external];
-      }
-    }
-    for (int32_t external : written)
-      if (uses[external] > 1) whole_stages_.insert(stages[external].begin(), stages[external].end());
   }
 
   size_t numParts(int32_t stage) const { return std::max<size_t>(1, graph_.stages[index(stage)].group.size()); }

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <string_view>
 
+#include "ir/rewrite.h"
+
 namespace abele::passes {
 namespace {
 
@@ -218,6 +220,44 @@ std::vector<Cut> possibleCuts(const Graph& graph, const Node& node) {
   CutList list(graph, node);
   family->second(list);
   return std::move(list.cuts);
+}
+
+std::set<int32_t> stagesThatStayWhole(Graph& graph) {
+  std::vector<int32_t> memory(graph.values.size(), ir::kNone);  // by base: the external whose contents it is
+  std::map<int32_t, std::set<int32_t>> stages;                  // by external
+  std::map<int32_t, int> uses;
+  std::set<int32_t> written, found;
+  for (const ir::Input& input : graph.inputs)
+    if (input.kind != ir::InputKind::kArgument) memory[input.value] = input.external;
+  const auto use = [&](int32_t external, const Node& node) {
+    stages[external].insert(node.stage);
+    ++uses[external];
+  };
+  for (const Node& node : graph.nodes) {
+    if (node.is_view) continue;
+    std::set<int32_t> read;
+    ir::forEachOperand(node, [&](ir::ValueId v) { read.insert(memory[graph.baseOf(v)]); });
+    for (const ir::Write& w : node.writes) {
+      const int32_t external = memory[w.after] = memory[graph.baseOf(w.before)];
+      if (external != ir::kNone) written.insert(external);
+    }
+    for (int32_t external : read)
+      if (external != ir::kNone) use(external, node);
+  }
+  const ir::Makers makers(graph);
+  for (const ir::Output& output : graph.outputs) {
+    const Node* maker = makers.of(output.value);
+    const int32_t external = memory[graph.baseOf(output.value)];
+    if (output.kind == ir::OutputKind::kUpdate && external != output.target && maker != nullptr) {
+      written.insert(output.target);
+      use(output.target, *maker);
+    } else if (output.kind == ir::OutputKind::kResult && external != ir::kNone) {
+      ++uses[external];
+    }
+  }
+  for (int32_t external : written)
+    if (uses[external] > 1) found.insert(stages[external].begin(), stages[external].end());
+  return found;
 }
 
 int64_t workOf(const Graph& graph, const Node& node) {

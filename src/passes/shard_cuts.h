@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "ir/graph.h"
@@ -27,6 +28,10 @@ struct Cut {
 /// The cuts of a node, in the order of the dimensions of its result. Empty for operators without a row in
 /// shard_cuts.def.
 std::vector<Cut> possibleCuts(const ir::Graph& graph, const ir::Node& node);
+
+/// The stages of a graph that are not divided. A tensor of the program that micro-batches write has an order of reads
+/// and writes, which one device keeps. If several nodes use such a tensor, their stages are not divided.
+std::set<int32_t> stagesThatStayWhole(ir::Graph& graph);
 
 /// An estimate of the multiplications and additions of a node.
 int64_t workOf(const ir::Graph& graph, const ir::Node& node);

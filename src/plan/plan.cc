@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/instructions.h"
 #include "plan/cost.h"
+#include "plan/divided_stages.h"
 #include "plan/liveness.h"
 #include "plan/packing.h"
 #include "plan/predict.h"
@@ -59,26 +60,7 @@ class Planner {
     Workers workers = workersOf(devices);
     plan_.worker_of = std::move(workers.worker_of);
     plan_.device_of = std::move(workers.device_of);
-    findSteps();
-  }
-
-  // The parts of a divided stage come step by step, and in a step by the place of their device in the group.
-  void findSteps() {
-    std::map<std::pair<int32_t, int>, int> first;  // stage of the pipeline, worker
-    int last_place = 0;
-    for (int s = 0; s < num_stages_; ++s) {
-      const ir::Stage& stage = graph_.stages[s];
-      owner_of_.push_back(
-          stage.pipeline == ir::kNone ? s : first.try_emplace({stage.pipeline, workerOf(s)}, s).first->second);
-      const int place = static_cast<int>(std::ranges::find(stage.group, stage.device) - stage.group.begin());
-      const bool continues = s > 0 && areParts(s - 1, s);
-      step_of_.push_back(continues ? step_of_.back() + (place <= last_place) : 0);
-      last_place = place;
-    }
-  }
-  // Returns true for parts of one stage of the pipeline.
-  bool areParts(int a, int b) const {
-    return a == b || (graph_.stages[a].pipeline != ir::kNone && graph_.stages[a].pipeline == graph_.stages[b].pipeline);
+    divided_.emplace(graph_, plan_.worker_of);
   }
 
   [[noreturn]] void rejectDevice(int stage) const {
@@ -192,7 +174,7 @@ class Planner {
     std::vector<int> group(plan_.device_of.size());  // by worker; groups that share a worker are one
     std::iota(group.begin(), group.end(), 0);
     for (int s = 0; s < num_stages_; ++s) {
-      if (s == 0 || !areParts(s - 1, s)) pipeline.parts.emplace_back();
+      if (s == 0 || !divided_->areParts(s - 1, s)) pipeline.parts.emplace_back();
       pipeline.parts.back().push_back(s);
       const int from = group[workerOf(s)], into = group[workerOf(pipeline.parts.back().front())];
       std::ranges::replace(group, std::max(from, into), std::min(from, into));
@@ -269,7 +251,7 @@ class Planner {
       const Buffer& buffer = liveness_.buffers[i];
       if (buffer.touches.empty()) continue;  // an input that no task reads
       Placement& home = homes_[i];
-      home.stage = owner_of_[homeStage(buffer)];
+      home.stage = divided_->owner_of[homeStage(buffer)];
       if (buffer.input >= 0)
         home.home = graph_.inputs[buffer.input].kind == ir::InputKind::kArgument ? Home::kInput : Home::kPersistent;
       else if (buffer.is_received && !isFromGroup(buffer))
@@ -293,7 +275,7 @@ class Planner {
     const ir::ValueId source = graph_.baseOf(static_cast<ir::ValueId>(graph_.nodes[arrival.position].args.at(1).i));
     const Buffer& made = liveness_.buffers[liveness_.buffer_of[source]];
     const int maker = made.input < 0 ? made.touches.front().task.stage : arrival.task.stage;
-    return maker != arrival.task.stage && areParts(maker, arrival.task.stage) &&
+    return maker != arrival.task.stage && divided_->areParts(maker, arrival.task.stage) &&
            arrival.task.direction != Direction::kUpdate;
   }
 
@@ -376,13 +358,13 @@ class Planner {
   // A moment in the life of a frame. The tasks of a stage use a frame in the order of their directions, and those of
   // its parts step by step. Weight gradients that no schedule orders follow the backward of their step.
   int64_t timeOf(const Touch& t) const { return (stepOf(t.task) << 32) + t.position; }
-  // Of backward and of the weight gradients that follow it.
+  // A step of backward ends with the weight gradients that follow it.
   int64_t beginOfStep(const Touch& t) const { return (stepOf(t.task) / 2 * 2 << 32) - 1; }
   int64_t endOfStep(const Touch& t) const { return ((stepOf(t.task) / 2 * 2 + 2) << 32) - 2; }
   int64_t stepOf(const Task& task) const {
     const bool follows = task.direction == Direction::kWeightGrad && !schedule::splitsBackward(options_.schedule);
     const auto direction = static_cast<int64_t>(follows ? Direction::kBackward : task.direction);
-    const int step = step_of_[task.stage];
+    const int step = divided_->step_of[task.stage];
     const int place = task.direction == Direction::kForward ? step : num_stages_ - 1 - step;
     return 2 * (direction * num_stages_ + place) + follows;
   }
@@ -437,7 +419,7 @@ class Planner {
       bool is_own = true, is_late = false, is_of_one = true;
       const Direction first = liveness_.buffers[i].touches.front().task.direction;
       for (const Touch& t : liveness_.buffers[i].touches) {
-        is_own = is_own && areParts(t.task.stage, stage);
+        is_own = is_own && divided_->areParts(t.task.stage, stage);
         is_late = is_late || t.task.direction == Direction::kWeightGrad;
         is_of_one = is_of_one && t.task.direction == first;
       }
@@ -481,8 +463,8 @@ class Planner {
     for (auto frames = apart.begin(); frames != apart.end(); ++frames) {
       if (frames == main) continue;
       const auto ring = static_cast<int32_t>(plan_.rings.size());
-      const auto first =
-          std::ranges::find_if(frames->users, [&](const Task& user) { return owner_of_[user.stage] == stage; });
+      const auto first = std::ranges::find_if(
+          frames->users, [&](const Task& user) { return divided_->owner_of[user.stage] == stage; });
       plan_.rings.push_back({.task = *first, .frames = lengthOf(*frames)});
       ring_users_[ring] = frames->users;
       for (size_t i : frames->members) {
@@ -525,9 +507,9 @@ class Planner {
   Interval lifeInFrame(int stage, size_t i) const {
     Interval item{kForever, 0, liveness_.buffers[i].bytes, 0};
     for (const Touch& t : liveness_.buffers[i].touches) {
-      const bool own = owner_of_[t.task.stage] == stage;
+      const bool own = divided_->owner_of[t.task.stage] == stage;
       if (own) item.begin = std::min(item.begin, liveness_.buffers[i].is_received ? beginOfStep(t) : timeOf(t));
-      const bool stays = t.task.direction == Direction::kUpdate || !areParts(t.task.stage, stage);
+      const bool stays = t.task.direction == Direction::kUpdate || !divided_->areParts(t.task.stage, stage);
       item.end = std::max(item.end, stays ? kForever : own && !t.from_elsewhere ? timeOf(t) : endOfStep(t));
     }
     return item;
@@ -586,8 +568,7 @@ class Planner {
   int num_stages_ = 0;
   Plan plan_;
   Liveness liveness_;
-  std::vector<int> step_of_;   // by stage: its step, if it is a part of a divided stage
-  std::vector<int> owner_of_;  // by stage: the first part that the device has of a divided stage, whose frame all use
+  std::optional<DividedStages> divided_;
   std::vector<Placement> homes_;                                  // by buffer
   std::map<std::pair<TensorUse, int32_t>, int32_t> off_chip_of_;  // use and stage -> off-chip group
   std::map<Task, int32_t> ring_of_;                               // indices into Plan::rings

@@ -233,7 +233,7 @@ def test_memories_of_their_own(network):
 
 @pytest.mark.parametrize(("devices", "most"), [(2, 0.7), (4, 0.45)])
 def test_memories_hold_parts(devices, most):
-    """Of weights, gradient sums, optimizer state and activations together."""
+    """Weights, gradient sums, optimizer state and activations together."""
 
     def planned_bytes(executor):
         return max(device["peak_bytes"] for device in executor.memoryReport()["devices"])
