@@ -210,11 +210,10 @@ at::Tensor lossScaleAnchor(const compile::ProgramOptions& options, const compile
 /// Times the steps of another program than the session's, to measure a placement (compile/measured_placement.h). Loads
 /// it onto devices with copies of the model's weights, and runs steps until their median is reliable: at least three
 /// steps in half a second, fewer if a step takes long. The model, its random stream and the inputs do not change.
-/// pages: memory that the devices of one trial leave to the next; may be null. Throws the errors of loading and
-/// running.
+/// pages: memory that the devices of one trial leave to the next. Throws the errors of loading and running.
 compile::PlacementTrial timeTrial(const compile::Program& program, compile::MadeProgram made,
                                   const compile::ProgramOptions& options, const std::vector<at::Tensor>& inputs,
-                                  memory::ReusedPages* pages);
+                                  memory::ReusedPages& pages);
 
 // device_links.cc
 /// Connects the accelerators of a loaded program directly with those of other processes. Does nothing unless

@@ -17,14 +17,6 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kFewestNs = 500'000'000, kMostNs = 3'000'000'000;
 constexpr size_t kFewestSteps = 3;
 
-/// The memory of the trial before, for the devices of this one. It is fetched before the first call, which may be the
-/// only one.
-std::unique_ptr<memory::IntoReusedPages> reuse(memory::ReusedPages* pages) {
-  if (pages == nullptr) return nullptr;
-  pages->fetchMissing();
-  return std::make_unique<memory::IntoReusedPages>(*pages);
-}
-
 int64_t nsSince(Clock::time_point start) { return std::chrono::nanoseconds(Clock::now() - start).count(); }
 
 /// Makes a call of the model as Session::run does. Returns: its time.
@@ -47,36 +39,42 @@ int64_t callNs(Compiled& compiled, const compile::ProgramOptions& options, const
 
 compile::PlacementTrial timeTrial(const compile::Program& program, compile::MadeProgram made,
                                   const compile::ProgramOptions& options, const std::vector<at::Tensor>& inputs,
-                                  memory::ReusedPages* pages) {
+                                  memory::ReusedPages& pages) {
   const at::NoGradGuard no_grad;
-  const std::unique_ptr<memory::IntoReusedPages> reused = reuse(pages);
   compile::ProgramOptions apart = options;
   apart.share_weights = false;
-  Compiled compiled;
-  static_cast<compile::MadeProgram&>(compiled) = std::move(made);
+  auto compiled = std::make_unique<Compiled>();
+  static_cast<compile::MadeProgram&>(*compiled) = std::move(made);
   // Clones the streams, so that the program's own do not advance.
-  for (capture::OwnStream& stream : compiled.own_streams) stream.generator = stream.generator.clone();
-  compiled.model = program.model;
-  compiled.meta = program.meta;
-  load(compiled, apart, compile::makeGenerator(apart));
-  if (pages != nullptr) pages->drop();  // the trial before took more
+  for (capture::OwnStream& stream : compiled->own_streams) stream.generator = stream.generator.clone();
+  compiled->model = program.model;
+  compiled->meta = program.meta;
+  pages.fetchMissing();  // before the first call, which may be the only one
+  {
+    const memory::IntoReusedPages reuse(pages);
+    load(*compiled, apart, compile::makeGenerator(apart));
+  }
+  pages.drop();  // the trial before took more
   const bool has_contents = std::ranges::none_of(inputs, [](const at::Tensor& input) { return input.is_meta(); });
   const bool is_synthetic = options.synthetic_data != compile::SyntheticData::kOff;
   const std::vector<at::Tensor> bound =
       compile::bindable(has_contents && !is_synthetic
                             ? inputs
-                            : syntheticLike(compiled.input_types,
+                            : syntheticLike(compiled->input_types,
                                             is_synthetic ? options.synthetic_data : compile::SyntheticData::kNormal));
   // Kernels tune themselves in their first run, which takes little of a long call.
-  std::vector<int64_t> times = {callNs(compiled, apart, bound, program.poll)};
+  std::vector<int64_t> times = {callNs(*compiled, apart, bound, program.poll)};
   if (times.front() < kMostNs) {
     times.clear();
     const Clock::time_point start = Clock::now();
     while (nsSince(start) < (times.size() < kFewestSteps ? kMostNs : kFewestNs) || times.empty())
-      times.push_back(callNs(compiled, apart, bound, program.poll));
+      times.push_back(callNs(*compiled, apart, bound, program.poll));
   }
   std::ranges::nth_element(times, times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2));
-  return {.threads = threadsPerDevice(apart, compiled.executable), .step_ns = times[times.size() / 2]};
+  const int threads = threadsPerDevice(apart, compiled->executable);
+  const memory::IntoReusedPages reuse(pages);
+  compiled.reset();
+  return {.threads = threads, .step_ns = times[times.size() / 2]};
 }
 
 }  // namespace abele::session

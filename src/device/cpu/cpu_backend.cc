@@ -277,32 +277,36 @@ class CpuBackendImpl final : public CpuBackend {
   bool isPlacedIn(int32_t slot, const at::Tensor& host) const {
     return host.const_data_ptr() == slots_.tensor(slot, 0).const_data_ptr();
   }
+  // Whether the pages of a capture or of a device that is gone are of use to the region.
+  static bool reuses(const Region* region) {
+    return region && !region->isInFile() && region->bytes() >= 2 * memory::ReusedPages::kPage;
+  }
   // Called before the host writes a persistent slot.
   void expectWrite(int32_t slot) const {
     memory::ReusedPages* pages = memory::IntoReusedPages::pages();
     if (!pages || slots_.placedIn(slot).defined()) return;
     const Region& region = *slots_.region(executable_.slots[slot].group);
-    if (region.isInFile() || region.bytes() < 2 * memory::ReusedPages::kPage) return;
+    if (!reuses(&region)) return;
     const Type& type = executable_.slots[slot].type;
     char* begin = static_cast<char*>(slots_.tensor(slot, 0).mutable_data_ptr());
     pages->expectWrite(begin, begin + type.extentBytes(), region.frame(0), region.frame(0) + region.bytes());
     // The gaps between its elements stay zero.
     if (type.numel() < type.extent()) std::memset(begin, 0, static_cast<size_t>(type.extentBytes()));
   }
-  // Gives memory that steps will write the pages of a capture or of a device that is gone. Weights get theirs when they
-  // are uploaded, because they may be in other memory.
+  // Gives memory that steps will write such pages. Weights get theirs when they are uploaded, because they may be in
+  // other memory.
   void reusePages() const {
     memory::ReusedPages* pages = memory::IntoReusedPages::pages();
     if (!pages) return;
     for (std::size_t g = 0; g < executable_.groups.size(); ++g)
       if (const Region* region = slots_.region(static_cast<int32_t>(g));
-          region && !region->isInFile() && executable_.groups[g].kind != exe::GroupKind::kPersistent)
+          reuses(region) && executable_.groups[g].kind != exe::GroupKind::kPersistent)
         pages->fill(region->frame(0), region->frame(0) + region->bytes());
     for (const exe::External& external : executable_.externals)
       if (external.slot >= 0 &&
           (external.kind == exe::ExternalKind::kAccumulator || external.kind == exe::ExternalKind::kState))
         for (const int32_t slot : slotsOf(external)) {
-          if (!isHere(slot) || slots_.region(executable_.slots[slot].group)->isInFile()) continue;
+          if (!reuses(slots_.region(executable_.slots[slot].group))) continue;
           char* begin = static_cast<char*>(slots_.tensor(slot, 0).mutable_data_ptr());
           pages->fill(begin, begin + executable_.slots[slot].type.extentBytes());
         }

@@ -1,7 +1,9 @@
 // Memory of a capture that becomes memory of devices.
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <utility>
+#include <vector>
 
 #include <sys/mman.h>
 
@@ -194,6 +196,20 @@ TEST(ReusedPages, ADeviceWorksInThePagesOfTheOneBefore) {
     backend->upload(0, weights);
     backend->upload(1, weights);
     EXPECT_TRUE(sameBits(backend->value(0), weights) && sameBits(backend->value(1), weights));
+  }
+}
+
+TEST(ReusedPages, StateBeginsWithItsValueInMemoryOfAnySize) {
+  memory::ReusedPages pages(true);
+  const memory::IntoReusedPages scope(pages);
+  std::deque<Program> programs;
+  std::vector<decltype(CpuBackend::create(programs[0].executable, {}))> backends;  // so that the next is elsewhere
+  for (const int64_t tenths : {19, 19, 19, 19, 21, 35, 7, 13}) {
+    bytesOf(pages, 8 * kPage, 7).reset();
+    const int64_t elements = kPage / 40 * tenths;
+    programs.emplace_back().external(f32({elements}), exe::ExternalKind::kState, 0.5);
+    backends.push_back(CpuBackend::create(programs.back().executable, {}));
+    EXPECT_TRUE(sameBits(backends.back()->value(0), at::full({elements}, 0.5)));
   }
 }
 
