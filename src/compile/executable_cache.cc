@@ -103,9 +103,9 @@ class KeyBytes {
     add(blocks, ipu, phase);
   }
   void add(const passes::StageRules& rules) {
-    const auto& [auto_stage, stages, ordered, cuts, devices, alternating, spaces, group] = rules;
+    const auto& [auto_stage, stages, ordered, cuts, devices, alternating, spaces, holds_whole, group] = rules;
     (void)cuts, (void)devices;  // cuts follow from the graph and the devices; addOptions adds the devices
-    add(auto_stage, stages, ordered, alternating, spaces, group);
+    add(auto_stage, stages, ordered, alternating, spaces, holds_whole, group);
   }
   void add(const Anchor& anchor) {
     const auto& [short_name, long_name, mode, period] = anchor;

@@ -31,7 +31,7 @@ using ir::ValueId;
 // If an update writes the external, transfers refresh the copies after it.
 class Transfers {
  public:
-  explicit Transfers(ir::Graph& graph) : graph_(graph) {
+  Transfers(ir::Graph& graph, bool holds_whole) : graph_(graph), holds_whole_(holds_whole) {
     for (const Node& node : graph.nodes) graph_.node_id_limit = std::max(graph_.node_id_limit, node.id + 1);
     positions_ = ir::positionsById(graph);
     findHomes();
@@ -158,6 +158,7 @@ class Transfers {
   // Only of row-major externals: both ends of a message between processes need their elements in one order.
   std::optional<Range> rangeOf(ValueId v) const {
     const Type& type = graph_.values[index(graph_.baseOf(v))].type;
+    if (holds_whole_) return std::nullopt;
     return type == contiguousType(type.dtype, type.sizes) ? rangeOfView(type, graph_.values[index(v)]) : std::nullopt;
   }
 
@@ -311,6 +312,7 @@ class Transfers {
   }
 
   ir::Graph& graph_;
+  bool holds_whole_;
   std::vector<int32_t> positions_;    // position of each node, by id
   std::vector<int32_t> home_;         // by base value: a stage
   std::vector<int32_t> external_of_;  // by value: the external that an input is
@@ -332,8 +334,8 @@ bool hasOneSpace(const ir::Graph& graph) {
 
 }  // namespace
 
-Changed insertTransfers(ir::Graph& graph, PassContext&) {
-  return hasOneSpace(graph) ? Changed::kNo : Transfers(graph).run();
+Changed insertTransfers(ir::Graph& graph, PassContext& context) {
+  return hasOneSpace(graph) ? Changed::kNo : Transfers(graph, context.stages.holds_whole).run();
 }
 
 }  // namespace abele::passes

@@ -39,6 +39,8 @@ struct StageRules {
   /// The memory space of each device of one process. Further devices belong to further processes, which share no
   /// memory: {0} means one memory for each device, {0, 0} one for each pair. Empty: one memory for all.
   std::vector<int> spaces;
+  /// A memory that reads a range of a weight holds the whole of it.
+  bool holds_whole = false;
   /// Devices of each of the user's devices: device v of a block becomes devices v * group to v * group + group - 1, and
   /// pass shard divides its work among them.
   int group = 1;

@@ -117,11 +117,20 @@ void Session::load(compile::CompiledProgram program, const std::vector<capture::
       !program.constants.empty() || exe::externalsOf(program.executable, exe::ExternalKind::kConstant).empty(), E0712,
       {.what = "the program has no constants, because it is an entry of a cache",
        .remedy = "save() a compiled model, and load that file"});
+  const bool has_own_weights_alone = meta.any && impl_->options.processes.stages > 1;
+  const auto hasRange = [](const exe::External& external) {
+    return std::ranges::any_of(external.copies, [](const exe::ExternalCopy& copy) { return copy.dim >= 0; });
+  };
+  ABELE_REQUIRE(
+      !has_own_weights_alone || std::ranges::none_of(program.executable.externals, hasRange), E0711,
+      {.what = "processes of this program hold ranges of weights, and a model on the meta device has no memory "
+               "for the rest of them",
+       .remedy = "make the model with contents, or compile the program for the model on the meta device"});
   auto next = std::make_unique<Compiled>();
   static_cast<compile::CompiledProgram&>(*next) = std::move(program);
   next->model = model;
   next->meta = meta;
-  next->has_own_weights_alone = meta.any && impl_->options.processes.stages > 1;
+  next->has_own_weights_alone = has_own_weights_alone;
   next->peers = processes::joinPeers(impl_->options);
   if (next->peers) processes::requireSameProgram(*next->peers, keyOf(*next), impl_->options.output_rank, poll);
   {

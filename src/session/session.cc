@@ -159,7 +159,8 @@ void Session::compile(const compile::Program& program, const std::vector<at::Ten
   next->groupings = options.groupings;
   next->watch = impl_->watch;
   next->meta = program.meta;
-  next->has_own_weights_alone = program.meta.any && options.processes.stages > 1;
+  // A process gives the program what it holds, and a range is no tensor of the model.
+  next->has_own_weights_alone = options.stages.holds_whole = program.meta.any && options.processes.stages > 1;
   at::Generator generator = compile::makeGenerator(options);
   std::unique_ptr<memory::ReusedPages> pages = pagesFor(options, program.meta);
   const auto loadProgram = [&] {

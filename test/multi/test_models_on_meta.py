@@ -50,6 +50,17 @@ def test_the_bits_of_an_ordinary_model_in_one_process(tmp_path, how, processes):
         assert ("unused.weight" in result["meta"]) == (process > 0)
 
 
+def test_processes_that_share_a_stage_hold_new_weights(tmp_path):
+    _start(tmp_path)
+    found = _run(tmp_path, "divided", 4, 512)
+    (tmp_path / "alone").mkdir()
+    alone = meta_program.run(tmp_path / "alone", "divided", 512)
+    for result in found:
+        assert all(map(torch.equal, result["losses"], alone["losses"]))
+        assert all(torch.equal(result["whole"][name], value) for name, value in alone["state"].items())
+        assert not result["old"]
+
+
 def test_each_process_writes_a_file(tmp_path):
     _start(tmp_path)
     _run(tmp_path, "files", 4)
