@@ -159,7 +159,7 @@ void Session::compile(const compile::Program& program, const std::vector<at::Ten
   next->groupings = options.groupings;
   next->watch = impl_->watch;
   next->meta = program.meta;
-  // A process gives the program what it holds, and a range is no tensor of the model.
+  // Such a process gives the program the tensors that its devices hold, so it holds whole ones.
   next->has_own_weights_alone = options.stages.holds_whole = program.meta.any && options.processes.stages > 1;
   at::Generator generator = compile::makeGenerator(options);
   std::unique_ptr<memory::ReusedPages> pages = pagesFor(options, program.meta);
