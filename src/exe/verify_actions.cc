@@ -108,7 +108,7 @@ class ActionVerifier : Finder {
     for (const auto& [number, ends] : links) checkLink(number, ends.first, ends.second);
   }
 
-  // A dense value goes as it lies in memory. Values with gaps are packed in logical order.
+  // A dense value is sent in the order of its memory. Values with gaps are packed in logical order.
   static bool goesInOrder(const Type& type) { return type.isContiguous() || type.extent() != type.numel(); }
 
   void checkLink(int64_t number, const LinkEnd& sender, const LinkEnd& receiver) {

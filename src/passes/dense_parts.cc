@@ -10,7 +10,6 @@ bool isDense(const Type& type) {
          std::none_of(type.strides.begin(), type.strides.end(), [](int64_t stride) { return stride == 0; });
 }
 
-// The dimensions from the slowest to the fastest in memory.
 std::vector<size_t> memoryOrder(const Type& type) {
   std::vector<size_t> order(type.sizes.size());
   std::iota(order.begin(), order.end(), 0);

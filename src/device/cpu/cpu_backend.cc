@@ -164,7 +164,7 @@ class CpuBackendImpl final : public CpuBackend {
     for (int32_t slot : exe::slotsOf(what, replica)) {
       if (!isHere(slot)) continue;
       if (isPlacedIn(slot, host)) return;
-      contentsOf(executable_, what, slot, host).copy_(slots_.sharedTensor(slot));
+      host.copy_(slots_.sharedTensor(slot));
       return releasePagesOf(slot);
     }
   }

@@ -159,7 +159,7 @@ class WaitMaker {
 
   Executable& exe_;
   const std::vector<SegmentUses>& uses_;
-  bool weight_gradients_follow_;                   // they come directly behind the backward of their stage
+  bool weight_gradients_follow_;                   // they come directly after the backward of their stage
   std::vector<int32_t> worker_of_;                 // by segment
   std::vector<std::vector<int64_t>> completions_;  // by segment and micro-batch; 0 = it does not complete then
   std::vector<std::set<int32_t>> frame_users_;     // by group
