@@ -277,7 +277,7 @@ FIGURES = (
     Figure(
         "tracing",
         "Cost of traces",
-        "Processor time in addition to that of untraced steps, %. Goal: 1.",
+        "Additional processor time of traced steps, %. Goal: 1.",
         WORKLOADS,
         tracing,
     ),
