@@ -297,6 +297,11 @@ class ABELE_API Options {
   /// default: no division. Device v becomes devices v * n to v * n + n - 1 (docs/tensor_parallel.md). Allowed: >= 1.
   /// Unit: devices.
   Options& tensorParallel(int64_t devices);
+  /// Deals the micro-batches of a call to this many devices in turn, for each device of the model. They share weights
+  /// and gradient sums, and add to the sums in the order of the micro-batches, so the bits are those of one device. 1,
+  /// the default: one device takes them all. Device v becomes devices v * n to v * n + n - 1 (docs/data_parallel.md).
+  /// Allowed: >= 1. Unit: devices.
+  Options& dataParallel(int64_t devices);
   /// Refuse pipelines with fewer micro-batches than PopTorch requires: gradientAccumulation >= 2 * stages - 1 in
   /// training, deviceIterations >= stages in inference (E0401). Off: they run, and devices wait longer. Default: on in
   /// poptorch; off in abele and in C++.
@@ -356,6 +361,7 @@ class ABELE_API Options {
   bool show_compilation_progress_bar() const;
   std::optional<int64_t> num_devices() const;
   std::optional<int64_t> tensor_parallel() const;
+  std::optional<int64_t> data_parallel() const;
   std::optional<bool> enforce_pipeline_minimum() const;
   std::optional<bool> share_weights() const;
   std::optional<bool> check_capture() const;

@@ -35,6 +35,7 @@ class OptionsSetters:
     source_location_excludes: list[Any]
     num_devices: int
     tensor_parallel: int
+    data_parallel: int
     enforce_pipeline_minimum: bool
     share_weights: bool
     check_capture: bool
@@ -276,6 +277,16 @@ class OptionsSetters:
     def tensorParallel(self, devices: int) -> Self:
         """Divides the work of each device of the model among this many devices; the bits are those of one device. 1,
         the default: no division. Device v becomes devices v * n to v * n + n - 1 (docs/tensor_parallel.md).
+
+        Allowed: >= 1.
+        Unit: devices.
+        Source: ours.
+        """
+    def dataParallel(self, devices: int) -> Self:
+        """Deals the micro-batches of a call to this many devices in turn, for each device of the model. They share
+        weights and gradient sums, and add to the sums in the order of the micro-batches, so the bits are those of
+        one device. 1, the default: one device takes them all. Device v becomes devices v * n to v * n + n - 1
+        (docs/data_parallel.md).
 
         Allowed: >= 1.
         Unit: devices.

@@ -348,6 +348,16 @@ at::Generator makeGenerator(const ProgramOptions& options) {
   return at::detail::getDefaultCPUGenerator().clone();
 }
 
+namespace {
+
+ProgramOptions placedAt(ProgramOptions options, const PlacementCandidate& candidate) {
+  options.stages.devices = candidate.in_turn ? 1 : candidate.devices;
+  options.data_parallel = candidate.in_turn ? candidate.devices : 1;
+  return options;
+}
+
+}  // namespace
+
 ProgramOptions measureDevices(const CompileRequest& request, const capture::Recording& recording,
                               const MadeProgram& made, const TimeProgram& time, MeasuredPlacement& placement) {
   ProgramOptions options = request.options;
@@ -362,20 +372,19 @@ ProgramOptions measureDevices(const CompileRequest& request, const capture::Reco
   if (std::optional<MeasuredPlacement> kept = store.find()) {
     placement = *std::move(kept);
   } else {
-    const auto tried = [&](int devices) {
-      options.stages.devices = devices;
+    const auto tried = [&](const PlacementCandidate& candidate) {
+      const ProgramOptions placed = placedAt(options, candidate);
       MadeProgram trial = made;
-      lower(trial, recording, options, request);
-      PlacementTrial timed = time(std::move(trial), options);
-      timed.devices = devices;
+      lower(trial, recording, placed, request);
+      PlacementTrial timed = time(std::move(trial), placed);
+      timed.candidate = candidate;
       return timed;
     };
-    placement = {.machine = machineText(options), .trials = tryCandidates(deviceCandidates(options), tried)};
+    placement = {.machine = machineText(options), .trials = tryCandidates(placementCandidates(options), tried)};
     store.keep(placement);
   }
   log::info(placement.text());
-  options.stages.devices = placement.best().devices;
-  return options;
+  return placedAt(options, placement.best().candidate);
 }
 
 capture::Recording captureProgram(const CompileRequest& request, at::Generator& generator, MadeProgram& made) {

@@ -27,7 +27,8 @@ namespace abele::compile {
 namespace {
 
 constexpr int kSlowerInARow = 2;
-constexpr const char* kHead = "abele placement 1";
+constexpr const char* kHead = "abele placement 2";
+constexpr std::string_view kInTurn = " in turn";
 
 std::string hashText(const std::string& text) {
   char digits[17];
@@ -61,13 +62,16 @@ std::optional<std::string> fieldOf(const std::string& line, std::string_view wor
 
 bool readTrial(const std::string& line, PlacementTrial& trial) {
   long long step_ns = 0;
-  int end = 0;
-  if (std::sscanf(line.c_str(), "devices %d threads %d step_ns %lld%n", &trial.devices, &trial.threads, &step_ns,
-                  &end) != 3 ||
-      trial.devices < 1 || trial.threads < 1 || step_ns < 0)
+  int begin = 0, end = 0;
+  int& devices = trial.candidate.devices;
+  if (std::sscanf(line.c_str(), "devices %d%n", &devices, &begin) != 1) return false;
+  trial.candidate.in_turn = std::string_view(line).substr(static_cast<size_t>(begin)).starts_with(kInTurn);
+  if (trial.candidate.in_turn) begin += static_cast<int>(kInTurn.size());
+  if (std::sscanf(line.c_str() + begin, " threads %d step_ns %lld%n", &trial.threads, &step_ns, &end) != 2 ||
+      devices < 1 || trial.threads < 1 || step_ns < 0)
     return false;
   trial.step_ns = step_ns;
-  const std::string rest = line.substr(static_cast<size_t>(end));
+  const std::string rest = line.substr(static_cast<size_t>(begin + end));
   if (rest.empty()) return step_ns > 0;
   const auto refused = fieldOf(rest, " refused");
   if (refused) trial.refused = *refused;
@@ -96,12 +100,14 @@ std::string MeasuredPlacement::text() const {
   const PlacementTrial& taken = best();
   std::string out = cat("devices measured on ", machine, ":\n");
   for (const PlacementTrial& trial : trials) {
-    out += cat("  ", counted(trial.devices, "device"));
+    const char* way = trial.candidate.in_turn ? " that take micro-batches in turn" : "";
+    out += cat("  ", counted(trial.candidate.devices, "device"));
     if (trial.step_ns == 0)
-      out += cat(": refused, ", trial.refused, "\n");
+      out += cat(way, ": refused, ", trial.refused, "\n");
     else
-      out += cat(" of ", counted(trial.threads, "thread"), ": ", split::millisecondsText(trial.step_ns), " ms a call, ",
-                 &trial == &taken ? "taken" : split::differenceText(trial.step_ns, taken.step_ns), "\n");
+      out +=
+          cat(" of ", counted(trial.threads, "thread"), way, ": ", split::millisecondsText(trial.step_ns),
+              " ms a call, ", &trial == &taken ? "taken" : split::differenceText(trial.step_ns, taken.step_ns), "\n");
   }
   return out;
 }
@@ -119,29 +125,32 @@ std::string whyNotMeasured(const ir::Graph& graph, const ProgramOptions& options
   return "";
 }
 
-std::vector<int> deviceCandidates(int cores, int64_t micro_batches) {
-  std::vector<int> candidates;
-  for (int devices = 1; devices <= cores; ++devices)
-    if (cores % devices == 0 && (devices == 1 || devices <= micro_batches)) candidates.push_back(devices);
+std::vector<PlacementCandidate> placementCandidates(int cores, int64_t micro_batches, bool may_take_turns) {
+  std::vector<PlacementCandidate> candidates = {{.devices = 1}};
+  for (int devices = 2; devices <= cores && devices <= micro_batches; ++devices) {
+    if (cores % devices != 0) continue;
+    if (may_take_turns) candidates.push_back({.devices = devices, .in_turn = true});
+    candidates.push_back({.devices = devices});
+  }
   return candidates;
 }
 
-std::vector<int> deviceCandidates(const ProgramOptions& options) {
+std::vector<PlacementCandidate> placementCandidates(const ProgramOptions& options) {
   const int64_t in_work = options.training ? options.gradient_accumulation : options.device_iterations;
-  return deviceCandidates(coresOfReplica(options), in_work);
+  return placementCandidates(coresOfReplica(options), in_work, whyNotInTurn(options).empty());
 }
 
-std::vector<PlacementTrial> tryCandidates(const std::vector<int>& candidates, const Try& run) {
+std::vector<PlacementTrial> tryCandidates(const std::vector<PlacementCandidate>& candidates, const Try& run) {
   std::vector<PlacementTrial> trials;
   std::exception_ptr first_error;
   int64_t best_ns = 0;
   int slower = 0;
-  for (const int devices : candidates) {
+  for (const PlacementCandidate& candidate : candidates) {
     try {
-      trials.push_back(run(devices));
+      trials.push_back(run(candidate));
     } catch (const UserError& error) {
       if (!first_error) first_error = std::current_exception();
-      trials.push_back({.devices = devices, .refused = oneLine(error.message().what)});
+      trials.push_back({.candidate = candidate, .refused = oneLine(error.message().what)});
       continue;
     }
     const int64_t step_ns = trials.back().step_ns;
@@ -162,8 +171,8 @@ std::string machineText(const ProgramOptions& options) {
 std::string writePlacement(const MeasuredPlacement& placement) {
   std::string text = cat(kHead, "\nmachine ", placement.machine, "\n");
   for (const PlacementTrial& trial : placement.trials)
-    text += cat("devices ", trial.devices, " threads ", trial.threads, " step_ns ", trial.step_ns,
-                trial.refused.empty() ? "" : cat(" refused ", trial.refused), "\n");
+    text += cat("devices ", trial.candidate.devices, trial.candidate.in_turn ? kInTurn : "", " threads ", trial.threads,
+                " step_ns ", trial.step_ns, trial.refused.empty() ? "" : cat(" refused ", trial.refused), "\n");
   return cat(text, "checksum ", hashText(text), "\n");
 }
 

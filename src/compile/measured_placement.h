@@ -1,5 +1,5 @@
-// Chooses how many devices AutoSplit gets under `devices("measured")`, in C++ `abele::wholeMachine()`: runs a few steps
-// of the program with each candidate on this machine, and takes the fastest.
+// Chooses how many devices run a program, and how they share it, under `devices("measured")`, in C++
+// `abele::wholeMachine()`: runs a few steps of the program with each candidate on this machine, and takes the fastest.
 // Docs: docs/placement.md; ADR 17 says why no cost model chooses.
 #pragma once
 
@@ -14,9 +14,16 @@
 
 namespace abele::compile {
 
-/// A number of devices that was tried.
-struct PlacementTrial {
+/// A way to use several devices: as a pipeline, or taking the micro-batches in turn.
+struct PlacementCandidate {
   int devices = 1;
+  bool in_turn = false;
+  bool operator==(const PlacementCandidate&) const = default;
+};
+
+/// A candidate that was tried.
+struct PlacementTrial {
+  PlacementCandidate candidate = {};
   int threads = 1;      // threads of each device
   int64_t step_ns = 0;  // median time of a call of the model; 0: not run
   std::string refused;  // why it was not run, one line
@@ -39,15 +46,16 @@ bool measuresDevices(const ProgramOptions& options);
 /// The reason why the program cannot be tried; empty if it can. graph: as captured.
 std::string whyNotMeasured(const ir::Graph& graph, const ProgramOptions& options);
 
-/// The divisors of the cores, up to the number of micro-batches that can be in progress at once. At least 1.
-std::vector<int> deviceCandidates(int cores, int64_t micro_batches);
+/// One device, and both ways for each divisor of the cores, up to the number of micro-batches that can be in progress
+/// at once. may_take_turns: the program may run on devices that take micro-batches in turn.
+std::vector<PlacementCandidate> placementCandidates(int cores, int64_t micro_batches, bool may_take_turns);
 /// The candidates for a replica of this program on this machine.
-std::vector<int> deviceCandidates(const ProgramOptions& options);
+std::vector<PlacementCandidate> placementCandidates(const ProgramOptions& options);
 
 /// Tries the candidates in order. Stops after two in a row that are slower than the best before them. A candidate whose
 /// trial throws a UserError is refused. If all are refused, throws the first one's error.
-using Try = std::function<PlacementTrial(int devices)>;
-std::vector<PlacementTrial> tryCandidates(const std::vector<int>& candidates, const Try& run);
+using Try = std::function<PlacementTrial(const PlacementCandidate& candidate)>;
+std::vector<PlacementTrial> tryCandidates(const std::vector<PlacementCandidate>& candidates, const Try& run);
 
 /// Processor, cores, intra-op threads and torch. Measured times are valid only on a machine with the same text.
 std::string machineText(const ProgramOptions& options);
@@ -74,7 +82,7 @@ std::optional<MeasuredPlacement> readPlacement(const std::string& text);
 /// Loads a program onto its devices, times its steps, and removes it again.
 using TimeProgram = std::function<PlacementTrial(MadeProgram program, const ProgramOptions& options)>;
 
-/// Returns the options with the fastest number of devices, measured now or earlier; unchanged if they do not choose
+/// Returns the options with the fastest candidate, measured now or earlier; unchanged if they do not choose
 /// measured devices. Warns about a program that cannot be tried, and gives it one device per core. recording, made:
 /// from captureProgram. Throws the errors of compileRecording.
 ProgramOptions measureDevices(const CompileRequest& request, const capture::Recording& recording,

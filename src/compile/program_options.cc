@@ -86,11 +86,32 @@ void checkMicroBatches(const ProgramOptions& options) {
 
 }  // namespace
 
+namespace {
+
+bool isPhased(const ProgramOptions& options) {
+  return std::ranges::any_of(options.stages.stages,
+                             [](const passes::StageRules::ExplicitStage& each) { return each.phase >= 0; });
+}
+
+bool isOffChip(const plan::Locations& locations) {
+  return locations.weights.off_chip || locations.optimizer_state.off_chip || locations.accumulators.off_chip ||
+         locations.activations.off_chip;
+}
+
+}  // namespace
+
+std::string whyNotInTurn(const ProgramOptions& options) {
+  if (options.replicas > 1) return cat(options.replicas, " replicas");
+  if (options.processes.count > 1) return cat(options.processes.count, " processes");
+  if (!captureDevice(options).is_cpu()) return cat("deviceType ", options.device);
+  if (isPhased(options)) return "phased execution";
+  if (isOffChip(options.locations)) return "tensors off chip";
+  if (!options.stages.spaces.empty()) return "devices that have memories of their own";
+  return "";
+}
+
 void checkDivision(const ProgramOptions& options) {
   const passes::StageRules& rules = options.stages;
-  const bool is_phased =
-      std::ranges::any_of(rules.stages, [](const passes::StageRules::ExplicitStage& each) { return each.phase >= 0; });
-  const plan::Locations& locations = options.locations;
   const bool is_pipeline = options.training && options.strategy == Strategy::kPipelined;
   const bool is_other_schedule =
       options.schedule_rule == ScheduleRule::kFastest ||
@@ -98,11 +119,9 @@ void checkDivision(const ProgramOptions& options) {
        options.schedule != schedule::ScheduleKind::kGPipe);
   const std::pair<bool, std::string> refused[] = {
       {!captureDevice(options).is_cpu(), cat("deviceType ", options.device)},
-      {is_phased, "phased execution"},
+      {isPhased(options), "phased execution"},
       {is_pipeline && is_other_schedule, "a schedule other than 1f1b and gpipe"},
-      {locations.weights.off_chip || locations.optimizer_state.off_chip || locations.accumulators.off_chip ||
-           locations.activations.off_chip,
-       "tensors off chip"},
+      {isOffChip(options.locations), "tensors off chip"},
       {measuresDevices(options), "a measured number of devices"},
       {options.training && options.recompute_to_fit && options.device_memory.any(), "recomputation to fit"}};
   for (const auto& [is_asked, what] : refused)
@@ -124,6 +143,12 @@ void checkOptions(const ProgramOptions& options) {
   checkProcesses(options);
   checkMicroBatches(options);
   if (options.stages.group > 1) checkDivision(options);
+  if (options.data_parallel > 1)
+    if (const std::string why = measuresDevices(options) ? "a measured number of devices" : whyNotInTurn(options);
+        !why.empty())
+      throwUser(ErrorCode::E0711, {.what = cat("dataParallel with ", why, " is not available"),
+                                   .found = cat("dataParallel(", options.data_parallel, ")"),
+                                   .remedy = "leave one of the two out"});
   ABELE_REQUIRE(options.training || options.gradient_accumulation == 1, E0702,
                 {.what = cat("gradientAccumulation is ", options.gradient_accumulation, " for inference"),
                  .expected = "1",

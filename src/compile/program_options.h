@@ -83,6 +83,8 @@ c10::Device captureDevice(const ProgramOptions& options);
 void checkOptions(const ProgramOptions& options);
 /// Throws E0711 for options that a program with blocks over several devices cannot have yet.
 void checkDivision(const ProgramOptions& options);
+/// The options with which several devices cannot take micro-batches in turn yet; empty if they can.
+std::string whyNotInTurn(const ProgramOptions& options);
 /// Cores of this machine for the devices of one replica, at least 1.
 int coresOfReplica(const ProgramOptions& options);
 /// Number of processes that have replicas of their own; consecutive processes that hold one replica count once.

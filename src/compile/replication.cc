@@ -19,6 +19,7 @@ exe::Replication replicationOf(const ProgramOptions& options) {
   replication.processes = replicaProcesses(options);
   replication.devices_per_process = devicesOfReplicaHere(options);
   replication.sharding = options.sharding;
+  replication.turns = options.data_parallel;
   replication.input_part = groupsOf(options.input_grouping, options.input_group_size, options.replicas);
   for (const ReplicaGrouping& g : options.groupings)
     if (g.type != CommGroup::kAll)
@@ -111,12 +112,16 @@ void checkStageProcesses(const ProgramOptions& options, const exe::Executable& e
 void checkReplicaDevices(const ProgramOptions& options, const plan::Plan& plan) {
   int64_t devices = 0;
   for (int device : plan.device_of) devices = std::max<int64_t>(devices, device + 1);
-  const int64_t needed = devices * options.replicas;
-  ABELE_REQUIRE(options.num_devices == 0 || needed <= options.num_devices, E0402,
-                {.what = cat(options.replicas, " replicas of ", devices, " devices each need ", needed, " devices"),
-                 .found = cat(options.num_devices, " devices"),
-                 .expected = cat("at least ", needed),
-                 .remedy = cat("use at most ", options.num_devices / devices, " replicas")});
+  const bool is_dealt = options.data_parallel > 1;  // never together with replicas
+  const int64_t needed = devices * (is_dealt ? options.data_parallel : options.replicas);
+  ABELE_REQUIRE(
+      options.num_devices == 0 || needed <= options.num_devices, E0402,
+      {.what = is_dealt ? cat("a model of ", devices, devices == 1 ? " device" : " devices", " with dataParallel(",
+                              options.data_parallel, ") needs ", needed, " devices")
+                        : cat(options.replicas, " replicas of ", devices, " devices each need ", needed, " devices"),
+       .found = cat(options.num_devices, " devices"),
+       .expected = cat("at least ", needed),
+       .remedy = cat("use at most ", options.num_devices / devices, is_dealt ? " devices in turn" : " replicas")});
 }
 
 AtEnd oneValueEach(const std::vector<capture::ModelTensor>& model, const std::vector<ReplicaGrouping>& groupings,

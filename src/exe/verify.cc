@@ -119,7 +119,7 @@ class Verifier : Finder {
     if (is_bound)
       require(g.frames == exe_.micro_batches, where, ": ", g.frames, " frames");
     else
-      require(g.frames >= 1 && (g.frames == 1 || (g.kind == GroupKind::kStash && g.frames <= exe_.micro_batches)),
+      require(g.frames >= 1 && (g.frames == 1 || (g.kind != GroupKind::kPersistent && g.frames <= exe_.micro_batches)),
               where, ": ", g.frames, " frames");
     require(g.frame_bytes >= 0 && g.frame_bytes < kMaxBytes / (g.frames > 0 ? g.frames : 1), where, ": ", g.frame_bytes,
             " bytes");

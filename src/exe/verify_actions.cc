@@ -37,7 +37,8 @@ class ActionVerifier : Finder {
     });
   }
 
-  // A segment belongs to one worker and runs once for each micro-batch; an update runs once for each group.
+  // A segment runs once for each micro-batch, and an update once for each group. Workers that share a segment are in
+  // one process.
   void checkTasks() {
     std::set<std::pair<int32_t, int32_t>> tasks;
     for (size_t w = 0; w < exe_.workers.size(); ++w)
@@ -45,7 +46,8 @@ class ActionVerifier : Finder {
         const Segment& segment = exe_.segments[a.segment];
         const auto worker = static_cast<int32_t>(w);
         int32_t& owner = worker_of_[a.segment];
-        require(owner < 0 || owner == worker, segment.name, " is run by workers ", owner, " and ", w);
+        require(owner < 0 || exe_.workers[owner].process == exe_.workers[w].process, segment.name,
+                " is run by workers ", owner, " and ", w);
         owner = worker;
         for (const Wait& wait : a.waits) waits_.push_back({a.segment, wait.segment});
         ++runs_of_[a.segment];
@@ -134,21 +136,35 @@ class ActionVerifier : Finder {
 
   // A worker overwrites its transient memory between any two tasks.
   void checkMemory() {
+    std::vector<std::set<int32_t>> transient_of(exe_.segments.size());  // by segment: groups
     for (size_t s = 0; s < exe_.segments.size(); ++s) {
-      const auto check = [&](int32_t slot) {
-        const Group& group = exe_.groups[exe_.slots[slot].group];
-        require(group.kind != GroupKind::kTransient || group.worker == worker_of_[s], exe_.segments[s].name,
-                " uses transient memory of worker ", group.worker);
+      const auto note = [&](int32_t slot) {
+        const int32_t group = exe_.slots[slot].group;
+        if (exe_.groups[group].kind == GroupKind::kTransient) transient_of[s].insert(group);
       };
       for (const Instruction& i : exe_.segments[s].instructions) {
-        forEachOperand(i, check);
-        forEachResult(i, check);
+        forEachOperand(i, note);
+        forEachResult(i, note);
       }
     }
+    std::map<std::pair<int32_t, int64_t>, size_t> owners;  // by group and frame
+    for (size_t w = 0; w < exe_.workers.size(); ++w)
+      for (const Action& a : exe_.workers[w].actions)
+        for (const int32_t group : transient_of[a.segment]) {
+          const size_t owner = owners.emplace(std::pair(group, exe_.frameOf(group, a.micro_batch)), w).first->second;
+          const Group& g = exe_.groups[group];
+          require(owner == w && (g.frames > 1 || g.worker == static_cast<int32_t>(w)), exe_.segments[a.segment].name,
+                  " uses transient memory of worker ", owner == w ? g.worker : static_cast<int32_t>(owner));
+        }
   }
 
   void checkProgress() {
-    const std::vector<size_t> ran = runOnCounters(exe_, [](size_t, const Action&) {});
+    std::vector<int32_t> last(exe_.segments.size(), -1);
+    const std::vector<size_t> ran = runOnCounters(exe_, [&](size_t, const Action& a) {
+      require(last[a.segment] < a.micro_batch, exe_.segments[a.segment].name, " runs for micro-batch ", a.micro_batch,
+              " after micro-batch ", last[a.segment]);
+      last[a.segment] = a.micro_batch;
+    });
     for (size_t w = 0; w < ran.size(); ++w) {
       if (ran[w] == exe_.workers[w].actions.size()) continue;
       const Action& a = exe_.workers[w].actions[ran[w]];

@@ -220,6 +220,15 @@ const std::vector<OptionRow>& optionRows() {
        "\n"
        "Allowed: >= 1.\n"
        "Unit: devices."},
+      {"dataParallel", "Options", "data_parallel", OptionKind::kOnDemand, {{"devices", "int", false, OptionValue(), false, 1, kNoMost, 1, {}, {}, "", ""}}, {},
+       {}, true, "ours",
+       "Deals the micro-batches of a call to this many devices in turn, for each device of the model. They share\n"
+       "weights and gradient sums, and add to the sums in the order of the micro-batches, so the bits are those of\n"
+       "one device. 1, the default: one device takes them all. Device v becomes devices v * n to v * n + n - 1\n"
+       "(docs/data_parallel.md).\n"
+       "\n"
+       "Allowed: >= 1.\n"
+       "Unit: devices."},
       {"enforcePipelineMinimum", "Options", "enforce_pipeline_minimum", OptionKind::kOnDemand, {{"enforce", "bool", true, OptionValue(true), false, kNoLeast, kNoMost, 1, {}, {}, "", ""}}, {},
        {}, true, "ours",
        "Refuse pipelines with fewer micro-batches than PopTorch requires: gradientAccumulation >= 2 * stages - 1 in\n"
@@ -497,6 +506,7 @@ const std::vector<OptionKey>& optionKeys() {
       {"Options", "source_location_excludes", "list", true},
       {"Options", "num_devices", "int", true},
       {"Options", "tensor_parallel", "int", false},
+      {"Options", "data_parallel", "int", false},
       {"Options", "enforce_pipeline_minimum", "bool", false},
       {"Options", "share_weights", "bool", false},
       {"Options", "check_capture", "bool", false},

@@ -159,6 +159,10 @@ Options& Options::tensorParallel(int64_t devices) {
   values_->call("tensorParallel", {toValue(devices)});
   return *this;
 }
+Options& Options::dataParallel(int64_t devices) {
+  values_->call("dataParallel", {toValue(devices)});
+  return *this;
+}
 Options& Options::enforcePipelineMinimum(bool enforce) {
   values_->call("enforcePipelineMinimum", {toValue(enforce)});
   return *this;
@@ -216,6 +220,7 @@ bool Options::relax_optimizer_checks() const { return values_->get<bool>("relax_
 bool Options::show_compilation_progress_bar() const { return values_->get<bool>("show_compilation_progress_bar"); }
 std::optional<int64_t> Options::num_devices() const { return values_->get<std::optional<int64_t>>("num_devices"); }
 std::optional<int64_t> Options::tensor_parallel() const { return values_->get<std::optional<int64_t>>("tensor_parallel"); }
+std::optional<int64_t> Options::data_parallel() const { return values_->get<std::optional<int64_t>>("data_parallel"); }
 std::optional<bool> Options::enforce_pipeline_minimum() const { return values_->get<std::optional<bool>>("enforce_pipeline_minimum"); }
 std::optional<bool> Options::share_weights() const { return values_->get<std::optional<bool>>("share_weights"); }
 std::optional<bool> Options::check_capture() const { return values_->get<std::optional<bool>>("check_capture"); }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <unistd.h>
@@ -132,12 +133,14 @@ void Timeline::nameTracks(const session::Compiled& compiled, std::string& lines)
       name += worker.from >= 0 ? cat(", from space ", worker.from) : cat(", to space ", worker.to);
     const char* separator = ": ";
     const size_t num_stages = compiled.stages.size() / static_cast<size_t>(executable.replicas);
-    for (size_t s = 0; s < compiled.stages.size(); ++s) {
-      const compile::CompiledStage& stage = compiled.stages[s];
-      if (static_cast<size_t>(stage.worker) != w) continue;
-      const std::string number = cat(s % num_stages);
+    std::set<int32_t> stages;
+    if (!worker.isLink())
+      for (const exe::Action& action : worker.actions) stages.insert(executable.segments[action.segment].stage);
+    for (const int32_t stage : stages) {
+      const std::string number = cat(stage);
+      const std::string& own = compiled.stages[worker.replica * num_stages + static_cast<size_t>(stage)].name;
       name += cat(std::exchange(separator, ", "), "stage ", number);
-      if (stage.name != number) name += cat(" (", stage.name, ")");
+      if (own != number) name += cat(" (", own, ")");
     }
     const auto track = static_cast<int64_t>(w) + 1;
     lines += named("thread", group_, track, name);

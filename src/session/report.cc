@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <functional>
 #include <ranges>
+#include <set>
 
 #include <ATen/core/Tensor.h>
 
@@ -43,19 +44,23 @@ SessionReport Session::report() const {
                              .resident_bytes = compiled.backend->residentBytes(stage.worker)});
   const size_t num_stages = compiled.stages.size() / static_cast<size_t>(compiled.executable.replicas);
   int64_t busy_ns = 0;
+  std::vector<int64_t> idle_ns(compiled.executable.workers.size(), step.wall_ns);
+  std::vector<std::set<int32_t>> workers_of;  // by stage
+  for (const compile::CompiledStage& stage : compiled.stages) workers_of.push_back({stage.worker});
   for (const runtime::ActionTime& action : step.actions) {
     if (compiled.executable.workers[action.worker].isLink()) continue;
     const int64_t took = action.end_ns - action.begin_ns;
     busy_ns += took;
     const exe::Segment& segment = compiled.executable.segments[action.segment];
-    report.stages.at(segment.replica * num_stages + segment.stage).busy_ns += took;
+    const size_t stage = segment.replica * num_stages + segment.stage;
+    report.stages.at(stage).busy_ns += took;
+    workers_of.at(stage).insert(action.worker);
+    idle_ns[action.worker] -= took;
   }
-  // A device that holds several stages waits only while it works for none of them.
-  std::vector<int64_t> worker_busy_ns(compiled.executable.workers.size(), 0);
+  // A device that holds several stages waits only while it works for none of them. Several devices may take the
+  // micro-batches of a stage in turn.
   for (size_t stage = 0; stage < compiled.stages.size(); ++stage)
-    worker_busy_ns[compiled.stages[stage].worker] += report.stages[stage].busy_ns;
-  for (size_t stage = 0; stage < compiled.stages.size(); ++stage)
-    report.stages[stage].waiting_ns = step.wall_ns - worker_busy_ns[compiled.stages[stage].worker];
+    for (const int32_t worker : workers_of[stage]) report.stages[stage].waiting_ns += idle_ns[worker];
   const double worker_time =
       static_cast<double>(step.wall_ns) * static_cast<double>(compiled.executable.numComputing());
   report.bubble = worker_time > 0 ? 1.0 - static_cast<double>(busy_ns) / worker_time : 0;

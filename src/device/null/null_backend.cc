@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <tuple>
+#include <utility>
 
 #include "base/error.h"
 #include "base/instructions.h"
@@ -23,17 +25,31 @@ class NullBackend::NullDevice : public runtime::Device {
     if (backend_.hook_) backend_.hook_(context);
     if (!backend_.has_contents_) return;
     // Overwrites transient memory before each task, so that a value which an earlier task left there is never read
-    // unnoticed.
-    for (size_t g = 0; g < backend_.exe_.groups.size(); ++g)
-      if (backend_.exe_.groups[g].kind == exe::GroupKind::kTransient &&
-          backend_.exe_.groups[g].worker == context.worker)
-        std::fill(backend_.memory_[g][0].begin(), backend_.memory_[g][0].end(), std::byte{0xdd});
-    const size_t count = backend_.exe_.segments[context.segment].instructions.size();
+    // unnoticed. The parts of a task share it.
+    const exe::Segment& segment = backend_.exe_.segments[context.segment];
+    const std::tuple task(segment.stage, segment.direction, context.micro_batch);
+    if (task != std::exchange(last_task_, task)) overwriteTransient(context);
+    const size_t count = segment.instructions.size();
     for (size_t i = 0; i < count; ++i) backend_.execute(static_cast<int32_t>(i), context);
   }
 
  private:
+  void overwriteTransient(const runtime::ActionContext& context) {
+    const exe::Executable& exe = backend_.exe_;
+    const auto workers = static_cast<int32_t>(exe.workers.size());
+    for (size_t g = 0; g < exe.groups.size(); ++g) {
+      const exe::Group& group = exe.groups[g];
+      if (group.kind != exe::GroupKind::kTransient) continue;
+      // Workers that take micro-batches in turn have a frame each.
+      if (group.worker != (group.frames > 1 ? context.worker % (workers / group.frames) : context.worker)) continue;
+      Bytes& memory =
+          backend_.memory_[g][static_cast<size_t>(exe.frameOf(static_cast<int32_t>(g), context.micro_batch))];
+      std::fill(memory.begin(), memory.end(), std::byte{0xdd});
+    }
+  }
+
   NullBackend& backend_;
+  std::tuple<int32_t, exe::Direction, int32_t> last_task_{-1, exe::Direction::kForward, -1};
 };
 
 std::unique_ptr<runtime::Device> NullBackend::makeDevice(int32_t) { return std::make_unique<NullDevice>(*this); }

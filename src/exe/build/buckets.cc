@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "base/error.h"
+#include "exe/build/parts.h"
 #include "exe/instruction_slots.h"
 
 namespace abele::exe {
@@ -87,39 +87,9 @@ bool usesOffChipMemory(const Executable& executable) {
 void splitBackward(Executable& executable, std::vector<SegmentUses>& uses) {
   if (usesOffChipMemory(executable)) return;
   const std::vector<int32_t> sums = externalsOf(executable, ExternalKind::kAccumulator);
-  std::map<int32_t, std::vector<int32_t>> parts_of;
-  const size_t num_segments = executable.segments.size();
-  for (size_t s = 0; s < num_segments; ++s) {
-    if (!isBackward(executable.segments[s])) continue;
-    const std::vector<size_t> cuts = cutsOf(executable, executable.segments[s], sums);
-    std::vector<Instruction> whole = std::move(executable.segments[s].instructions);
-    size_t begin = 0;
-    const auto take = [&](size_t end) {
-      std::vector<Instruction> taken(std::make_move_iterator(whole.begin() + static_cast<std::ptrdiff_t>(begin)),
-                                     std::make_move_iterator(whole.begin() + static_cast<std::ptrdiff_t>(end)));
-      begin = end;
-      return taken;
-    };
-    for (size_t k = 0; k < cuts.size(); ++k) {
-      parts_of[static_cast<int32_t>(s)].push_back(static_cast<int32_t>(executable.segments.size()));
-      Segment part = executable.segments[s];
-      part.name += cat("/part", k);
-      part.instructions = take(cuts[k]);
-      executable.segments.push_back(std::move(part));
-      uses.push_back(SegmentUses(uses[s]));  // each part waits for all that the segment waits for
-    }
-    executable.segments[s].instructions = take(whole.size());
-  }
-  if (parts_of.empty()) return;
-  for (WorkerProgram& worker : executable.workers) {
-    std::vector<Action> actions;
-    for (Action& action : worker.actions) {
-      if (const auto parts = parts_of.find(action.segment); parts != parts_of.end())
-        for (const int32_t part : parts->second) actions.push_back({part, action.micro_batch, {}});
-      actions.push_back(std::move(action));
-    }
-    worker.actions = std::move(actions);
-  }
+  cutSegments(executable, uses, [&](const Segment& segment) {
+    return isBackward(segment) ? cutsOf(executable, segment, sums) : std::vector<size_t>();
+  });
 }
 
 std::vector<Bucket> bucketsOf(const Executable& executable, const std::vector<int32_t>& sums) {

@@ -24,6 +24,13 @@ struct PersistentUse {
   bool writes = false;
 };
 
+// The last run of a segment up to a micro-batch. Workers that share a segment run it in
+// the order of micro-batches.
+struct Run {
+  int32_t worker = -1;      // -1: it has not run yet
+  int64_t completions = 0;  // including this one
+};
+
 class WaitMaker {
  public:
   WaitMaker(Executable& exe, const std::vector<SegmentUses>& uses, bool splits_backward)
@@ -41,14 +48,16 @@ class WaitMaker {
 
   // --- tables --------------------------------------------------------------------------------------------------------
   void indexActions() {
-    worker_of_.assign(exe_.segments.size(), -1);
-    completions_.assign(exe_.segments.size(), std::vector<int64_t>(exe_.micro_batches, 0));
-    std::vector<int64_t> count(exe_.segments.size(), 0);
+    runs_.assign(exe_.segments.size(), std::vector<Run>(exe_.micro_batches));
     for (size_t w = 0; w < exe_.workers.size(); ++w)
-      for (const Action& a : exe_.workers[w].actions) {
-        worker_of_[a.segment] = static_cast<int32_t>(w);
-        completions_[a.segment][a.micro_batch] = ++count[a.segment];
+      for (const Action& a : exe_.workers[w].actions) runs_[a.segment][a.micro_batch].worker = static_cast<int32_t>(w);
+    for (std::vector<Run>& runs : runs_) {
+      Run before;
+      for (Run& run : runs) {
+        if (run.worker >= 0) before = {run.worker, before.completions + 1};
+        run = before;
       }
+    }
   }
 
   void indexMemory() {
@@ -70,7 +79,7 @@ class WaitMaker {
   // The parts of a divided stage use one frame. A segment may write what an earlier one of another worker has used.
   void noteReuse(size_t group) {
     const auto isForeign = [&](const FrameRange& range) {
-      return worker_of_[range.segment] != exe_.groups[group].worker;
+      return runs_[range.segment].front().worker != exe_.groups[group].worker;
     };
     if (std::ranges::none_of(ranges_used_[group], isForeign)) return;
     for (auto* ranges : {&ranges_used_[group], &ranges_written_[group]}) {
@@ -125,24 +134,18 @@ class WaitMaker {
 
   // --- waits ---------------------------------------------------------------------------------------------------------
   //
-  // Completions of a segment once it has run for every micro-batch up to this one; 0 if it has run for none.
-  int64_t completionsAt(int32_t segment, int64_t micro_batch) const {
-    for (; micro_batch >= 0; --micro_batch)
-      if (completions_[segment][micro_batch] > 0) return completions_[segment][micro_batch];
-    return 0;
-  }
-
   void addTo(Action& a, int32_t worker) {
     std::map<int32_t, int64_t> wanted;
     auto want = [&](int32_t segment, int64_t micro_batch) {
-      if (worker_of_[segment] == worker || worker_of_[segment] < 0) return;
+      const Run run = micro_batch < 0 ? Run() : runs_[segment][micro_batch];
+      if (run.worker == worker || run.worker < 0) return;
       // This process learns of another process's work only by messages. The other process has its own memory, and its
       // sender has waited for the work whose results a message carries.
-      const bool is_here = exe_.workers[worker_of_[segment]].process == exe_.workers[worker].process;
-      if (!is_here && !uses_[a.segment].makers.contains(segment)) return;
-      const int64_t completions = completionsAt(segment, micro_batch);
-      if (completions > 0) wanted[segment] = std::max(wanted[segment], completions);
+      const bool is_here = exe_.workers[run.worker].process == exe_.workers[worker].process;
+      if (is_here || uses_[a.segment].makers.contains(segment))
+        wanted[segment] = std::max(wanted[segment], run.completions);
     };
+    want(a.segment, a.micro_batch - 1);
     for (int32_t maker : uses_[a.segment].makers) want(maker, a.micro_batch);
     for (int32_t group : frames_written_[a.segment])
       for (int32_t user : frame_users_[group]) want(user, a.micro_batch - exe_.groups[group].frames);
@@ -160,8 +163,7 @@ class WaitMaker {
   Executable& exe_;
   const std::vector<SegmentUses>& uses_;
   bool weight_gradients_follow_;                   // they come directly after the backward of their stage
-  std::vector<int32_t> worker_of_;                 // by segment
-  std::vector<std::vector<int64_t>> completions_;  // by segment and micro-batch; 0 = it does not complete then
+  std::vector<std::vector<Run>> runs_;             // by segment and micro-batch
   std::vector<std::set<int32_t>> frame_users_;     // by group
   std::vector<std::vector<FrameRange>> ranges_used_, ranges_written_;  // by group
   std::map<int32_t, std::set<int32_t>> frames_written_;                // segment -> stash groups

@@ -16,27 +16,40 @@ namespace fs = std::filesystem;
 
 using Numbers = std::vector<int>;
 
+Numbers pipelines(int cores, int64_t micro_batches) {
+  Numbers devices;
+  for (const PlacementCandidate& candidate : placementCandidates(cores, micro_batches, /*may_take_turns=*/false))
+    devices.push_back(candidate.devices);
+  return devices;
+}
+
 TEST(MeasuredPlacement, CandidatesAreDivisorsOfTheCores) {
-  EXPECT_EQ(deviceCandidates(12, 100), (Numbers{1, 2, 3, 4, 6, 12}));
-  EXPECT_EQ(deviceCandidates(12, 3), (Numbers{1, 2, 3}));
-  EXPECT_EQ(deviceCandidates(7, 8), (Numbers{1, 7}));
-  EXPECT_EQ(deviceCandidates(1, 8), (Numbers{1}));
-  EXPECT_EQ(deviceCandidates(4, 0), (Numbers{1}));
+  EXPECT_EQ(pipelines(12, 100), (Numbers{1, 2, 3, 4, 6, 12}));
+  EXPECT_EQ(pipelines(12, 3), (Numbers{1, 2, 3}));
+  EXPECT_EQ(pipelines(7, 8), (Numbers{1, 7}));
+  EXPECT_EQ(pipelines(1, 8), (Numbers{1}));
+  EXPECT_EQ(pipelines(4, 0), (Numbers{1}));
+}
+
+TEST(MeasuredPlacement, SeveralDevicesAreTriedInTurnAndAsAPipeline) {
+  const std::vector<PlacementCandidate> expected = {{1}, {2, true}, {2}, {4, true}, {4}};
+  EXPECT_EQ(placementCandidates(4, 8, /*may_take_turns=*/true), expected);
 }
 
 // Trials on a machine of 8 cores where a call takes these times.
 std::vector<PlacementTrial> tried(const std::map<int, int64_t>& ns, Numbers* asked = nullptr) {
-  return tryCandidates(deviceCandidates(8, 8), [&](int devices) {
+  return tryCandidates(placementCandidates(8, 8, false), [&](const PlacementCandidate& candidate) {
+    const int devices = candidate.devices;
     if (asked) asked->push_back(devices);
     if (!ns.contains(devices)) throwUser(ErrorCode::E0406, {.what = "too few pieces"});
-    return PlacementTrial{.devices = devices, .threads = 8 / devices, .step_ns = ns.at(devices)};
+    return PlacementTrial{.candidate = candidate, .threads = 8 / devices, .step_ns = ns.at(devices)};
   });
 }
 
 TEST(MeasuredPlacement, TakesTheShortestAndOfEqualsTheFewest) {
-  EXPECT_EQ((MeasuredPlacement{"", tried({{1, 9}, {2, 7}, {4, 8}, {8, 7}})}).best().devices, 2);
-  EXPECT_EQ((MeasuredPlacement{"", tried({{1, 9}, {2, 9}, {4, 9}, {8, 5}})}).best().devices, 8);
-  EXPECT_EQ((MeasuredPlacement{"", tried({{1, 5}, {2, 5}, {4, 5}, {8, 5}})}).best().devices, 1);
+  EXPECT_EQ((MeasuredPlacement{"", tried({{1, 9}, {2, 7}, {4, 8}, {8, 7}})}).best().candidate.devices, 2);
+  EXPECT_EQ((MeasuredPlacement{"", tried({{1, 9}, {2, 9}, {4, 9}, {8, 5}})}).best().candidate.devices, 8);
+  EXPECT_EQ((MeasuredPlacement{"", tried({{1, 5}, {2, 5}, {4, 5}, {8, 5}})}).best().candidate.devices, 1);
 }
 
 TEST(MeasuredPlacement, EndsWhereTwoInARowAreSlower) {
@@ -47,7 +60,7 @@ TEST(MeasuredPlacement, EndsWhereTwoInARowAreSlower) {
 
 TEST(MeasuredPlacement, WhatIsRefusedIsNotTaken) {
   const MeasuredPlacement placement{"here", tried({{1, 5'000'000}, {8, 4'000'000}})};
-  EXPECT_EQ(placement.best().devices, 8);
+  EXPECT_EQ(placement.best().candidate.devices, 8);
   EXPECT_EQ(placement.text(),
             "devices measured on here:\n"
             "  1 device of 8 threads: 5.000 ms a call, +25.0 %\n"
@@ -57,10 +70,21 @@ TEST(MeasuredPlacement, WhatIsRefusedIsNotTaken) {
   EXPECT_THROW(tried({}), UserError);
 }
 
+TEST(MeasuredPlacement, TextNamesDevicesThatTakeTurns) {
+  EXPECT_EQ(
+      (MeasuredPlacement{"here", {{{2, true}, 4, 4'000'000, ""}, {{8, true}, 1, 0, "too few micro-batches"}}}).text(),
+      "devices measured on here:\n"
+      "  2 devices of 4 threads that take micro-batches in turn: 4.000 ms a call, taken\n"
+      "  8 devices that take micro-batches in turn: refused, too few micro-batches\n");
+}
+
 const MeasuredPlacement& example() {
-  static const MeasuredPlacement placement{
-      "a processor, 8 cores, 8 threads, torch 2",
-      {{1, 8, 5000, ""}, {2, 4, 0, "does not fit"}, {4, 2, 4000, ""}, {8, 1, 4100, ""}}};
+  static const MeasuredPlacement placement{"a processor, 8 cores, 8 threads, torch 2",
+                                           {{{1}, 8, 5000, ""},
+                                            {{2}, 4, 0, "does not fit"},
+                                            {{4, true}, 2, 4000, ""},
+                                            {{8, true}, 1, 0, "nor does this"},
+                                            {{8}, 1, 4100, ""}}};
   return placement;
 }
 

@@ -285,7 +285,8 @@ TEST(VerifyExecutable, RefusesWhatCannotRun) {
       {"belongs to no result", [](Executable& e) { e.output_slots = {-1, -1}; }},
       {"runs 5 times instead of 6", [](Executable& e) { e.workers[0].actions.pop_back(); }},
       {"runs twice", [](Executable& e) { e.workers[0].actions[1].micro_batch = 0; }},
-      {"is run by workers", [](Executable& e) { e.workers[1].actions[0].segment = 0; }},
+      {"fwd/0 runs for micro-batch 0 after micro-batch 1",
+       [](Executable& e) { std::swap(e.workers[0].actions[0].micro_batch, e.workers[0].actions[1].micro_batch); }},
       {"in the middle of a group", [](Executable& e) { e.workers[1].actions[0].micro_batch = 1; }},
       {"waits forever", [](Executable& e) { e.workers[1].actions[0].waits[0].completions = 7; }},
       {"waits forever", [](Executable& e) { e.workers[0].actions[2].waits = {{1, 1}}; }},
@@ -339,6 +340,9 @@ TEST(VerifyExecutable, OnlyMessagesComeFromOtherProcesses) {
   Executable executable = good;
   executable.workers[1].actions[0].waits = {{0, 1}};
   EXPECT_EQ(verify(executable), (std::vector<std::string>{"fwd/1 waits for fwd/0 of another process"}));
+  executable = good;
+  executable.workers[1].actions[0].segment = 0;
+  EXPECT_EQ(verify(executable).front(), "fwd/0 is run by workers 0 and 1");
   executable = good;
   executable.segments[3].instructions[0].args[1].i = 2;
   EXPECT_EQ(verify(executable),

@@ -87,6 +87,8 @@ inline constexpr Sample kSamples[] = {
      "[2]", "[-1]"},
     {"tensorParallel", [](Options& options) { options.tensorParallel(2); },
      "[2]", "[0]"},
+    {"dataParallel", [](Options& options) { options.dataParallel(2); },
+     "[2]", "[0]"},
     {"enforcePipelineMinimum", [](Options& options) { options.enforcePipelineMinimum(true); },
      "[true]", "[\"yes\"]"},
     {"shareWeights", [](Options& options) { options.shareWeights(true); },

@@ -66,6 +66,14 @@ class RaceCheck {
       for (const auto& group : i.results)
         for (int32_t slot : group) use(slot, true, a, worker, index, clock);
     }
+    // Waits count completions, so workers that share a segment have to complete it in order.
+    if (!done_[a.segment].empty()) {
+      const Clock& before = done_[a.segment].back();
+      for (size_t w = 0; w < clock.size(); ++w)
+        if (clock[w] < before[w])
+          findings_.push_back(cat("worker ", worker, " action ", index, " may run ", exe_.segments[a.segment].name,
+                                  " before worker ", w, " action ", before[w] - 1));
+    }
     clock[worker] = index + 1;
     done_[a.segment].push_back(clock);
   }
