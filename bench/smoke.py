@@ -4,6 +4,7 @@
     ./dev bench smoke --workloads deep-narrow --setups 1x2 --samples 15
     ./dev bench smoke --setups 1x2,1x2/off     with instructions joined and apart (Options.fusion), in turns
     ./dev bench smoke --setups 1x1,2x1/divided one device beside two that share the work of every layer
+    ./dev bench smoke --setups 1x2,2x1/turns   one device beside two that take micro-batches in turn
     ./dev bench smoke --setups auto,1x2,2x1    and the number of devices that Abele chooses for the whole machine
     ./dev bench smoke --peers all              beside torch.compile, DDP and torch.distributed.pipelining
     ./dev bench smoke --workloads published    GPT-2, BERT-base, ResNet-50, a ViT, a Llama (support/published.py)

@@ -61,11 +61,12 @@ class Compiled:
         import abele
 
         found, taken = {}, None
-        for devices, threads, ms, verdict in re.findall(
-            r"  (\d+) devices? of (\d+) threads?: ([\d.]+) ms a call, (.*)", abele.explain(self.model)
+        for devices, threads, way, ms, verdict in re.findall(
+            r"  (\d+) devices? of (\d+) threads?( that .*)?: ([\d.]+) ms a call, (.*)", abele.explain(self.model)
         ):
-            found[f"{devices}x{threads}"] = float(ms)
-            taken = f"{devices}x{threads}" if verdict == "taken" else taken
+            setup = f"{devices}x{threads}" + ("/turns" if way else "")
+            found[setup] = float(ms)
+            taken = setup if verdict == "taken" else taken
         return {"measured_ms": found, "taken": taken}
 
 
@@ -116,13 +117,15 @@ def build(name, workload):
     if name in PEERS:
         return PEERS[name].build(workload)
     apart = name.endswith("-apart")  # each device in a process of its own
-    name, _, way = name.removesuffix("-apart").partition("/")  # "1x2/off": a fusion; "2x1/divided": one block
-    divided = way == "divided"
-    fusion = "exact" if divided else way or "exact"
+    name, _, way = name.removesuffix("-apart").partition("/")
+    ways = ("divided", "turns")  # "2x1/divided": one block; "2x1/turns": micro-batches in turn; "1x2/off": a fusion
+    fusion = "exact" if way in ways else way or "exact"
     if name == "auto":
         return Compiled(workload, None, os.cpu_count(), fusion=fusion)
-    devices, threads = name.split("x")
-    return Compiled(workload, int(devices), int(threads), own=1 if apart else None, fusion=fusion, divided=divided)
+    devices, threads = (int(number) for number in name.split("x"))
+    if way == "turns":
+        return Compiled(workload, 1, threads, configure=lambda options: options.dataParallel(devices))
+    return Compiled(workload, devices, threads, own=1 if apart else None, fusion=fusion, divided=way == "divided")
 
 
 def serve(pipe, name, workload_name, environment=None):

@@ -41,6 +41,7 @@ plan::PlanOptions planOptions(const ProgramOptions& options) {
   p.accumulation = options.gradient_accumulation;
   p.most_held = options.most_held;
   p.num_devices = options.num_devices;
+  p.turns = options.data_parallel;
   p.locations = options.locations;
   if (!isCpuAlone(options)) p.alignment = kAlignmentOfAccelerators;
   if (!options.costs.empty()) {

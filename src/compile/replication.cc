@@ -19,7 +19,6 @@ exe::Replication replicationOf(const ProgramOptions& options) {
   replication.processes = replicaProcesses(options);
   replication.devices_per_process = devicesOfReplicaHere(options);
   replication.sharding = options.sharding;
-  replication.turns = options.data_parallel;
   replication.input_part = groupsOf(options.input_grouping, options.input_group_size, options.replicas);
   for (const ReplicaGrouping& g : options.groupings)
     if (g.type != CommGroup::kAll)

@@ -25,7 +25,7 @@ namespace abele::exe {
 enum class GroupKind : uint8_t {
   kPersistent,  // weights, buffers, constants, accumulators, optimizer state: lives as long as the executable is loaded
   kStash,       // values of a stage that outlive one task (forward to backward, stage to stage); a ring of frames
-  kTransient,   // values that live inside one task of a worker; one frame
+  kTransient,   // values that live inside one task; a frame for each worker that runs such tasks
   kInput,       // no bytes: the caller's tensors, one frame per micro-batch, bound at each step
   kOutput,      // no bytes: rows of the result tensors, one frame per micro-batch; frames may stay unbound
 };
@@ -72,7 +72,8 @@ const char* directionName(Direction d);
 /// "fwd/2": the name of a segment, unless it is a part of one or a copy.
 std::string taskName(Direction d, int32_t stage);
 
-/// The work of one (stage, direction) in one replica. Segment i completes once per action; its counter is i.
+/// The work of one (stage, direction) in one replica, or a part of it. Segment i completes once per action; its counter
+/// is i. Workers that share a segment complete it in the order of micro-batches.
 struct Segment {
   int32_t stage = 0;
   Direction direction = Direction::kForward;

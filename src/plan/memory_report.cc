@@ -241,7 +241,7 @@ class Reporter {
     }
     ABELE_CHECK(most == plan_.transient_bytes[worker], "worker ", worker, " needs ", most, " transient bytes, not ",
                 plan_.transient_bytes[worker]);
-    if (fullest) chargeShared(*fullest, most, 1, MemoryClass::kTransient);
+    if (fullest) chargeShared(*fullest, most, plan_.turns(), MemoryClass::kTransient);
   }
 
   void addFetched(size_t worker) {

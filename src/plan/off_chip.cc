@@ -48,7 +48,7 @@ std::vector<int64_t> fetchedFrames(const Plan& plan, size_t worker) {
 std::vector<int64_t> peakDeviceBytes(const Plan& plan) {
   std::vector<int64_t> peak;
   for (size_t w = 0; w < plan.device_of.size(); ++w) {
-    int64_t bytes = plan.persistent_bytes[w] + plan.transient_bytes[w];
+    int64_t bytes = plan.persistent_bytes[w] + plan.turns() * plan.transient_bytes[w];
     for (size_t s = 0; s < plan.worker_of.size(); ++s)
       if (plan.worker_of[s] == static_cast<int>(w)) bytes += plan.frames[s] * plan.stash_bytes[s];
     for (const TaskRing& ring : plan.rings)

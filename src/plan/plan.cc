@@ -551,14 +551,17 @@ class Planner {
         for (const Touch& t : liveness_.buffers[i].touches) users[homes_[i].stage].insert(t.task);
     for (const auto& tasks : users) plan_.users.emplace_back(tasks.begin(), tasks.end());
     const schedule::RingLengths lengths(plan_.schedule, num_stages_, options_.accumulation);
-    for (const auto& tasks : plan_.users) plan_.frames.push_back(lengths.of(tasks));
+    const int64_t most = std::max<int64_t>(plan_.schedule.micro_batches, 1);
+    const auto forAll = [&](int64_t frames) { return std::min(frames * plan_.turns(), most); };
+    for (const auto& tasks : plan_.users) plan_.frames.push_back(forAll(lengths.of(tasks)));
     for (size_t r = 0; r < plan_.rings.size(); ++r) {
       TaskRing& ring = plan_.rings[r];
       ring.users.assign(ring_users_[r].begin(), ring_users_[r].end());
+      ring.frames = forAll(ring.frames);
       if (!ring.is_received) continue;
       // Values that an update receives are made directly before it, so they cannot arrive ahead.
       const bool comes_ahead = ring.task.direction != Direction::kUpdate;
-      ring.frames = std::min(lengths.of(ring.users) + comes_ahead, std::max<int64_t>(plan_.schedule.micro_batches, 1));
+      ring.frames = std::min(lengths.of(ring.users) + comes_ahead, most);
     }
   }
 

@@ -2,6 +2,7 @@
 // check them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -45,6 +46,9 @@ struct PlanOptions {
   /// Bytes. If this exceeds the plan's own alignment, each buffer begins at a multiple of it. Kernels of accelerators
   /// may depend on addresses, so buffers begin where the allocator of eager PyTorch would let tensors begin.
   int64_t alignment = 1;
+  /// Devices that take the micro-batches of each worker in turn (docs/data_parallel.md). Rings and transient memory
+  /// have frames for all of them.
+  int64_t turns = 1;
   bool operator==(const PlanOptions&) const = default;
 };
 using ir::Task;
@@ -98,10 +102,12 @@ struct Plan {
   std::vector<int64_t> frames;            // length of each stage's stash ring
   std::vector<std::vector<Task>> users;   // by stage: tasks that use a frame of its ring
   std::vector<int64_t> stash_bytes;       // by stage: bytes of one frame
-  std::vector<int64_t> transient_bytes;   // by worker
+  std::vector<int64_t> transient_bytes;   // by worker: bytes of one frame; there are turns() frames
   std::vector<int64_t> persistent_bytes;  // by worker
   std::vector<OffChipGroup> off_chip;     // the three fields above do not count these bytes
   std::vector<TaskRing> rings;            // rings that transfers fill come first
+  /// Devices that take the micro-batches of each worker in turn: those that get at least one.
+  int64_t turns() const { return std::clamp<int64_t>(options.turns, 1, std::max<int64_t>(schedule.micro_batches, 1)); }
   bool operator==(const Plan&) const = default;
 };
 

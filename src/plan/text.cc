@@ -32,7 +32,8 @@ constexpr text::Number<PlanOptions> kHeaderNumbers[] = {
     {"accumulation", &PlanOptions::accumulation, text::kSaidAlways},
     {"num_devices", &PlanOptions::num_devices, 0},
     {"hop_ns", &PlanOptions::hop_ns, 0},
-    {"alignment", &PlanOptions::alignment, 1}};
+    {"alignment", &PlanOptions::alignment, 1},
+    {"turns", &PlanOptions::turns, 1}};
 
 std::string tasksText(const std::vector<Task>& tasks) { return cat("[", joined(tasks, taskText), "]"); }
 

@@ -66,7 +66,7 @@ class Builder {
     makeWorkers();
     if (replication_.replicas * replication_.processes > 1) checkSharedParameters(graph_, replication_);
     if (replication_.processes > 1 && !origins_) splitBackward(exe_, uses_);
-    if (!origins_) dealMicroBatches(exe_, uses_, replication_.turns);
+    if (!origins_) dealMicroBatches(exe_, uses_, plan_.turns());
     replicate(exe_, uses_, replication_);
     for (const WorkerProgram& worker : exe_.workers)
       exe_.stage_processes = std::max<int64_t>(exe_.stage_processes, worker.process + 1);
@@ -104,7 +104,8 @@ class Builder {
     for (int w = 0; w < workers; ++w) {
       persistent_.push_back(
           addGroup(GroupKind::kPersistent, w, 1, plan_.persistent_bytes[w], cat("persistent/worker", w)));
-      transient_.push_back(addGroup(GroupKind::kTransient, w, 1, plan_.transient_bytes[w], cat("transient/worker", w)));
+      transient_.push_back(
+          addGroup(GroupKind::kTransient, w, plan_.turns(), plan_.transient_bytes[w], cat("transient/worker", w)));
     }
     for (int s = 0; s < stages; ++s)
       stash_.push_back(addGroup(GroupKind::kStash, plan_.worker_of[s], plan_.frames[s], plan_.stash_bytes[s],

@@ -30,8 +30,6 @@ struct Replication {
   /// Devices of a replica in each process; a replica with more devices is spread over several processes. 0: a process
   /// has all devices.
   int64_t devices_per_process = 0;
-  /// Devices that take the micro-batches of each device of the plan in turn (docs/data_parallel.md).
-  int64_t turns = 1;
 };
 
 /// The value of the graph that a slot holds after the instruction that computes it.

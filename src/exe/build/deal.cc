@@ -82,9 +82,8 @@ std::vector<size_t> cutsByBytes(const Executable& exe, const std::vector<Instruc
 }  // namespace
 
 void dealMicroBatches(Executable& exe, std::vector<SegmentUses>& uses, int64_t devices) {
-  devices = std::min(devices, exe.micro_batches);
   if (devices < 2) return;
-  std::map<int32_t, int64_t> taker;  // of a part of an update: the place of its worker
+  std::map<int32_t, int64_t> taker;  // by shared part of an update: the place of its worker
   for (Segment& segment : exe.segments)
     if (segment.direction != Direction::kUpdate) moveCopiesUp(exe, segment.instructions);
   const PartsOf parts_of = cutSegments(exe, uses, [&](const Segment& segment) {
@@ -94,11 +93,6 @@ void dealMicroBatches(Executable& exe, std::vector<SegmentUses>& uses, int64_t d
   for (const auto& [segment, parts] : parts_of)
     if (exe.segments[segment].direction == Direction::kUpdate)
       for (size_t k = 0; k < parts.size(); ++k) taker[parts[k]] = static_cast<int64_t>(k) % devices;
-  for (Group& group : exe.groups) {
-    if (group.kind != GroupKind::kStash && group.kind != GroupKind::kTransient) continue;
-    ABELE_CHECK(!group.off_chip, group.name, " is off chip");
-    group.frames = static_cast<int32_t>(std::min(group.frames * devices, exe.micro_batches));
-  }
   const std::vector<WorkerProgram> whole = std::move(exe.workers);
   exe.workers.clear();
   for (int64_t place = 0; place < devices; ++place)

@@ -13,8 +13,8 @@ namespace abele::exe {
 ///
 /// A segment becomes a chain of parts. addWaits lets a part run for a micro-batch after it has run for the one before,
 /// so the workers follow each other at the distance of a part. Parts of an update that use persistent memory alone are
-/// shared among the workers. Every ring gets a frame for each worker.
-/// Requires: one replica, one process, one memory space, no off-chip memory, no waits yet.
+/// shared among the workers. Requires: rings and transient memory have frames for all workers; one replica, one
+/// process, one memory space, no off-chip memory, no waits yet.
 void dealMicroBatches(Executable& executable, std::vector<SegmentUses>& uses, int64_t devices);
 
 }  // namespace abele::exe

@@ -162,9 +162,9 @@ class WaitMaker {
 
   Executable& exe_;
   const std::vector<SegmentUses>& uses_;
-  bool weight_gradients_follow_;                   // they come directly after the backward of their stage
-  std::vector<std::vector<Run>> runs_;             // by segment and micro-batch
-  std::vector<std::set<int32_t>> frame_users_;     // by group
+  bool weight_gradients_follow_;                // they come directly after the backward of their stage
+  std::vector<std::vector<Run>> runs_;          // by segment and micro-batch
+  std::vector<std::set<int32_t>> frame_users_;  // by group
   std::vector<std::vector<FrameRange>> ranges_used_, ranges_written_;  // by group
   std::map<int32_t, std::set<int32_t>> frames_written_;                // segment -> stash groups
   std::map<std::pair<int32_t, int64_t>, std::map<int32_t, PersistentUse>> persistent_;

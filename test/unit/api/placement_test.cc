@@ -148,6 +148,32 @@ TEST(PlaceModules, WeightsTiedAcrossStagesAreReadWhereForwardIs) {
   }
 }
 
+TEST(DataParallel, TrainsAsEager) {
+  constexpr int64_t kAccumulation = 5, kRows = 2;
+  at::set_num_threads(1);
+  torch::manual_seed(0);
+  Tower eager(3);
+  const Tower ours(std::dynamic_pointer_cast<TowerImpl>(eager->clone()));
+  abele::Options options;
+  options.dataParallel(2).threadsPerDevice(1).Training().gradientAccumulation(kAccumulation);
+  auto model = abele::trainingModel(
+      ours, [ours](at::Tensor x, at::Tensor y) mutable { return torch::mse_loss(ours->forward(x), y); }, options,
+      abele::optim::SGD{.lr = 0.1, .momentum = 0.9});
+  torch::optim::SGD optimizer(eager->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  for (int step = 0; step < 3; ++step) {
+    const at::Tensor x = torch::randn({kAccumulation * kRows, 4}), y = torch::randn({kAccumulation * kRows, 2});
+    model(x, y);
+    optimizer.zero_grad();
+    for (int64_t k = 0; k < kAccumulation; ++k)
+      (torch::mse_loss(eager->forward(x.narrow(0, k * kRows, kRows)), y.narrow(0, k * kRows, kRows)) / kAccumulation)
+          .backward();
+    optimizer.step();
+  }
+  model.copyWeightsToHost();
+  for (size_t i = 0; i < eager->parameters().size(); ++i)
+    EXPECT_TRUE(torch::equal(ours->parameters()[i], eager->parameters()[i])) << i;
+}
+
 TEST(PlaceModules, TheListMayHaveAnotherOrderThanForward) {
   Tower net(1);
   abele::placeModules(net, {{"head", 1}, {"embedding", 0}});
