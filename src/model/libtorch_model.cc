@@ -263,13 +263,19 @@ void LibTorchModel::save(const std::string& path, const SaveOptions& what) {
 LibTorchModel::Saved LibTorchModel::read(const std::string& path, bool training) {
   Saved saved{.path = path, .file = files::readProgramFile(path), .program = {}};
   saved.program = files::ofFile(path, [&] { return compile::decodeProgram(saved.file.program); });
-  const bool trains = saved.program.executable.training;
+  const exe::Executable& executable = saved.program.executable;
+  const bool trains = executable.training;
   const auto kind = [](bool is_training) { return is_training ? "a training program" : "an inference program"; };
   ABELE_REQUIRE(trains == training, E0712,
                 {.what = cat("the file holds ", kind(trains)),
                  .at = path,
                  .expected = kind(training),
                  .remedy = "loadTrainingModel for training, loadInferenceModel for inference"});
+  const bool updates = saved.program.optimizer.rules.kind != passes::OptimizerRules::Kind::kNone;
+  ABELE_REQUIRE(!trains || updates || exe::externalsOf(executable, exe::ExternalKind::kAccumulator).empty(), E0706,
+                {.what = "the program of the file was trained by an optimizer on the host, which it does not hold",
+                 .at = path,
+                 .remedy = "make the model with its forward and its optimizer, and load the weights"});
   return saved;
 }
 

@@ -160,6 +160,17 @@ def test_python_then_the_command_then_python_is_one_run(tmp_path, data, processe
         equal(expected, state)
 
 
+def test_a_program_that_an_optimizer_on_the_host_trains_is_refused(tmp_path, data):
+    """Its file holds no update: the steps would leave the weights as they are."""
+    net = Net()
+    model = abele.trainingModel(net, options(), optimizer=torch.optim.Adagrad(net.parameters()))
+    model(data["x"][:4], data["target"][:4])
+    model.save(tmp_path / "program.poptorch")
+    words = ("--data", tmp_path / "data.safetensors", "--inputs=x,target", "--threads=1", "--steps=1")
+    refused = run(tmp_path / "program.poptorch", *words)
+    assert refused.returncode == ERROR and refused.stderr.startswith("E0706"), refused
+
+
 def test_it_goes_on_from_a_checkpoint_of_python(tmp_path, data, saved):
     whole = Training(data).train_to(14)
     Training(data).train_to(8, tmp_path / "run")
