@@ -110,7 +110,8 @@ class StateSync:
                 remedy="destroy() the model, and wrap it again with the other optimizer",
             )
         if is_on_host:
-            self._host_updates = _host_updates.HostUpdates(optimizer, self._options)
+            self._native.requireHostUpdates()
+            self._host_updates = _host_updates.HostUpdates(optimizer)
             self._optimizer = optimizer
             logger.info("%s updates the weights on the host, by its own step()", type(optimizer).__name__)
             return
@@ -133,14 +134,6 @@ class StateSync:
             optimizer._connect(self)
         else:
             _optimizer_spec.ask_before_state_dict(optimizer, self)
-
-    def _update_on_host(self):
-        """Runs the optimizer's own step() with the gradients of the call that has ended."""
-        self.copyWeightsToHostIfNeeded()  # for buffers that forward wrote
-        sums = self._native.session().gradientSums()
-        with wrapping.without_pull():
-            self._host_updates.run(dict(self._model.named_parameters()), sums)
-        self.copyWeightsToDevice()
 
     def _choose_mean_strategy(self, optimizer):
         """float16 gradient sums need the running mean, and the compiler must know it."""

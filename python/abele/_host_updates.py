@@ -3,7 +3,6 @@
 Source: ours; step() is eager PyTorch's.
 """
 
-import contextlib
 import inspect
 
 import torch
@@ -24,50 +23,21 @@ def _refuse(optimizer, what, remedy):
     raise user_error("E0706", f"{name} updates the weights on the host, {what}", remedy=remedy)
 
 
-@contextlib.contextmanager
-def given_gradients(tensors, gradients):
-    """A context in which the tensors have these gradients."""
-    before = [tensor.grad for tensor in tensors]
-    try:
-        for tensor, gradient in zip(tensors, gradients, strict=True):
-            tensor.grad = gradient
-        yield
-    finally:
-        for tensor, gradient in zip(tensors, before, strict=True):
-            tensor.grad = gradient
-
-
 class HostUpdates:
-    """The host updates of one executor.
+    """The optimizer of an executor that updates on the host.
 
     Raises:
-        abele.Error: E0706 for features that such an optimizer or these options do not support.
+        abele.Error: E0706 for an optimizer whose step() cannot be called.
     """
 
-    def __init__(self, optimizer, options):
+    def __init__(self, optimizer):
         step = inspect.unwrap(type(optimizer).step)  # torch wraps step when an optimizer is made
         if step is inspect.unwrap(torch.optim.Optimizer.step):
             _refuse(optimizer, "and has no step()", "write its step(), or take an optimizer of torch.optim")
         closure = inspect.signature(step).parameters.get("closure")
         if closure is not None and closure.default is inspect.Parameter.empty:
             _refuse(optimizer, "and its step() needs a closure", "take an optimizer whose step() needs none")
-        if options.device_iterations != 1:
-            _refuse(optimizer, "once a call", "leave deviceIterations at 1, and accumulate gradients instead")
-        if options.Distributed.numProcesses != 1:
-            _refuse(optimizer, "of one process", "start one process with all replicas")
-        if options._Popart.options.get("automaticLossScalingSettings.enabled"):
-            _refuse(optimizer, "without automatic loss scaling", "turn setAutomaticLossScaling off")
         self.optimizer = optimizer
-
-    def run(self, parameters, sums):
-        """Runs one update.
-
-        Args:
-            parameters: by name.
-            sums: sums of the gradients, by name. As in eager, parameters that the loss does not reach have none.
-        """
-        with given_gradients(parameters.values(), [sums.get(name) for name in parameters]):
-            self.optimizer.step()
 
     def require_state_of_devices(self):
         """Raises, because the devices have no state."""

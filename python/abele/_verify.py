@@ -10,7 +10,6 @@ import torch
 
 from . import _objects, optim, structures, wrapping
 from ._errors import user_error
-from ._host_updates import given_gradients
 from ._models import inferenceModel, trainingModel
 from ._module_source import model_tensors
 from ._native import PACKAGE_FOLDERS, core
@@ -229,6 +228,11 @@ def _arguments_of(batch):
     return (tuple(batch) if isinstance(batch, tuple | list) else (batch,)), {}
 
 
+def _give_gradients(tensors, gradients):
+    for tensor, gradient in zip(tensors, gradients, strict=True):
+        tensor.grad = gradient
+
+
 def _update_maker(executor):
     """Makes eager's optimizers: those of torch.optim themselves. None: the core's sequence of torch's operators."""
     optimizer = executor._optimizer
@@ -247,8 +251,12 @@ def _update_maker(executor):
         def update(gradients):
             pairs = zip(tensors, gradients, strict=True)
             taken = [gradient if tensor.is_leaf and tensor.requires_grad else None for tensor, gradient in pairs]
-            with given_gradients(tensors, taken):
+            before = [tensor.grad for tensor in tensors]
+            _give_gradients(tensors, taken)
+            try:
                 fresh.step()
+            finally:
+                _give_gradients(tensors, before)
 
         return update
 

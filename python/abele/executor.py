@@ -197,7 +197,8 @@ class Executor(StateSync, Files, Introspection):
                 outputs = self._take_buffers(outputs)
             result = self._program.result_of(outputs, opened)
             if self._host_updates is not None:
-                self._update_on_host()
+                with wrapping.without_pull():
+                    self._native.updateOnHost(self._optimizer.step)
         self._rng_cache = None
         if self._optimizer is not None:
             self._optimizer._opt_called = True  # what torch's schedulers ask for before they step

@@ -384,6 +384,8 @@ void registerModel(py::module_& module) {
           py::arg("checkpoint"))
       .def("setOptimizer", called<&PythonModel::setOptimizer>(), py::arg("optimizer"))
       .def("sendOptimizer", called<&PythonModel::sendOptimizer>())
+      .def("updateOnHost", called<&PythonModel::updateOnHost>(), py::arg("step"))
+      .def("requireHostUpdates", [](PythonModel& self) { self.call([&] { self.requireHostUpdates(); }); })
       .def("optimizerSpec", called<&PythonModel::optimizerSpec>())
       .def("optimizerState", [](PythonModel& self) { return StateReader{self.optimizerState()}; })
       .def(

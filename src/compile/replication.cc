@@ -44,14 +44,17 @@ void checkBuffers(const ProgramOptions& options, const exe::Executable& executab
 
 void checkClipping(const ProgramOptions& options, const OptimizerSpec& optimizer) {
   const bool clips = !std::isinf(optimizer.rules.max_grad_norm);
-  if (!clips && !options.auto_loss_scaling) return;
-  const char* what = clips ? "gradient clipping" : "automatic loss scaling";
+  const bool is_on_host = options.training && optimizer.rules.kind == passes::OptimizerRules::Kind::kNone;
+  if (!clips && !options.auto_loss_scaling && !is_on_host) return;
+  const char* what = clips ? "gradient clipping" : is_on_host ? "an update on the host" : "automatic loss scaling";
   for (const ReplicaGrouping& grouping : options.groupings)
     ABELE_REQUIRE(grouping.type == CommGroup::kAll, E0706,
                   {.what = cat(what, " together with replicaGrouping of ", grouping.parameter),
                    .found = clips ? cat("max_grad_norm ", optimizer.rules.max_grad_norm) : std::string(),
                    .expected = cat("no ", what, " if replicas have separate parameters"),
-                   .remedy = clips ? "leave max_grad_norm out" : "set loss_scaling of the optimizer instead"});
+                   .remedy = clips        ? "leave max_grad_norm out"
+                             : is_on_host ? "take an optimizer that the devices have"
+                                          : "set loss_scaling of the optimizer instead"});
 }
 
 namespace {

@@ -15,7 +15,7 @@ exe::Replication replicationOf(const ProgramOptions& options);
 /// are allowed, because each replica has its own. graph: the graph that the executable was built from.
 void checkBuffers(const ProgramOptions& options, const exe::Executable& executable, const ir::Graph& graph);
 /// Throws E0706 for gradient clipping, and for updates that an overflow skips, if replicas have their own parameters,
-/// because each replica would decide differently.
+/// because each replica would decide differently; and for updates on the host, which has one gradient for all replicas.
 void checkClipping(const ProgramOptions& options, const OptimizerSpec& optimizer);
 /// Throws E0402 if the stages need another number of processes than there are.
 void checkStageProcesses(const ProgramOptions& options, const exe::Executable& executable);

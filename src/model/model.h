@@ -75,6 +75,12 @@ class Model {
   /// The optimizer's work before and after a step.
   void beginStep();
   void endStep();
+  /// For optimizers that the devices do not have. Runs step() while the module's parameters have the sums of their
+  /// gradients in the last call, then copies the weights to the devices. If step() throws, what it wrote is copied,
+  /// too.
+  void updateOnHost(const std::function<void()>& step);
+  /// Throws E0706 if such an optimizer cannot train with the model's options.
+  void requireHostUpdates() const;
   /// Conversions by the rules of the policy. deviceInputs converts the tensors of a call for the devices, and inTypes
   /// converts these to the types of the current program. outcome converts the results of a step for the caller, and
   /// copies what forward wrote into `given`. They throw E0609, E0708.

@@ -1,6 +1,8 @@
 // Of a model: its optimizer.
+#include <exception>
 #include <utility>
 
+#include "base/error.h"
 #include "model/model.h"
 #include "optimizer/optimizer.h"
 
@@ -34,6 +36,38 @@ void Model::downloadOptimizerState() {
   const optimizer::HostState* state = optimizer() ? optimizer()->state() : nullptr;
   // torch's own step() may have changed its state on the host; an optimizer of ours asks only when it is older.
   state && state->isOfTorch() ? optimizer_.downloadIfStale(compiledProgram()) : optimizer_.download(compiledProgram());
+}
+
+void Model::updateOnHost(const std::function<void()>& step) {
+  const Turns::Turn turn = moduleTurn();
+  pullIfStale();  // for buffers that forward wrote
+  std::map<std::string, at::Tensor> sums = compiled("step()").gradientSums();
+  std::vector<modules::NamedTensor> parameters = source_->tensors();
+  std::erase_if(parameters, [](const modules::NamedTensor& each) { return !each.is_parameter; });
+  std::vector<at::Tensor> before;  // gradients of the program's own
+  for (const modules::NamedTensor& each : parameters)
+    before.push_back(std::exchange(each.tensor.mutable_grad(), std::move(sums[each.name])));
+  std::exception_ptr failure;
+  try {
+    step();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  for (size_t i = 0; i < parameters.size(); ++i) parameters[i].tensor.mutable_grad() = std::move(before[i]);
+  upload();
+  if (failure) std::rethrow_exception(failure);
+}
+
+void Model::requireHostUpdates() const {
+  const compile::ProgramOptions options = source_->options();
+  const auto require = [](bool holds, const char* what, std::string remedy) {
+    ABELE_REQUIRE(holds, E0706,
+                  {.what = cat("the optimizer updates the weights on the host, ", what), .remedy = std::move(remedy)});
+  };
+  require(options.device_iterations == 1, "once a call",
+          "leave deviceIterations at 1, and accumulate gradients instead");
+  require(options.processes.count == 1, "in one process", "start one process with all replicas");
+  require(!options.auto_loss_scaling, "without automatic loss scaling", "turn setAutomaticLossScaling off");
 }
 
 session::StoredTensors Model::optimizerState() const {

@@ -1,5 +1,6 @@
 """Optimizers that no device implements: their own step() on the host, with the gradients of the devices."""
 
+import contextlib
 import copy
 
 import abele
@@ -159,6 +160,32 @@ def test_gradients_of_the_program_stay_its_own():
     net.second.bias.grad = torch.ones(3)
     executor(*batches()[0])
     assert torch.equal(net.second.bias.grad, torch.ones(3)) and net.second.weight.grad is None
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_training_goes_on_after_a_step_that_failed(shares):
+    class Failing(Signs):
+        """Its second step fails after the update."""
+
+        steps = 0
+
+        @torch.no_grad()
+        def step(self):
+            self.steps += 1
+            super().step()
+            if self.steps == 2:
+                raise LookupError("of the program's own")
+
+    opts = options()
+    opts.shareWeights(shares)
+    net, executor, reference, optimizer = pair(Failing, opts=opts)
+    for step, batch in enumerate(batches()):
+        with pytest.raises(LookupError) if step == 1 else contextlib.nullcontext():
+            executor(*batch)
+        with pytest.raises(LookupError) if step == 1 else contextlib.nullcontext():
+            eager_step(reference, optimizer, batch)
+        require_same(net.state_dict(), reference.state_dict())
+    assert all(parameter.grad is None for parameter in net.parameters())
 
 
 class Nothing(torch.optim.Optimizer):
