@@ -42,6 +42,8 @@ namespace detail {
 
 template <class Fn>
 concept NotOptions = !std::is_convertible_v<Fn, const Options&>;
+template <class Type>
+concept TorchOptimizer = std::is_base_of_v<torch::optim::Optimizer, std::remove_cvref_t<Type>>;
 
 }  // namespace detail
 
@@ -274,9 +276,11 @@ class ABELE_API TrainingModel : public CompiledModel {
   /// Sets new values of the compiled optimizer, from the next step on. E0706 for values that are fixed at compile.
   void setOptimizer(const optim::Optimizer& optimizer);
   /// Sets the numbers of a LibTorch optimizer (optim::fromTorch), for example after a scheduler of torch::optim changed
-  /// them.
+  /// them. An optimizer whose step() runs on the host needs no such call.
   void setOptimizer(const torch::optim::Optimizer& optimizer);
-  /// Copies of the optimizer's state on the devices: "exp_avg/encoder.weight".
+  void setOptimizer(torch::optim::Optimizer& optimizer);
+  /// Copies of the optimizer's state on the devices: "exp_avg/encoder.weight". Throws E0706 for an optimizer that
+  /// updates on the host, where its state is, too. save() and checkpoints throw it for the same reason.
   std::map<std::string, at::Tensor> optimizerState() const;
   /// Sets values by name. Values that are not in `state` do not change.
   void setOptimizerState(const std::map<std::string, at::Tensor>& state);
@@ -323,7 +327,8 @@ ABELE_API int64_t ipuHardwareVersion();
 /// column "Run time" of docs/options.md lists them. The other options keep the values in the file, and a warning names
 /// those that you set. The rank of the process always comes from the given options or the environment. Throws, without
 /// a change to the module: E0712 if the file cannot be read, is of the other kind, or fits another module; E0501 if it
-/// is damaged. A call after destroy() throws E0705, because the model has no forward to compile.
+/// is damaged; E0706 if an optimizer on the host trained it. A call after destroy() throws E0705, because the model has
+/// no forward to compile.
 ABELE_API TrainingModel loadTrainingModel(const std::string& path);
 ABELE_API TrainingModel loadTrainingModel(const std::string& path, const Options& options);
 ABELE_API TrainingModel loadTrainingModel(const std::string& path, torch::nn::Module& module);
@@ -382,18 +387,19 @@ TrainingModel trainingModel(Module&& module, const Options& options = {},
   return detail::makeTrainingModel(detail::weightsOf(module).module, detail::ownForward(module), options, optimizer,
                                    line);
 }
-/// The same with the groups and numbers of a LibTorch optimizer (optim::fromTorch).
-template <class Module, detail::NotOptions Fn>
-TrainingModel trainingModel(Module&& module, Fn forward, const Options& options,
-                            const torch::optim::Optimizer& optimizer,
+/// The same with a LibTorch optimizer (optim::fromTorch). The devices take the groups and numbers of those that they
+/// have; the step() of the others runs on the host after each call.
+template <class Module, detail::NotOptions Fn, detail::TorchOptimizer Optimizer>
+TrainingModel trainingModel(Module&& module, Fn forward, const Options& options, Optimizer&& optimizer,
                             const std::source_location& line = std::source_location::current()) {
   return trainingModel(module, std::move(forward), options,
-                       optim::fromTorch(optimizer, detail::weightsOf(module).module), line);
+                       optim::fromTorch(std::forward<Optimizer>(optimizer), detail::weightsOf(module).module), line);
 }
-template <detail::ModuleLike Module>
-TrainingModel trainingModel(Module&& module, const Options& options, const torch::optim::Optimizer& optimizer,
+template <detail::ModuleLike Module, detail::TorchOptimizer Optimizer>
+TrainingModel trainingModel(Module&& module, const Options& options, Optimizer&& optimizer,
                             const std::source_location& line = std::source_location::current()) {
-  return trainingModel(module, options, optim::fromTorch(optimizer, detail::weightsOf(module).module), line);
+  return trainingModel(module, options,
+                       optim::fromTorch(std::forward<Optimizer>(optimizer), detail::weightsOf(module).module), line);
 }
 template <detail::ModuleLike Module>
 InferenceModel inferenceModel(Module&& module, const Options& options = {},

@@ -7,6 +7,7 @@
 //   abele::optim::Optimizer({abele::optim::SGD{.lr = 0.1, .parameters = {"encoder"}}, abele::optim::SGD{.lr = 0.01}})
 #pragma once
 
+#include <functional>
 #include <limits>
 #include <optional>
 #include <set>
@@ -139,11 +140,19 @@ struct Optimizer {
   bool use_combined_accum = false;
   /// A hint, for use_combined_accum.
   double velocity_scaling = 1;
+  /// If set, updates the weights on the host: each call ends with this function, while the module's parameters have the
+  /// sums of their gradients as grad(). A parameter that the loss does not reach has none. The groups are not used. If
+  /// it throws, the call throws E0706, and what it wrote before stays, as in eager. One update a call, in one process.
+  std::function<void()> step_on_host = {};
 };
 
 /// Takes the groups and numbers of a torch::optim::SGD, Adam, AdamW or RMSprop over parameters of the module. Ignores
-/// the optimizer's state, with a warning if it has some. The steps are LibTorch's, bit for bit. Throws E0706 for other
-/// classes, amsgrad, tensors of other modules, and a parameter that is listed several times.
+/// the optimizer's state, with a warning if it has some. The steps are LibTorch's, bit for bit. Throws E0706 for
+/// tensors of other modules, for a parameter that is listed several times, and for all other optimizers.
 ABELE_API Optimizer fromTorch(const torch::optim::Optimizer& optimizer, const torch::nn::Module& module);
+/// Also takes other classes, subclasses, and amsgrad: their own step() runs on the host (step_on_host). Requires: such
+/// an optimizer outlives its model. Throws E0706 for tensors of other modules, and for LBFGS, whose step() needs a
+/// closure.
+ABELE_API Optimizer fromTorch(torch::optim::Optimizer& optimizer, const torch::nn::Module& module);
 
 }  // namespace abele::optim

@@ -168,18 +168,19 @@ void TrainingModel::replicaGrouping(const std::string& parameter, CommGroupType 
 const optim::Optimizer& TrainingModel::optimizer() const { return enter()->optimizer(); }
 void TrainingModel::setOptimizer(const optim::Optimizer& optimizer) { enter()->setOptimizer(optimizer); }
 void TrainingModel::setOptimizer(const torch::optim::Optimizer& optimizer) {
-  const torch::nn::Module* const module = enter()->module();
-  ABELE_REQUIRE(module, E0706,
-                {.what = "an optimizer of LibTorch for a model that was loaded without a module",
-                 .remedy = "pass one of abele::optim, or load the model with its module"});
-  setOptimizer(optim::fromTorch(optimizer, *module));
+  const torch::nn::Module& module = enter()->moduleOfOptimizer();
+  setOptimizer(optim::fromTorch(optimizer, module));
+}
+void TrainingModel::setOptimizer(torch::optim::Optimizer& optimizer) {
+  const torch::nn::Module& module = enter()->moduleOfOptimizer();
+  setOptimizer(optim::fromTorch(optimizer, module));
 }
 std::map<std::string, at::Tensor> TrainingModel::optimizerState() const {
-  return enter()->compiled("optimizerState()").optimizerState();
+  return enter()->updating("optimizerState()").optimizerState();
 }
 double TrainingModel::lossScale() const { return enter()->compiled("lossScale()").lossScale(); }
 void TrainingModel::setOptimizerState(const std::map<std::string, at::Tensor>& state) {
-  enter()->compiled("setOptimizerState()").setOptimizerState(state);
+  enter()->updating("setOptimizerState()").setOptimizerState(state);
 }
 
 }  // namespace abele

@@ -1,11 +1,15 @@
 // Converts optimizers of LibTorch to device optimizers. A file of its own, because LibTorch's headers compile slowly.
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
+#include <typeinfo>
+#include <utility>
 
 #include "abele/optim.h"
 #include "base/error.h"
@@ -14,10 +18,6 @@
 
 namespace abele {
 namespace {
-
-void requireNoAmsgrad(bool amsgrad) {
-  ABELE_REQUIRE(!amsgrad, E0706, {.what = "amsgrad is not available on the device", .remedy = "leave amsgrad out"});
-}
 
 optim::SGD groupOf(const torch::optim::SGDOptions& o) {
   return {.lr = o.lr(),
@@ -28,7 +28,6 @@ optim::SGD groupOf(const torch::optim::SGDOptions& o) {
 }
 template <class Group, class AdamOptions>
 Group adamOf(const AdamOptions& o) {
-  requireNoAmsgrad(o.amsgrad());
   return {.lr = o.lr(),
           .beta1 = std::get<0>(o.betas()),
           .beta2 = std::get<1>(o.betas()),
@@ -46,24 +45,29 @@ optim::RMSprop groupOf(const torch::optim::RMSpropOptions& o) {
           .centered = o.centered()};
 }
 
+const modules::NamedTensor& ownOf(const at::Tensor& parameter, const std::vector<modules::NamedTensor>& tensors) {
+  const auto own =
+      std::ranges::find_if(tensors, [&](const modules::NamedTensor& t) { return t.tensor.is_same(parameter); });
+  ABELE_REQUIRE(own != tensors.end() && own->is_parameter, E0706,
+                {.what = "the optimizer has a tensor that is not a parameter of the model",
+                 .found = contiguousType(static_cast<DType>(parameter.scalar_type()), parameter.sizes().vec()).str(),
+                 .remedy = "make the optimizer with the parameters() of the module that is wrapped"});
+  return *own;
+}
+
 /// The model's names of a group's tensors. taken: names in earlier groups.
 std::vector<std::string> namesOf(const torch::optim::OptimizerParamGroup& group,
                                  const std::vector<modules::NamedTensor>& tensors, std::set<std::string>& taken) {
   std::vector<std::string> names;
   for (const at::Tensor& parameter : group.params()) {
-    const auto own =
-        std::ranges::find_if(tensors, [&](const modules::NamedTensor& t) { return t.tensor.is_same(parameter); });
-    ABELE_REQUIRE(own != tensors.end() && own->is_parameter, E0706,
-                  {.what = "the optimizer has a tensor that is not a parameter of the model",
-                   .found = contiguousType(static_cast<DType>(parameter.scalar_type()), parameter.sizes().vec()).str(),
-                   .remedy = "make the optimizer with the parameters() of the module that is wrapped"});
+    const std::string& name = ownOf(parameter, tensors).name;
     ABELE_REQUIRE(
-        taken.insert(own->name).second, E0706,
-        {.what = cat("the optimizer has ", own->name, " several times, and LibTorch would update it as often"),
+        taken.insert(name).second, E0706,
+        {.what = cat("the optimizer has ", name, " several times, and LibTorch would update it as often"),
          .expected = "each parameter once",
          .remedy =
              "pass each parameter once: parameters() lists a submodule's once for each place where it is registered"});
-    names.push_back(own->name);
+    names.push_back(name);
   }
   return names;
 }
@@ -81,23 +85,53 @@ optim::Optimizer allGroups(const torch::optim::Optimizer& optimizer, const std::
   return groups;
 }
 
+template <class TorchOptions>
+bool hasAmsgrad(const torch::optim::Optimizer& optimizer) {
+  return std::ranges::any_of(optimizer.param_groups(), [](const torch::optim::OptimizerParamGroup& group) {
+    return static_cast<const TorchOptions&>(group.options()).amsgrad();
+  });
+}
+
+/// The optimizer of the devices, or nothing if they have none for it. A subclass may have a step() of its own.
+std::optional<optim::Optimizer> onDevices(const torch::optim::Optimizer& optimizer,
+                                          const std::vector<modules::NamedTensor>& tensors) {
+  const std::type_info& type = typeid(optimizer);
+  if (type == typeid(torch::optim::SGD)) return allGroups<torch::optim::SGDOptions>(optimizer, tensors);
+  if (type == typeid(torch::optim::RMSprop)) return allGroups<torch::optim::RMSpropOptions>(optimizer, tensors);
+  if (type == typeid(torch::optim::Adam) && !hasAmsgrad<torch::optim::AdamOptions>(optimizer))
+    return allGroups<torch::optim::AdamOptions>(optimizer, tensors);
+  if (type == typeid(torch::optim::AdamW) && !hasAmsgrad<torch::optim::AdamWOptions>(optimizer))
+    return allGroups<torch::optim::AdamWOptions>(optimizer, tensors);
+  return {};
+}
+
+optim::Optimizer onHost(torch::optim::Optimizer& optimizer, const std::vector<modules::NamedTensor>& tensors) {
+  ABELE_REQUIRE(!dynamic_cast<const torch::optim::LBFGS*>(&optimizer), E0706,
+                {.what = "LBFGS, whose step() needs a closure", .remedy = "take an optimizer whose step() needs none"});
+  for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups())
+    for (const at::Tensor& parameter : group.params()) ownOf(parameter, tensors);
+  optim::Optimizer made = optim::SGD{};
+  made.step_on_host = [&optimizer] { optimizer.step(); };
+  return made;
+}
+
 }  // namespace
 
 optim::Optimizer optim::fromTorch(const torch::optim::Optimizer& optimizer, const torch::nn::Module& module) {
-  const std::vector<modules::NamedTensor> tensors = modules::tensorsOf(module);
+  std::optional<Optimizer> found = onDevices(optimizer, modules::tensorsOf(module));
+  ABELE_REQUIRE(
+      found, E0706,
+      {.what = "the devices do not have this optimizer, and a model cannot keep one that is const or temporary",
+       .expected = "a torch::optim::SGD, Adam, AdamW or RMSprop without amsgrad",
+       .remedy = "pass a variable that outlives the model, whose step() then runs on the host"});
   if (!optimizer.state().empty())
     log::warn("the optimizer of LibTorch has made steps: its moments stay behind, and those of the device begin at 0");
-  if (dynamic_cast<const torch::optim::SGD*>(&optimizer))
-    return allGroups<torch::optim::SGDOptions>(optimizer, tensors);
-  if (dynamic_cast<const torch::optim::Adam*>(&optimizer))
-    return allGroups<torch::optim::AdamOptions>(optimizer, tensors);
-  if (dynamic_cast<const torch::optim::AdamW*>(&optimizer))
-    return allGroups<torch::optim::AdamWOptions>(optimizer, tensors);
-  if (dynamic_cast<const torch::optim::RMSprop*>(&optimizer))
-    return allGroups<torch::optim::RMSpropOptions>(optimizer, tensors);
-  throwUser(ErrorCode::E0706, {.what = "an optimizer of LibTorch that the device does not have",
-                               .expected = "torch::optim::SGD, Adam, AdamW or RMSprop, or one of abele::optim",
-                               .remedy = "use abele::optim::LAMB or another of them"});
+  return *std::move(found);
+}
+
+optim::Optimizer optim::fromTorch(torch::optim::Optimizer& optimizer, const torch::nn::Module& module) {
+  const std::vector<modules::NamedTensor> tensors = modules::tensorsOf(module);
+  return onDevices(optimizer, tensors) ? fromTorch(std::as_const(optimizer), module) : onHost(optimizer, tensors);
 }
 
 }  // namespace abele

@@ -64,7 +64,7 @@ LibTorchModel::LibTorchModel(LibTorchModule* own, const Options& options, const 
       user_options_(options),
       lent_(*this) {
   own->setModel(lent_.model());
-  if (optimizer) Model::setOptimizer(std::make_shared<LibTorchOptimizer>(*optimizer));
+  if (optimizer) setOptimizer(*optimizer);
 }
 
 LibTorchModel::LibTorchModel(torch::nn::Module* module, detail::StructuredForward forward, const Options& options,
@@ -95,6 +95,30 @@ LibTorchModel::LibTorchModel(Saved saved, torch::nn::Module* module, const Optio
 
 LibTorchModule& LibTorchModel::own() const { return static_cast<LibTorchModule&>(source()); }
 const torch::nn::Module* LibTorchModel::module() const { return own().module(); }
+
+std::vector<at::Tensor> LibTorchModel::run(const std::vector<at::Tensor>& inputs, const std::string& form) {
+  std::vector<at::Tensor> results = Model::run(inputs, form);
+  if (!isOnHost()) return results;
+  const auto refuse = [](std::string found) {
+    throwUser(ErrorCode::E0706, {.what = "step() of the optimizer on the host failed",
+                                 .found = std::move(found),
+                                 .remedy = "what it wrote before stays, and the model can be called again"});
+  };
+  updateOnHost([&] {
+    try {
+      optimizer().step_on_host();
+    } catch (const Error&) {
+      throw;
+    } catch (const c10::Error& error) {
+      refuse(error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      refuse(error.what());
+    } catch (...) {
+      refuse("an object that is not a std::exception");
+    }
+  });
+  return results;
+}
 
 // --- weights ---------------------------------------------------------------------------------------------------------
 void LibTorchModel::uploadBuffers() {
@@ -186,11 +210,30 @@ void LibTorchModel::initWeights(uint64_t seed, InitModule init) {
 
 // --- optimizer, groups, times ----------------------------------------------------------------------------------------
 void LibTorchModel::setOptimizer(const optim::Optimizer& optimizer) {
+  if (optimizer.step_on_host) requireHostUpdates();
   Model::setOptimizer(std::make_shared<LibTorchOptimizer>(optimizer));
 }
 
 const optim::Optimizer& LibTorchModel::optimizer() const {
   return static_cast<const LibTorchOptimizer&>(*Model::optimizer()).value;
+}
+
+const torch::nn::Module& LibTorchModel::moduleOfOptimizer() const {
+  ABELE_REQUIRE(module(), E0706,
+                {.what = "an optimizer of LibTorch for a model that was loaded without a module",
+                 .remedy = "pass one of abele::optim, or load the model with its module"});
+  return *module();
+}
+
+void LibTorchModel::requireUpdatesOfDevices(const char* call) const {
+  ABELE_REQUIRE(!isOnHost(), E0706,
+                {.what = cat(call, " of a model whose optimizer updates on the host, where its state is, too"),
+                 .remedy = "saveWeights(folder, model), and torch::save(optimizer, path) or a save of your own"});
+}
+
+session::Session& LibTorchModel::updating(const char* call) {
+  requireUpdatesOfDevices(call);
+  return compiled(call);
 }
 
 void LibTorchModel::group(const std::string& parameter, CommGroupType type, int64_t shards,
@@ -226,13 +269,14 @@ MemoryReport LibTorchModel::memoryReport() {
 constexpr const char* kNumbers = "optimizer";  // name of the checkpoint's text for the optimizer's numbers
 
 files::Checkpoint LibTorchModel::checkpoint() {
-  compiled("saveCheckpoint()");
+  updating("saveCheckpoint()");
   files::Checkpoint checkpoint = Model::checkpoint(tensorsByName());
   checkpoint.texts.emplace(kNumbers, optimizer::textOfNumbers(optimizerSpec()));
   return checkpoint;
 }
 
 void LibTorchModel::goOnFrom(const files::Checkpoint& checkpoint) {
+  requireUpdatesOfDevices("loadCheckpoint()");
   const Turns::Turn turn = moduleTurn();
   requireFits(checkpoint.weights);
   const compile::OptimizerSpec now = optimizerSpec();
@@ -248,7 +292,7 @@ void LibTorchModel::goOnFrom(const files::Checkpoint& checkpoint) {
 
 // --- files -----------------------------------------------------------------------------------------------------------
 void LibTorchModel::save(const std::string& path, const SaveOptions& what) {
-  compiled("save()");
+  updating("save()");
   const std::string file = files::fileToSave(path);
   if (file != path) log::warn("save(): ", path, " is a folder, the file is ", file);
   Model::save(file, {.version = cat("abele ", version()),
@@ -297,6 +341,7 @@ Options LibTorchModel::optionsOf(const Saved& saved, const Options* chosen) {
 void LibTorchModel::load(const std::string& path) {
   ABELE_REQUIRE(!program(), E0705,
                 {.what = "loadExecutable() of a compiled model", .remedy = "destroy() the model first"});
+  requireUpdatesOfDevices("loadExecutable()");
   const Turns::Turn turn = moduleTurn();
   Saved saved = read(path, rules().training);
   Options options = optionsOf(saved, &user_options_);

@@ -53,6 +53,8 @@ class LibTorchModel : public Model {
   LibTorchModel(const std::string& path, torch::nn::Module* module, const Options* options,
                 const optim::Optimizer* optimizer);
 
+  /// Model::run, then the update of an optimizer on the host.
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const std::string& form);
   void uploadBuffers();
   std::map<std::string, at::Tensor> stateDict();
   void loadStateDict(const std::map<std::string, at::Tensor>& state);
@@ -73,6 +75,9 @@ class LibTorchModel : public Model {
 
   void setOptimizer(const optim::Optimizer& optimizer);
   const optim::Optimizer& optimizer() const;
+  /// The session, for a call that needs the devices' optimizer state. Throws E0706 if an optimizer on the host updates
+  /// the weights; E0705.
+  session::Session& updating(const char* call);
   void group(const std::string& parameter, CommGroupType type, int64_t shards, VariableRetrievalMode mode);
 
   /// In verify.cc.
@@ -88,6 +93,8 @@ class LibTorchModel : public Model {
   /// Threads: any.
   const Options& options() const { return user_options_; }
   const torch::nn::Module* module() const;
+  /// The module whose parameters an optimizer of LibTorch has. Throws E0706 for a model without one.
+  const torch::nn::Module& moduleOfOptimizer() const;
 
  private:
   /// A file in memory and its program.
@@ -105,6 +112,9 @@ class LibTorchModel : public Model {
   static Options optionsOf(const Saved& saved, const Options* chosen);
   void load(Saved saved);
   LibTorchModule& own() const;
+  /// Whether the optimizer updates the weights on the host.
+  bool isOnHost() const { return Model::optimizer() && optimizer().step_on_host; }
+  void requireUpdatesOfDevices(const char* call) const;
   /// The newest values. Tensors of other processes stay on the meta device.
   std::map<std::string, at::Tensor> tensorsByName();
   /// Throws E0708 if loadStateDict() cannot take this state.

@@ -2,10 +2,12 @@
 #include "abele/optim.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
 #include <type_traits>
+#include <utility>
 
 #include "base/error.h"
 #include "base/joined.h"
@@ -130,6 +132,13 @@ constexpr TypeField kTypes[] = {
 /// The spec without parameters.
 OptimizerSpec numbersOf(const optim::Optimizer& optimizer) {
   OptimizerSpec spec;
+  if (optimizer.step_on_host) {
+    const bool is_plain = optimizer.loss_scaling == 1 && std::isinf(optimizer.max_grad_norm) && !optimizer.accum_type;
+    ABELE_REQUIRE(is_plain, E0706,
+                  {.what = "loss_scaling, max_grad_norm or accum_type of an optimizer that updates on the host",
+                   .remedy = "leave them out: scale the loss in forward, and clip gradients in step()"});
+    return spec;
+  }
   spec.loss_scaling = optimizer.loss_scaling;
   spec.rules.max_grad_norm = optimizer.max_grad_norm;
   std::visit(
@@ -208,8 +217,10 @@ optim::Optimizer optimizerOf(const compile::OptimizerSpec& spec) {
 
 compile::OptimizerSpec optimizerSpec(const optim::Optimizer& optimizer,
                                      const std::vector<modules::NamedTensor>& tensors) {
+  OptimizerSpec numbers = numbersOf(optimizer);
+  if (optimizer.step_on_host) return numbers;  // the program ends with the gradients
   return withParameters(
-      numbersOf(optimizer),
+      std::move(numbers),
       std::visit([&](const auto& groups) { return parametersOf(groups, tensors); }, optimizer.groups));
 }
 
