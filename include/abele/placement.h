@@ -21,8 +21,9 @@ namespace abele {
 /// The value of ExecutionStrategy::split_devices that wholeMachine() sets.
 inline constexpr int kMeasuredDevices = -1;
 
-/// autoSplit for the number of devices with the shortest measured step on this machine: one device with all threads, or
-/// more devices with fewer threads each. Compiling runs the program a few times for each number, on copies of the
+/// The number of devices with the shortest measured step on this machine: one device with all threads, or more devices
+/// with fewer threads each. These take the micro-batches in turn (Options::dataParallel), or, if they cannot, are a
+/// pipeline with the cuts of autoSplit. Compiling runs the program a few times for each number, on copies of the
 /// weights. The choice is stored beside the compiled programs (Options::enableExecutableCaching), or for the life of
 /// the process. explain() lists the measured times. As in eager PyTorch, results depend on the number of threads of a
 /// device, so two machines may differ in the last bits. The cuts of autoSplit(n) do not depend on the machine. Source:

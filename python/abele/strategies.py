@@ -134,6 +134,7 @@ class _StageStrategy(_Strategy):
         Args:
             number: number of stages, one per device; default: the number of cores of this process. "measured": the
                 number with the shortest measured step on this machine, which may be one device with all threads.
+                Several devices take micro-batches in turn (Options.dataParallel); if they cannot, they are a pipeline.
                 Compiling runs the program a few times for each number, on copies of the weights. The choice is stored
                 beside the compiled programs (Options.enableExecutableCaching), or for the life of the process.
                 abele.explain lists the measured times. As in eager PyTorch, results follow the number of threads of a

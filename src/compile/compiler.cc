@@ -234,7 +234,9 @@ void lower(MadeProgram& compiled, const capture::Recording& recording, ProgramOp
   compiled.phases.end("plan");
   checkReplicaDevices(options, compiled.plan);
   std::vector<int> devices;
-  for (const int32_t worker : compiled.plan.worker_of) devices.push_back(compiled.plan.device_of[worker]);
+  const int turns = static_cast<int>(compiled.plan.turns());
+  for (const int32_t worker : compiled.plan.worker_of)
+    for (int place = 0; place < turns; ++place) devices.push_back(compiled.plan.device_of[worker] * turns + place);
   if (asked.program.check_devices) asked.program.check_devices(devices);
   // This follows the check of devices, because more micro-batches would not add a device. PopTorch's minimum applies to
   // stages that the user placed.
@@ -254,11 +256,11 @@ void lower(MadeProgram& compiled, const capture::Recording& recording, ProgramOp
   compiled.phases.end("memory check");
 }
 
-/// The devices of the stages of the first replica.
+/// The devices of the first replica.
 std::vector<int> firstDevices(const CompiledProgram& program) {
   std::vector<int> devices;
-  for (const CompiledStage& stage : program.stages)
-    if (stage.replica == 0) devices.push_back(stage.device);
+  for (const exe::WorkerProgram& worker : program.executable.workers)
+    if (worker.replica == 0 && !worker.isLink()) devices.push_back(worker.device);
   return devices;
 }
 

@@ -146,6 +146,8 @@ std::vector<PlacementTrial> tryCandidates(const std::vector<PlacementCandidate>&
   int64_t best_ns = 0;
   int slower = 0;
   for (const PlacementCandidate& candidate : candidates) {
+    const PlacementCandidate in_turn = {.devices = candidate.devices, .in_turn = true};
+    if (!trials.empty() && trials.back().candidate == in_turn && trials.back().step_ns > 0) continue;
     try {
       trials.push_back(run(candidate));
     } catch (const UserError& error) {

@@ -58,6 +58,16 @@ TEST(MeasuredPlacement, EndsWhereTwoInARowAreSlower) {
   EXPECT_EQ(asked, (Numbers{1, 2, 4}));
 }
 
+TEST(MeasuredPlacement, APipelineIsTriedIfItsDevicesCannotTakeTurns) {
+  const auto trials = tryCandidates(placementCandidates(4, 8, true), [&](const PlacementCandidate& candidate) {
+    if (candidate == PlacementCandidate{4, true}) throwUser(ErrorCode::E0405, {.what = "too large"});
+    return PlacementTrial{.candidate = candidate, .threads = 4 / candidate.devices, .step_ns = 9 - candidate.devices};
+  });
+  std::vector<PlacementCandidate> asked;
+  for (const PlacementTrial& trial : trials) asked.push_back(trial.candidate);
+  EXPECT_EQ(asked, (std::vector<PlacementCandidate>{{1}, {2, true}, {4, true}, {4}}));
+}
+
 TEST(MeasuredPlacement, WhatIsRefusedIsNotTaken) {
   const MeasuredPlacement placement{"here", tried({{1, 5'000'000}, {8, 4'000'000}})};
   EXPECT_EQ(placement.best().candidate.devices, 8);
