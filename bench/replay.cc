@@ -2,8 +2,7 @@
 // thread, alone on the machine. For bench/limit.py, which sets a real step beside it.
 //   abele-replay FILE.abt THREADS STEPS REPEATS INPUT...    FILE: Session::executableText(); INPUT: the bytes of each
 //   input; REPEATS: each instruction runs so many times in a row. From 2 on its operands are in the caches.
-// Writes JSON: what each instruction took at least, summed over the actions of a step. One for micro-batches side by
-// side counts as the device runs it: as one call, or as one each where their bits differ.
+// Writes JSON: what each instruction took at least, summed over the actions of a step.
 #include <algorithm>
 #include <chrono>
 #include <fstream>
