@@ -12,15 +12,14 @@ take turns, `--runs` times each: the first touch of the machine's memory takes s
 """
 
 import argparse
-import json
-import multiprocessing
 import os
 import statistics
 import tempfile
 import time
 
 import torch
-from support.machine import describe, peak_bytes
+from support.machine import peak_bytes
+from support.results import run_apart, write_if_asked
 from support.workloads import Chain, encoder
 
 VOCABULARY, HEADS, CLASSES = 30522, 12, 16
@@ -108,20 +107,6 @@ def compiled(pipe, args):
     )
 
 
-def run(target, args):
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=target, args=(theirs, args))
-    process.start()
-    theirs.close()
-    try:
-        result = ours.recv()
-    except EOFError:
-        raise SystemExit(f"{target.__name__}: the process died") from None
-    process.join()
-    return result
-
-
 def show(theirs, ours, found):
     beyond = {
         name: run["compile_s"] - theirs["first_micro_batch_s"] for name, run in (("new", ours), ("from_cache", found))
@@ -151,7 +136,8 @@ def show(theirs, ours, found):
 
 def one_run(args):
     with tempfile.TemporaryDirectory() as args.folder:
-        result = {"eager": run(eager, args), "new": run(compiled, args), "from_cache": run(compiled, args)}
+        systems = {"eager": eager, "new": compiled, "from_cache": compiled}
+        result = {name: run_apart(system, args) for name, system in systems.items()}
     return {**result, "beyond_s": show(*result.values())}
 
 
@@ -174,17 +160,15 @@ def main():
     if not args.skip:
         with tempfile.TemporaryDirectory() as args.folder:
             for name in ("torch.compile", "torch.compile with its caches"):
-                found = result[name] = run(inductor, args)
+                found = result[name] = run_apart(inductor, args)
                 print(
                     f"{name}: {found['first_micro_batch_s']:.2f} s, {found['beyond_s']:.2f} s beyond a micro-batch of "
                     f"{found['micro_batch_s']:.2f} s"
                 )
         ratio = beyond["new"] / result["torch.compile"]["beyond_s"]
         print(f"compile to torch.compile's, each beyond its micro-batch: {ratio:.4f} (goal <= 0.02)")
-    if args.json:
-        options = {name: value for name, value in vars(args).items() if name != "folder"}
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": describe(), "options": options, "beyond_s": beyond, **result}, file, indent=1)
+    del args.folder
+    write_if_asked(args, beyond_s=beyond, **result)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,12 @@ log layers, fitted to the medians. Goal: at most 1.1 for compile().
 """
 
 import argparse
-import json
 import math
-import multiprocessing
 import statistics
 import time
 
-from support.machine import busy_seconds, describe, peak_bytes
+from support.machine import busy_seconds, peak_bytes
+from support.results import run_apart, write_if_asked
 
 GOAL = 1.1
 WIDTH, BATCH = 8, 4
@@ -62,17 +61,6 @@ def compile_once(pipe, layers):
     )
 
 
-def measure(layers):
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=compile_once, args=(theirs, layers))
-    process.start()
-    theirs.close()
-    result = ours.recv()
-    process.join()
-    return result
-
-
 def exponent(seconds_of):
     """Slope of log seconds over log layers; seconds_of: layers -> seconds."""
     points = [(math.log(n), math.log(s)) for n, s in seconds_of.items() if s > 0]
@@ -111,14 +99,12 @@ def main():
     results = {layers: [] for layers in args.layers}
     for _ in range(args.runs):  # in turns: the machine's speed drifts
         for layers in args.layers:
-            results[layers].append(measure(layers))
+            results[layers].append(run_apart(compile_once, layers))
     used = sum(run["cpu"] for runs in results.values() for run in runs)
     others = (busy_seconds() - busy - (time.process_time() - own) - used) / (time.perf_counter() - begin)
     fitted = show(results)
     print(f"others, what else these processes did included, used {max(0.0, others):.2f} cores")
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": describe(), "options": vars(args), "results": results, "exponents": fitted}, file)
+    write_if_asked(args, results=results, exponents=fitted)
 
 
 if __name__ == "__main__":

@@ -14,10 +14,10 @@ import json
 import statistics
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
-from support.machine import RESULTS, built, describe
+from support import results
+from support.machine import built
 from support.turns import System, take_turns
 from support.workloads import WORKLOADS, headline
 
@@ -89,7 +89,7 @@ def parse():
 def main():
     args = parse()
     setups = args.setups.split(",")
-    result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "workloads": {}}
+    result = results.begin(workloads={})
     print(HEAD)
     for name in args.workloads.split(","):
         rows = result["workloads"][name] = measure(WORKLOADS[name], setups, args.samples, args.patience)
@@ -103,10 +103,7 @@ def main():
         "geometric mean without deep-narrow: "
         + ", ".join(f"{setup} {mean:.2f}" for setup, mean in result["geometric_mean"].items())
     )
-    path = args.json or RESULTS / f"cpp-{result['date'][:10]}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"written to {path}")
+    results.write(result, args.json, "cpp")
     return 0 if all(row["same_losses"] for rows in result["workloads"].values() for row in rows.values()) else 1
 
 

@@ -11,17 +11,16 @@ the machine that other programs used meanwhile; samples with more than a twentie
 """
 
 import argparse
-import json
 import os
 import resource
 import statistics
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
-from support.machine import CROWDED, RESULTS, built, busy_seconds, describe, free_port
+from support import results
+from support.machine import CROWDED, built, busy_seconds, free_port
 
 TARGETS = ("abele-handover",)
 GOAL_US = 15
@@ -87,7 +86,7 @@ def main():
     for turn in range(args.samples):
         for way in WAYS[turn % len(WAYS) :] + WAYS[: turn % len(WAYS)]:
             samples[way].append(sample(way, args.bytes, args.rounds))
-    result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "bytes": args.bytes}
+    result = results.begin(bytes=args.bytes)
     result |= {"rounds": args.rounds, "ways": {}}
     print(f"{'way':18} {'us a hand-over':>14} {'least':>6} {'most':>6}  clean")
     for way, found in samples.items():
@@ -97,9 +96,7 @@ def main():
         number = sum(others < CROWDED for others, _ in found)
         print(f"{way:18} {row['us']:14.1f} {min(clean):6.1f} {max(clean):6.1f}  {number}/{len(found)}")
     print(f"goal for 64 KiB through memory: {GOAL_US} us")
-    path = args.json or RESULTS / f"handover-{result['date'][:10]}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"written to {path}")
+    results.write(result, args.json, "handover")
     return 0
 
 

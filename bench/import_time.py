@@ -6,12 +6,11 @@ Every run is a process of its own; all are shown.
 """
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
 
-from support.machine import describe
+from support.results import write_if_asked
 
 PROGRAM = """
 import time
@@ -39,9 +38,7 @@ def main():
     for package, times in found.items():
         shown = ", ".join(f"{1e3 * t:.0f}" for t in times)
         print(f"import {package}: median {1e3 * statistics.median(times):.0f} ms of {shown} (goal 150)")
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": describe(), "seconds": found}, file, indent=1)
+    write_if_asked(args, seconds=found)
 
 
 if __name__ == "__main__":

@@ -11,15 +11,13 @@ for bit, eager's with T threads; torch.compile's need not.
 """
 
 import argparse
-import json
 import statistics
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 from smoke import CHECKED_STEPS, split
-from support.machine import describe
-from support.published import named, results
+from support import results
+from support.published import named, stem
 from support.turns import System, take_turns
 
 HEAD = "workload       rows  setup        ms  eager ms  ratio   best  compile ms  ratio   best   clean  bits"
@@ -79,7 +77,7 @@ def parse():
 
 def main():
     args = parse()
-    result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "workloads": {}}
+    result = results.begin(workloads={})
     print(HEAD)
     for workload in named(args.workloads):
         for batch in (1,) if args.single else (workload.micro_batches, 1):
@@ -90,10 +88,7 @@ def main():
             result["workloads"].setdefault(workload.name, {})[batch] = rows
             for setup, row in rows.items():
                 show(workload.name, batch, setup, row)
-    path = args.json or results("inference", args.workloads, result["date"])
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"written to {path}")
+    results.write(result, args.json, stem("inference", args.workloads))
     same = [
         row["same_bits"] for kinds in result["workloads"].values() for rows in kinds.values() for row in rows.values()
     ]

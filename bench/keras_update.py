@@ -9,12 +9,10 @@ backward, update, metrics) and of the update alone, and their medians. The weigh
 """
 
 import argparse
-import json
 import os
 import statistics
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 os.environ["KERAS_BACKEND"] = "torch"
@@ -25,7 +23,7 @@ import numpy as np
 import torch
 from abele.keras._execution import Execution
 from abele.keras._update import Updates
-from support.machine import RESULTS, describe
+from support import results
 
 OPTIMIZERS = {
     "SGD": lambda rate: keras.optimizers.SGD(rate, momentum=0.9),
@@ -103,17 +101,14 @@ def main():
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = STAGES
     config.configure_ipu_system()
-    result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "rows": []}
+    result = results.begin(rows=[])
     print(f"ms, least (median) of {args.rounds}; update: host, program; execution: host, program")
     for width in map(int, args.widths.split(",")):
         for optimizer in args.optimizers.split(","):
             row = measure(optimizer, width, args.layers, args.rounds)
             result["rows"].append({"optimizer": optimizer, "width": width, "layers": args.layers, **row})
             show(optimizer, width, row)
-    path = args.json or RESULTS / f"keras_update-{result['date'][:10]}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"written to {path}")
+    results.write(result, args.json, "keras_update")
     return 0 if all(row["same"] for row in result["rows"]) else 1
 
 

@@ -17,11 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
-from support.machine import RESULTS, built, describe
+from support import results
+from support.machine import built
 from support.systems import Compiled
 from support.workloads import WORKLOADS
 
@@ -110,7 +110,7 @@ def parse():
 def main():
     args = parse()
     torch.manual_seed(0)
-    result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "workloads": {}}
+    result = results.begin(workloads={})
     print(HEAD)
     for name in args.workloads.split(","):
         rows = result["workloads"].setdefault(name, {})
@@ -119,10 +119,7 @@ def main():
                 row = measure(name, setup, fusion, args.turns, args.steps)
                 rows.setdefault(setup, {})[fusion] = row
                 show(name, setup, fusion, row, args.operators)
-    path = args.json or RESULTS / f"limit-{result['date'][:10]}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"written to {path}")
+    results.write(result, args.json, "limit")
     return 0
 
 

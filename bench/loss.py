@@ -5,16 +5,14 @@ logits' memory (pass fuse-loss)? In turns, one process; the same bits or it ends
 """
 
 import argparse
-import json
 import statistics
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 from abele import _abele  # noqa: F401  (it registers the operators)
-from support.machine import describe
+from support import results
 
 SHAPES = {"gpt-small": (256, 8192), "lstm": (512, 2048), "a large vocabulary": (64, 50257)}
 MEAN, NONE_IGNORED = 1, -100
@@ -49,7 +47,7 @@ def measure(rows, classes, dtype, threads, samples):
     source, target = torch.randn(rows, classes).to(dtype), torch.randint(classes, (rows,))
     logits, grad = source.clone(), torch.tensor(0.125, dtype=dtype)
     ways = {"apart": Apart(logits), "in_place": InPlace()}
-    times, results = {name: [] for name in ways}, {}
+    times, found = {name: [] for name in ways}, {}
     with torch.no_grad():
         for _ in range(samples + 2):
             for name, way in ways.items():
@@ -57,8 +55,8 @@ def measure(rows, classes, dtype, threads, samples):
                 begin = time.perf_counter_ns()
                 result = way(logits, target, grad)
                 times[name].append(time.perf_counter_ns() - begin)
-                results[name] = result.clone()
-    if not torch.equal(results["apart"], results["in_place"]):
+                found[name] = result.clone()
+    if not torch.equal(found["apart"], found["in_place"]):
         sys.exit("the results differ")
     medians = {name: statistics.median(taken[2:]) / 1e6 for name, taken in times.items()}
     # Others on the machine add to a time and take nothing from it.
@@ -83,8 +81,7 @@ def main():
                 )
                 rows.append({"shape": name, "dtype": kind, "threads": threads} | row)
     if args.json:
-        date = datetime.now(UTC).isoformat(timespec="seconds")
-        args.json.write_text(json.dumps({"machine": describe(), "date": date, "rows": rows}, indent=1) + "\n")
+        results.save(results.begin(rows=rows), args.json, "loss")
     return 0
 
 

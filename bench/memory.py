@@ -11,15 +11,14 @@ class, of all devices, are exact and the same on every machine. Losses must be t
 """
 
 import argparse
-import json
-import multiprocessing
 import os
 import statistics
 import sys
 from pathlib import Path
 
-from support.machine import describe, peak_bytes
+from support.machine import peak_bytes
 from support.published import find, named
+from support.results import run_apart, write_if_asked
 from support.systems import Compiled, Eager
 
 MIB = 1 << 20
@@ -74,17 +73,6 @@ def train(pipe, setup, workload_name, steps):
     )
 
 
-def measure(setup, workload, steps):
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=train, args=(theirs, setup, workload, steps))
-    process.start()
-    theirs.close()
-    result = ours.recv()
-    process.join()
-    return result
-
-
 def eager_of(setup):
     setup = setup.partition("/")[0]
     devices, threads = setup.split("x") if setup != "auto" else (1, os.cpu_count())
@@ -133,11 +121,9 @@ def main():
     results = {}
     for workload in [workload.name for workload in named(args.workloads)]:
         systems = [*sorted({eager_of(setup) for setup in setups}), *setups]
-        results[workload] = {s: [measure(s, workload, args.steps) for _ in range(args.runs)] for s in systems}
+        results[workload] = {s: [run_apart(train, s, workload, args.steps) for _ in range(args.runs)] for s in systems}
         show(workload, results[workload], setups)
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": describe(), "options": vars(args), "results": results}, file, indent=1)
+    write_if_asked(args, results=results)
     same = {workload: have_same_losses(rows) for workload, rows in results.items()}
     print("losses:", "the same" if all(same.values()) else f"the same? {same}")
     return 0 if all(same.values()) else 1

@@ -10,12 +10,11 @@ eager. Losses must be the same bits.
 """
 
 import argparse
-import json
-import multiprocessing
 import statistics
 from pathlib import Path
 
-from support.machine import describe, peak_bytes
+from support.machine import peak_bytes
+from support.results import run_apart, write_if_asked
 
 GOAL = 1.05
 MIB = 1 << 20
@@ -120,17 +119,6 @@ def train(pipe, system, mib, optimizer_name, steps):
     )
 
 
-def measure(system, mib, optimizer, steps):
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=train, args=(theirs, system, mib, optimizer, steps))
-    process.start()
-    theirs.close()
-    result = ours.recv()
-    process.join()
-    return result
-
-
 def show(key, runs_of):
     eager = statistics.median(run["peak"] for run in runs_of["eager"]) if "eager" in runs_of else None
     for system, runs in runs_of.items():
@@ -161,13 +149,13 @@ def main():
     for mib in args.mib:
         for optimizer in args.optimizers:
             key = f"{mib} MiB, {optimizer}:"
-            runs_of = {s: [measure(s, mib, optimizer, args.steps) for _ in range(args.runs)] for s in args.systems}
+            runs_of = {
+                s: [run_apart(train, s, mib, optimizer, args.steps) for _ in range(args.runs)] for s in args.systems
+            }
             results[key] = runs_of
             show(key, runs_of)
     print(f"goal: abele at most {GOAL} x eager")
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": describe(), "options": vars(args), "results": results}, file, indent=1)
+    write_if_asked(args, results=results)
 
 
 if __name__ == "__main__":

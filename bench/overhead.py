@@ -8,16 +8,14 @@ is measured by the same operator called from a loop in C++ (torch.jit): shown be
 """
 
 import argparse
-import json
 import statistics
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import poptorch
 import torch
-from support.machine import RESULTS, describe
+from support import results
 from torch import nn
 
 SHORT, LONG = 200, 1200
@@ -91,14 +89,12 @@ def main():
             timed.sample(1)  # short, so that one falls between the turns of other programs
     instruction = (long.least() - short.least()) / (LONG - SHORT)
     micro_batch = (many.least() - few.least()) / (MANY - FEW)
-    result = {
-        "machine": describe(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "instruction_ns": instruction,
-        "aten_add_ns": of_aten(),
-        "micro_batch_ns": micro_batch,
-        "call_ns": few.least() - FEW * micro_batch,
-    }
+    result = results.begin(
+        instruction_ns=instruction,
+        aten_add_ns=of_aten(),
+        micro_batch_ns=micro_batch,
+        call_ns=few.least() - FEW * micro_batch,
+    )
     for name, what in (
         ("instruction_ns", "an instruction, its kernel on one element included"),
         ("aten_add_ns", "the same operator by torch's interpreter"),
@@ -106,10 +102,7 @@ def main():
         ("call_ns", "a call, without its micro-batches"),
     ):
         print(f"{result[name]:10.0f} ns  {what}")
-    path = args.json or RESULTS / f"overhead-{result['date'][:10]}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"written to {path}")
+    results.write(result, args.json, "overhead")
     return 0
 
 

@@ -12,14 +12,14 @@ compilation and the growth. Goals: the resident memory of the process within the
 """
 
 import argparse
-import json
 import multiprocessing
 import statistics
 import time
 from pathlib import Path
 
 import torch
-from support.machine import busy_seconds, describe
+from support.machine import busy_seconds
+from support.results import write_if_asked
 from torch import nn
 
 MIB = 1 << 20
@@ -190,9 +190,7 @@ def main():
     results = measure(args)
     busy = busy_seconds() - busy - time.process_time() - sum(r["cpu_s"] for r in results.values())
     show(results, args, busy / (time.perf_counter() - begin))
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": describe(), "options": vars(args), "results": results}, file, indent=1)
+    write_if_asked(args, results=results)
 
 
 if __name__ == "__main__":

@@ -13,13 +13,11 @@ of the peers the largest difference from them is shown. Ratios are those of medi
 """
 
 import argparse
-import json
 import statistics
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
-from support.machine import RESULTS, describe
+from support import results
 from support.peers import PEERS
 from support.turns import Failed, System, take_turns
 from support.workloads import WORKLOADS, headline
@@ -107,7 +105,7 @@ def main():
     peers = [] if args.peers == "none" else args.peers.split(",")
     if unknown := set(peers) - set(TWO):
         raise SystemExit(f"no peers in two processes: {', '.join(sorted(unknown))}; there are {', '.join(TWO)}")
-    result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "workloads": {}}
+    result = results.begin(workloads={})
     heads = " ".join(f"{peer:>12}" for peer in peers)
     print(f"workload       threads ms  processes ms  ratio {heads}  to peer   clean losses")
     for name in args.workloads.split(","):
@@ -119,9 +117,7 @@ def main():
     if all(row["best_peer"] for row in rows):
         to_peer = statistics.geometric_mean([row["ratio_to_peer"] for row in rows])
         print(f"geometric mean without deep-narrow: processes / fastest peer {to_peer:.3f}")
-    path = args.json or RESULTS / f"processes-{result['date'][:10]}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"written to {path}")
+    results.write(result, args.json, "processes")
     return 0 if all(row["same_losses"] for row in result["workloads"].values()) else 1
 
 

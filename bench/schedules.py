@@ -13,16 +13,14 @@ devices: the same model on 1, 2, 4 and 8 devices, one thread each, on the cores 
 """
 
 import argparse
-import json
 import statistics
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import abele
 import torch
-from support.machine import RESULTS, describe
+from support import results
 from support.pipelines import PIPELINES, Pipeline
 from support.workloads import ResidualCell, labelled_noise
 from torch import nn
@@ -154,13 +152,10 @@ def parse():
 def main():
     args = parse()
     torch.set_num_threads(1)
-    result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds")}
+    result = results.begin()
     for name in args.parts.split(","):
         result[name] = PARTS[name](args.seconds)
-    path = args.json or RESULTS / f"schedules-{result['date'][:10]}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"written to {path}")
+    results.write(result, args.json, "schedules")
     good = all(row["share"] >= GOAL_SHARE for row in result.get("bounds", ()))
     return 0 if good and all(row["ratio"] <= 1.02 for row in result.get("uneven", ())) else 1
 

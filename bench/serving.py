@@ -24,11 +24,11 @@ import sys
 import threading
 import time
 import traceback
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
-from support.machine import RESULTS, busy_seconds, describe
+from support import results
+from support.machine import busy_seconds
 
 WORDS, LENGTH, DIM, MOST_ROWS, BATCH = 1000, 16, 64, 8, 32
 POOL = 128  # different requests
@@ -227,8 +227,7 @@ def main():
             print(f"{type(error).__name__}: {error}".splitlines()[0])
             return 1
         return 0
-    result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds")}
-    result |= {"requests": args.requests, "threads": args.threads, "wrong": args.wrong, "systems": {}}
+    result = results.begin(requests=args.requests, threads=args.threads, wrong=args.wrong, systems={})
     names = args.systems.split(",")
     print("system         requests/s   p50 ms   p99 ms   cpu s  right          others")
     for turn in range(args.runs):
@@ -252,9 +251,7 @@ def main():
                 f"median {name:14} {args.requests / median['s']:.0f} requests/s, p50 {median['p50_ms']:.1f} ms, "
                 f"p99 {median['p99_ms']:.1f} ms, {median['cpu_s']:.1f} s of processor time"
             )
-    path = args.json or RESULTS / f"serving-{result['date'][:10]}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"written to {path}")
+    results.write(result, args.json, "serving")
     return 0 if all(row.get("right") == args.requests for rows in whole.values() for row in rows) else 1
 
 

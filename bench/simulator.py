@@ -17,12 +17,12 @@ import json
 import statistics
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import abele
 import torch
-from support.machine import RESULTS, busy_seconds, describe
+from support import results
+from support.machine import busy_seconds
 from support.pipelines import DEVICES, PIPELINES
 
 CALIBRATION = ("zero-bubble", 6)
@@ -169,7 +169,7 @@ def main():
                 for row in run["rows"]:
                     show(row)
     else:
-        result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "models": {}}
+        result = results.begin(models={})
         for number in range(args.runs):
             for name in args.models.split(","):
                 print(f"{name}, run {number}")
@@ -180,10 +180,7 @@ def main():
         summary([row for runs in result["models"].values() for run in runs[number : number + 1] for row in run["rows"]])
     print("all runs")
     result["errors"] = summary([row for runs in result["models"].values() for run in runs for row in run["rows"]])
-    path = args.json or RESULTS / f"simulator-{result['date'][:10]}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"written to {path}")
+    results.write(result, args.json, "simulator")
     return 0 if all(error["good"] for error in result["errors"].values()) else 1
 
 

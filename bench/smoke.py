@@ -23,17 +23,15 @@ Its time is dispatch, so its ratios are a line of their own: the overhead.
 """
 
 import argparse
-import json
 import math
 import os
 import statistics
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
-from support.machine import describe
+from support import results
 from support.peers import PEERS
-from support.published import named, results
+from support.published import named, stem
 from support.turns import Failed, System, take_turns
 from support.workloads import OVERHEAD, headline
 
@@ -223,18 +221,16 @@ def main():
     if unknown := set(peers) - set(PEERS):
         raise SystemExit(f"no peers: {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
     workloads, failed = {}, {}
-    result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "workloads": workloads}
-    path = args.json or results("smoke", args.workloads, result["date"])
-    path.parent.mkdir(exist_ok=True)
+    result = results.begin(workloads=workloads)
     print(HEAD)
     for workload in named(args.workloads):
         name = workload.name
         workloads[name], failed[name] = measure(workload, setups, peers, args.checked, args.samples, args.patience)
         show_all(name, workloads[name], failed[name])
         result |= {"peers_that_failed": failed, "geometric_means": means(workloads, setups, peers)}
-        path.write_text(json.dumps(result, indent=1) + "\n")
+        results.save(result, args.json, stem("smoke", args.workloads))
     show_means(workloads, result["geometric_means"])
-    print(f"written to {path}")
+    results.write(result, args.json, stem("smoke", args.workloads))
     return 0 if all(rows[setup]["same_losses"] for rows in workloads.values() for setup in setups) else 1
 
 

@@ -8,14 +8,12 @@ steps counts. A machine with fewer cores than devices makes the times longer, bu
 """
 
 import argparse
-import json
 import statistics
-from datetime import UTC, datetime
 from pathlib import Path
 
 import abele
 import torch
-from support.machine import describe
+from support import results
 from torch import nn
 
 MICRO_BATCHES = 8
@@ -146,7 +144,7 @@ def main():
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "models": {}}
+    result = results.begin(models={})
     print(f"{'model':13} devices  busiest to mean  ms at work")
     for name in arguments.models.split(","):
         for devices in map(int, arguments.devices.split(",")):
@@ -155,7 +153,7 @@ def main():
             result["models"].setdefault(name, {})[devices] = {"busiest_to_mean": ratio, "busy_ms": times}
             print(f"{name:13} {devices:7} {ratio:16.2f}  " + " ".join(f"{ms:8.1f}" for ms in times), flush=True)
     if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+        results.save(result, arguments.json, "split_balance")
 
 
 if __name__ == "__main__":

@@ -10,16 +10,15 @@ losses and weights are compared. How long a step takes: ./dev bench smoke --setu
 
 import argparse
 import dataclasses
-import json
 import multiprocessing
 import os
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
+from support import results
 from support.eager import Eager
-from support.machine import RESULTS, describe, free_port
+from support.machine import free_port
 from support.peers.dtensor import FUSED, PROCESSES, TensorParallel, by_process, plain
 from support.published import find
 from support.systems import Compiled
@@ -102,8 +101,7 @@ def main():
     parser.add_argument("--workloads", default=DEFAULT, help=f"names with commas (default {DEFAULT})")
     parser.add_argument("--json", type=Path, help="default: bench/results/tensor_parallel-<date>.json")
     args = parser.parse_args()
-    result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "workloads": {}}
-    path = args.json or RESULTS / f"tensor_parallel-{result['date'][:10]}.json"
+    result = results.begin(workloads={})
     for name in args.workloads.split(","):
         eager = step_of("eager", name)
         row = {system: compared(step_of(system, name), eager) for system in ("ours", "dtensor")}
@@ -111,8 +109,8 @@ def main():
         for system, found in row.items():
             texts = [f"{what} {n['differ']} of {n['tensors']} by {n['largest']:.1e}" for what, n in found.items()]
             print(f"{name:10} {system:8} differ: {', '.join(texts)}", flush=True)
-        path.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"written to {path}")
+        results.save(result, args.json, "tensor_parallel")
+    results.write(result, args.json, "tensor_parallel")
     return int(any(found["differ"] for row in result["workloads"].values() for found in row["ours"].values()))
 
 

@@ -20,11 +20,11 @@ import statistics
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
-from support.machine import RESULTS, busy_seconds, describe
+from support import results
+from support.machine import busy_seconds
 from support.systems import Compiled
 from support.workloads import MICRO_BATCHES, WORKLOADS
 
@@ -161,7 +161,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=24, help="samples of each way (default 24)")
     parser.add_argument("--json", type=Path, help="default: bench/results/tracing-<date>.json")
     args = parser.parse_args()
-    result = {"machine": describe(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "workloads": {}}
+    result = results.begin(workloads={})
     print(
         f"{MICRO_BATCHES} micro-batches a step; % beyond `off`: median (quartiles); others: their share of the machine"
     )
@@ -176,10 +176,7 @@ def main():
     for key in ("trace_wall", "trace_cpu", "pvti_wall", "pvti_cpu"):
         middle = statistics.median(row["overhead"][key][1] for row in rows)
         print(f"{key.replace('_', ', ')}: median of all {100 * middle:+.2f} %; goal {100 * GOAL:.0f} %")
-    path = args.json or RESULTS / f"tracing-{result['date'][:10]}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"written to {path}")
+    results.write(result, args.json, "tracing")
     return 0 if all(row["same_losses"] and row["complete"] for row in rows) else 1
 
 

@@ -11,12 +11,11 @@ at every image size tried is left out and counted.
 
 import argparse
 import fnmatch
-import json
 import multiprocessing
 import sys
 import time
 
-from support.machine import describe
+from support.results import write_if_asked
 
 SIZES = (32, 64, 96, 128, 224)
 LIMIT_S = 600
@@ -177,9 +176,7 @@ def main():
             f"{time.perf_counter() - begin:.0f} s",
             flush=True,
         )
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": describe(), "options": vars(args), "results": results}, file, indent=1)
+    write_if_asked(args, results=results)
     return 0 if all(not text for found in results.values() for text in found.values()) else 1
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from .machine import RESULTS
 from .workloads import WORKLOADS, Workload, adamw, labelled_noise, sequences, sgd
 
 LIBRARIES = Path(__file__).resolve().parents[2] / "build" / "models"
@@ -174,9 +173,9 @@ def find(name):
     return dataclasses.replace(ALL[plain], name=name, micro_batches=int(number)) if number else ALL[plain]
 
 
-def results(benchmark, words, date):
-    """The file of a benchmark's results for these workloads."""
-    return RESULTS / f"{benchmark}{'-published' if words == 'published' else ''}-{date[:10]}.json"
+def stem(benchmark, words):
+    """The name of a benchmark's results for these workloads."""
+    return f"{benchmark}{'-published' if words == 'published' else ''}"
 
 
 def named(words):
