@@ -1,8 +1,8 @@
 """Names that are private in PopTorch, but that published libraries and tests read.
 
-READERS says which of them reads each name; docs/guide/from_poptorch.md shows them with their tests. The modules of
-these names beside this file only import them from here. `abele` keeps its own objects of such names: the binding of
-arguments, an executor's options and program, the values of options.
+docs/guide/from_poptorch.md says which of them reads each name, and which test shows it. The modules of these names
+beside this file only import them from here. `abele` keeps its own objects of such names: the binding of arguments, an
+executor's options and program, the values of options.
 """
 
 import inspect
@@ -12,31 +12,6 @@ from abele import options, strategies, structures, wrapping
 from abele._arguments import Binding
 from abele._errors import user_error
 from abele.enums import CommGroupType, VariableRetrievalMode
-
-OTHERS = "no reader is known; the original has it in the same module"
-READERS = {
-    "poptorch._args_parser.ArgsParser": "mmcv 1.x: a subclass that never calls the base's __init__",
-    "poptorch._impl.isDispatchTracing": "tests, addons",
-    "poptorch._impl.rewrapModelIfNecessary": "optimum-graphcore",
-    "poptorch._impl.unwrapModelIfNecessary": "optimum-graphcore",
-    "poptorch._poplar_executor": "optimum-graphcore; poptorch_geometric, which executes the module a second time",
-    "poptorch._poplar_executor._OverwriteContextManager.registerSubsitutionManager": "poptorch_geometric",
-    "poptorch._utils.combine_batch_tensors_gen": "poptorch_geometric",
-    "poptorch._utils.custom_arg_parsers": OTHERS,
-    "poptorch._utils.flattenTensorStructure": OTHERS,
-    "poptorch._utils.getCustomParser": OTHERS,
-    "poptorch._utils.isOnIpu": OTHERS,
-    "poptorch._utils.reconstructTensorStructure": OTHERS,
-    "poptorch.options._IExecutionStrategy": "tests of mmcv 1.x",
-    "poptorch.poptorch_core": "tests, addons",
-    "executor._args_parser": "mmcv 1.x, which assigns it",
-    "executor._executable": "Lightning, lightning-graphcore",
-    "executor._is_attached": "mmcv 1.x",
-    "executor._options": "Lightning, lightning-graphcore",
-    "executor._training": "mmcv 1.x",
-    "executor.per_replica_params": "tests, addons",
-    "options._values": "graphium, tests of mmcv 1.x",
-}
 
 
 # _args_parser --------------------------------------------------------------------------------------------------------
