@@ -10,7 +10,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "python" / "abele" / "libabele.so"
-MAP = ROOT / "cmake" / "libabele.map"
 
 
 def symbols(*options: str) -> set[str]:

@@ -246,10 +246,6 @@ def test_data_sets_of_many_tensors_travel(accessor):
     assert [int(t[0]) for t in made] == list(range(600))
 
 
-def ascending(items):
-    return torch.tensor(items).sort().values
-
-
 @pytest.mark.spec("data/4/process")
 def test_a_data_set_that_cannot_travel_is_an_error():
     with pytest.raises(poptorch.Error, match="Fork"):

@@ -100,9 +100,6 @@ class Hosts:
         """From now on nothing reaches the host, nor anything of it the others. Nobody is told."""
         self._cut.add(host)
 
-    def mend(self, host):
-        self._cut.discard(host)
-
     def _remove(self):
         for init in self._inits:
             init.kill()

@@ -6,8 +6,6 @@ import abele
 import pytest
 import torch
 
-VOID = {"br", "hr", "img", "meta", "link", "input"}
-
 
 class Page(html.parser.HTMLParser):
     """The texts of the cells, row by row, and all text. Refuses scripts, unclosed tags, and references to fetch."""
