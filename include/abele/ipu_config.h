@@ -16,7 +16,7 @@
 
 namespace abele {
 
-/// Names and meaning of the settings: docs/guide/from_poptorch.md. A setting named inference_... applies to inference,
+/// Names and meaning of the settings: docs/reference/abele.md. A setting named inference_... applies to inference,
 /// and the setting without this prefix to training. The split of embedding and projection into pieces and
 /// parallelize_kwargs are hints without effect.
 class ABELE_API IpuConfig {

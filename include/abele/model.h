@@ -69,7 +69,7 @@ struct DeviceMemory {
   int device = 0;
   int64_t peak_bytes = 0;      // the sum of by_class
   int64_t off_chip_bytes = 0;  // bytes that its stages keep off chip, even while they are loaded on the device
-  /// "weights", "optimizer state", "accumulators", "constants and buffers", "stash", "transient".
+  /// "weights", "optimizer state", "accumulators", "constants and buffers", "stash", "transient", "received".
   std::map<std::string, int64_t> by_class;
   std::optional<int64_t> limit_bytes;  // Options::deviceMemoryLimit
 

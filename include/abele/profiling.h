@@ -1,5 +1,6 @@
-// For users of the library: spans of work in a trace that opens in Perfetto (docs/tracing.md). Spans are recorded only
-// if the environment variable PVTI_OPTIONS says so: {"enable": "true", "directory": "reports"}.
+// For users of the library: spans of work in a trace that opens in Perfetto (docs/tracing.md). Spans are recorded while
+// CompiledModel::trace records, and in the whole process if the environment variable PVTI_OPTIONS says so: {"enable":
+// "true", "directory": "reports"}.
 #pragma once
 
 #include <cstdint>

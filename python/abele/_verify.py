@@ -32,7 +32,7 @@ class Difference:
         operator: its name; for gradients and weights the parameter's or buffer's.
         line: of the program, "train.py:88"; "" if it is not known.
         scope: path of the module, with "/" between its parts.
-        direction: "fwd", "bwd", "wgrad" or "update".
+        direction: "forward", "backward", "weight-gradient" or "update".
         stage: the stage that runs it; None if no stage does.
         batch, micro_batch: the index among the given batches, and of the micro-batch in it.
         element: index of the first element that differs. elements, of: the number of elements that differ, and of all.

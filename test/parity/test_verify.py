@@ -144,6 +144,7 @@ def test_a_constant_that_differs():
     report = abele.verify(net, *batches(), options=abele.Options().deviceIterations(3))
     difference = report.difference
     assert difference.kind == "constant" and difference.operator == "aten::mul.Tensor"
+    assert difference.direction == "forward"
     assert (difference.line, difference.stage) == (line_of(scaled_by_the_call, 3), 1)
     assert float(difference.found) < float(difference.expected) and difference.of == WIDTH
     assert "constant" in difference.reason
