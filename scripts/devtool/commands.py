@@ -183,27 +183,18 @@ def _test_long(tools: machine.Toolchain, seconds: int) -> None:
     killed or cut off; each fuzzer from its corpus in the tree, what it finds into build/fuzz."""
     folder = configure_and_build(tools, targets=["unit_base", "unit_model", "abele_python", "poprun"])
     failed = []
-    step("all trainings of two and of four processes that the matrix has")
-    matrix = [tools.python, "-m", "pytest", "test/multi/test_process_matrix.py", "--matrix=full"]
-    if run(matrix, env=_python_env(tools, folder), check=False):
-        failed.append("test_process_matrix.py")
-    for name in ("unit_base", "unit_model"):
-        step(f"1,000 killed writers, {name}")
-        killed = [folder / "test" / name, "--gtest_filter=*Killed"]
-        if run(killed, env={**tools.env, "ABELE_KILLS": "1000"}, check=False):
-            failed.append(name)
-    step("100 kills of one of two and of one of four processes")
-    kills = [tools.python, "-m", "pytest", "-s", "test/multi/test_kills.py"]
-    if run(kills, env={**_python_env(tools, folder), "ABELE_KILLS": "100"}, check=False):
-        failed.append("test_kills.py")
-    step("100 kills each of trainings of one and of two processes, which go on")
-    resumes = [tools.python, "-m", "pytest", "-s", "test/multi/test_resumes.py"]
-    if run(resumes, env={**_python_env(tools, folder), "ABELE_KILLS": "100"}, check=False):
-        failed.append("test_resumes.py")
-    step("20 hosts that are cut off, 20 without power and 20 whose processes are killed")
-    hosts = [tools.python, "-m", "pytest", "-s", "test/hosts", "-k", "gone"]
-    if run(hosts, env={**_python_env(tools, folder), "ABELE_KILLS": "20"}, check=False):
-        failed.append("test/hosts")
+    pytest = [tools.python, "-m", "pytest", "-s"]
+    writers = {name: [folder / "test" / name, "--gtest_filter=*Killed"] for name in ("unit_base", "unit_model")}
+    for what, kills, command in (
+        ("all trainings of several processes", 0, [*pytest, "test/multi/test_process_matrix.py", "--matrix=full"]),
+        *((f"1,000 killed writers, {name}", 1000, killed) for name, killed in writers.items()),
+        ("100 kills of one of two and of one of four processes", 100, [*pytest, "test/multi/test_kills.py"]),
+        ("100 kills each of one and of two that resume", 100, [*pytest, "test/multi/test_resumes.py"]),
+        ("20 hosts each that are cut off, lose power or their processes", 20, [*pytest, "test/hosts", "-k", "gone"]),
+    ):
+        step(what)
+        if run(command, env={**_python_env(tools, folder), "ABELE_KILLS": str(kills)}, check=False):
+            failed.append(what)
     folder = configure_and_build(tools, "fuzz", targets=[f"fuzz_{name}" for name in FUZZERS])
     for name in FUZZERS:
         step(f"fuzzing {name}")
