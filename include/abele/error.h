@@ -16,7 +16,7 @@ enum class ErrorCode : int {
 #undef ABELE_ERROR
 };
 
-/// "E0214", "stage-order", one line.
+/// "E0303", "stage-order", one line.
 const char* errorCodeText(ErrorCode code);
 const char* errorName(ErrorCode code);
 const char* errorSummary(ErrorCode code);

@@ -141,7 +141,7 @@ def create_native_error(kind, code, text, context, recovery_action):
 
     Args:
         kind: a key of NATIVE, or "option" and the name of a Python exception.
-        code: "E0214".
+        code: "E0303".
         text: the whole message without context.
         context: lines that say where in the step it happened; may be empty.
         recovery_action: for kind "recoverable".

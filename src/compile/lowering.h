@@ -1,4 +1,4 @@
-// From a captured graph and options to a lowered graph and its plan. Used by compiler.cc, and by default_schedule.cc,
+// From a captured graph and options to a lowered graph and its plan. Used by compiler.cc, and by placement.cc,
 // recompute_to_fit.cc and memory_limit.cc, which try other options.
 #pragma once
 

@@ -1,5 +1,5 @@
 // The operators of forward that depend on constants alone, and the places where they should run. Used by passes/ and
-// plan/.
+// split/.
 #pragma once
 
 #include <vector>

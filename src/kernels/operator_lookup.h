@@ -1,4 +1,4 @@
-// Finds an operator by its name, and its `out=` overload. Used by device/cpu and operators/.
+// Finds an operator by its name, and its `out=` overload. Used by device/aten, compile/ and operators/.
 #pragma once
 
 #include <optional>
