@@ -90,7 +90,6 @@ LAYERS = {
     "test/unit/options": ("base options include", TORCH_FREE),
     "test/unit/runtime": ("base ir passes schedule plan exe exe/build runtime device/null", TORCH_FREE),
     "test/unit/collective": ("base collective", TORCH),
-    "test/unit/operators": ("base operators", TORCH),
     "test/unit/kernels": ("base kernels", TORCH),
     "test/unit/device": ("base ir passes plan exe exe/build runtime device memory", TORCH),
     "test/unit/device/accelerator": (
