@@ -7,7 +7,6 @@
 #include "compile/lowering.h"
 #include "ir/rewrite.h"
 #include "passes/recompute.h"
-#include "plan/cost.h"
 #include "plan/liveness.h"
 #include "plan/operator_cost.h"
 #include "plan/packing.h"

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "calls/forms.h"
 #include "compile/tensors.h"
 #include "model/hooks.h"
 #include "model/trained_parameters.h"

@@ -10,7 +10,6 @@
 #include "calls/arguments.h"
 #include "calls/forms.h"
 #include "compile/compiled_program.h"
-#include "compile/inputs.h"
 #include "compile/tensors.h"
 #include "modules/frozen.h"
 #include "options/notes.h"

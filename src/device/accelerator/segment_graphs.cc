@@ -9,7 +9,6 @@
 #include "base/device_graphs.h"
 #include "base/instructions.h"
 #include "base/log.h"
-#include "device/aten/own_call.h"
 #include "exe/instruction_slots.h"
 
 // Torch has the class since 2.13; before that, graphs come from a lent maker.
