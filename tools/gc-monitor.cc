@@ -1,7 +1,6 @@
 // gc-monitor: the devices and their owners, in the form of Graphcore's tool. Devices are emulated by some cores of this
 // machine, so temperatures are N/A. Source: spec tools.md.
 #include <CLI/CLI.hpp>
-#include <set>
 #include <string>
 #include <tuple>
 #include <vector>

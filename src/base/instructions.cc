@@ -1,7 +1,5 @@
 #include "base/instructions.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 
 namespace abele {

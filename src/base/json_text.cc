@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <iterator>
-#include <string_view>
 #include <unordered_set>
 
 #include "base/cat.h"

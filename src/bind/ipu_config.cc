@@ -1,5 +1,4 @@
 #include <string>
-#include <vector>
 
 #include "bind/bind.h"
 #include "bind/notes.h"

@@ -1,6 +1,5 @@
 #include "bind/option_values.h"
 
-#include <algorithm>
 #include <memory>
 #include <variant>
 

@@ -3,7 +3,6 @@
 
 #include <deque>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include <pybind11/functional.h>

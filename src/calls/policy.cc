@@ -1,7 +1,5 @@
 #include "calls/policy.h"
 
-#include <utility>
-
 #include "calls/devices.h"
 #include "compile/from_options.h"
 

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
-#include <mutex>
 
 #include <ATen/CPUGeneratorImpl.h>
 

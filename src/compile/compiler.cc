@@ -1,7 +1,6 @@
 #include "compile/compiler.h"
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 
 #include <ATen/CPUGeneratorImpl.h>

@@ -1,6 +1,5 @@
 #include "files/tensor_set.h"
 
-#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
-#include <numeric>
-#include <set>
 #include <string_view>
 #include <unordered_map>
 #include <utility>

@@ -9,7 +9,6 @@
 // Cost:    O(edges).   Undone by: the plan, which copies a value that is read later after all.
 #include <algorithm>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "ir/rewrite.h"

@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <numeric>
 #include <ranges>
 #include <set>
 #include <tuple>

@@ -9,7 +9,6 @@
 #include <iterator>
 #include <limits>
 #include <set>
-#include <string_view>
 #include <thread>
 #include <tuple>
 #include <utility>

@@ -1,7 +1,5 @@
 #include "registry/record_file.h"
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <charconv>

@@ -1,7 +1,6 @@
 #include "verification/verify_eager.h"
 
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include <ATen/Context.h>

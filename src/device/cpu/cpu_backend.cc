@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <mutex>
-#include <unordered_map>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>

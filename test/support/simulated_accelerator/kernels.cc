@@ -1,7 +1,6 @@
 // Operators of simulated devices: ATen's CPU kernel on the same bytes, enqueued on the current stream.
 #include <algorithm>
 #include <cstring>
-#include <string_view>
 #include <unordered_set>
 
 #include <ATen/CPUGeneratorImpl.h>

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <unordered_map>
 
 #include <sys/mman.h>
 #include <unistd.h>

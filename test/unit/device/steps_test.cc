@@ -1,6 +1,5 @@
 // The device contract: numbers of updates, random numbers, order, failures.
 #include <thread>
-#include <utility>
 
 #include <ATen/CPUGeneratorImpl.h>
 

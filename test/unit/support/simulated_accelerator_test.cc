@@ -1,11 +1,12 @@
 // The simulated accelerator itself: properties that tests of the accelerator backend rely on.
 #include <cstring>
-#include <thread>
 
 #include <ATen/DeviceAccelerator.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
 
 #include "simulated_accelerator/simulated.h"
 

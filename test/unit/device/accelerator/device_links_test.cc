@@ -1,6 +1,5 @@
 // Messages from accelerator to accelerator, by a backend of torch.distributed that orders them by calls alone. Its
 // streams stop until the other process calls, too.
-#include <atomic>
 #include <map>
 #include <mutex>
 #include <utility>
