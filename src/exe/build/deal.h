@@ -8,8 +8,8 @@
 namespace abele::exe {
 
 /// Replaces every worker by `devices` workers. The one at place i takes micro-batches i, i + devices, ...; all share
-/// the worker's memory, so gradients are added to the sums in the order of the micro-batches, and each bit is that of
-/// one device. Device d becomes devices d * devices to d * devices + devices - 1.
+/// the worker's memory, so gradients are added to the sums in the order of the micro-batches. Results are
+/// bit-equal to those of one device. Device d becomes devices d * devices to d * devices + devices - 1.
 ///
 /// A segment becomes a chain of parts. addWaits lets a part run for a micro-batch after it has run for the one before,
 /// so the workers follow each other at the distance of a part. Parts of an update that use persistent memory alone are

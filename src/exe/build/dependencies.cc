@@ -24,8 +24,7 @@ struct PersistentUse {
   bool writes = false;
 };
 
-// The last run of a segment up to a micro-batch. Workers that share a segment run it in
-// the order of micro-batches.
+// The last run of a segment up to a micro-batch. Workers that share a segment run it in the order of micro-batches.
 struct Run {
   int32_t worker = -1;      // -1: it has not run yet
   int64_t completions = 0;  // including this one

@@ -8,26 +8,48 @@
 namespace abele::exe {
 namespace {
 
-// The uses of memory that overlaps a slot of these instructions.
-SegmentUses usesOf(const Executable& exe, const SegmentUses& whole, const std::vector<Instruction>& instructions) {
-  std::map<int32_t, std::vector<std::pair<int64_t, int64_t>>> ranges;  // by group
-  const auto note = [&](int32_t slot) {
-    const Slot& s = exe.slots[slot];
-    ranges[s.group].emplace_back(s.offset_bytes, s.offset_bytes + s.type.extentBytes());
-  };
-  for (const Instruction& i : instructions) {
-    forEachOperand(i, note);
-    forEachResult(i, note);
+// The bytes of groups that instructions touch, as ranges that do not overlap.
+class TouchedBytes {
+ public:
+  TouchedBytes(const Executable& exe, const std::vector<Instruction>& instructions) {
+    const auto note = [&](int32_t slot) {
+      const Slot& s = exe.slots[slot];
+      add(ends_[s.group], s.offset_bytes, s.offset_bytes + s.type.extentBytes());
+    };
+    for (const Instruction& i : instructions) {
+      forEachOperand(i, note);
+      forEachResult(i, note);
+    }
   }
-  const auto isUnused = [&](const MemoryUse& use) {
-    const auto found = ranges.find(use.group);
-    return found == ranges.end() || std::ranges::none_of(found->second, [&](const auto& range) {
-             return use.offset_bytes < range.second && range.first < use.offset_bytes + use.bytes;
-           });
-  };
-  SegmentUses uses = whole;
-  std::erase_if(uses.reads, isUnused);
-  std::erase_if(uses.writes, isUnused);
+
+  bool contains(const MemoryUse& use) const {
+    const auto found = ends_.find(use.group);
+    if (found == ends_.end()) return false;
+    const auto after = found->second.lower_bound(use.offset_bytes + use.bytes);
+    return after != found->second.begin() && std::prev(after)->second > use.offset_bytes;
+  }
+
+ private:
+  static void add(std::map<int64_t, int64_t>& ends, int64_t begin, int64_t end) {
+    auto next = ends.upper_bound(begin);
+    if (next != ends.begin() && std::prev(next)->second >= begin) --next;
+    while (next != ends.end() && next->first <= end) {
+      begin = std::min(begin, next->first);
+      end = std::max(end, next->second);
+      next = ends.erase(next);
+    }
+    ends[begin] = end;
+  }
+
+  std::map<int32_t, std::map<int64_t, int64_t>> ends_;  // by group, then by begin of a range
+};
+
+SegmentUses usesOf(const Executable& exe, const SegmentUses& whole, const std::vector<Instruction>& instructions) {
+  const TouchedBytes touched(exe, instructions);
+  SegmentUses uses = {.reads = {}, .writes = {}, .makers = whole.makers};
+  const auto isTouched = [&](const MemoryUse& use) { return touched.contains(use); };
+  std::ranges::copy_if(whole.reads, std::back_inserter(uses.reads), isTouched);
+  std::ranges::copy_if(whole.writes, std::back_inserter(uses.writes), isTouched);
   return uses;
 }
 
