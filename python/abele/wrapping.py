@@ -176,6 +176,9 @@ def unwrapped(tensor):
 class _WrappedModule:
     """Methods of every `Poptorch<Name>` class."""
 
+    def __init_subclass__(cls):
+        """Hides the hook of the program's class, because a wrapper class is not one of the program's classes."""
+
     def __getattribute__(self, name):
         if name in _READS:
             link = object.__getattribute__(self, "__dict__").get(_LINK)

@@ -39,6 +39,31 @@ def test_printing_inside_forward_shows_no_values(capsys):
     assert capsys.readouterr().out.count("<unavailable>") == 2
 
 
+class Registered(Net):
+    """A model whose base class notes its subclasses and needs an argument from each, as registries of models do."""
+
+    known = []
+
+    def __init_subclass__(cls, *, tag):
+        super().__init_subclass__()
+        Registered.known.append(tag)
+
+
+class Tagged(Registered, tag="tagged"):
+    pass
+
+
+@pytest.mark.spec("executor/1.2")
+def test_wrapping_does_not_register_a_class_of_the_program():
+    model = Tagged()
+    executor = poptorch.trainingModel(model)
+    executor(torch.ones(1, 2))
+    assert type(model).__name__ == "PoptorchTagged" and isinstance(model, Tagged)
+    assert Registered.known == ["tagged"]
+    executor.destroy()
+    assert type(model) is Tagged
+
+
 class Layered(torch.nn.Module):
     def __init__(self):
         super().__init__()
