@@ -20,7 +20,7 @@ def identity_loss(x: torch.Tensor, reduction: str | int) -> torch.Tensor:
         reduction: "sum", "mean" or "none" (each element is a loss).
     Returns: the reduced value. Outside a capture that is all it does.
     """
-    if reduction not in _REDUCE:
+    if not isinstance(reduction, str) or reduction not in _REDUCE:
         raise refused(AssertionError, f'reduction must be "sum", "mean" or "none", got {reduction!r}')
     result = _REDUCE[reduction](x)
     if isCapturing():

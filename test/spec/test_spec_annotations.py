@@ -244,6 +244,8 @@ def test_identity_loss(reduction):
 def test_one_loss_remains():
     with pytest.raises(AssertionError):
         poptorch.identity_loss(X, "max")
+    with pytest.raises(AssertionError, match="reduction must be"):
+        poptorch.identity_loss(X, ["mean"])
     compare(lambda y: poptorch.identity_loss(F.mse_loss(y, X) + F.l1_loss(y, X), "sum"))
     compare(lambda y: poptorch.identity_loss(poptorch.identity_loss(y.square(), "sum"), "none"))
     for several in (lambda y: F.mse_loss(y, X) + F.l1_loss(y, X), lambda y: (y.sum(), y.mean())):
