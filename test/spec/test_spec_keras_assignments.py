@@ -1,5 +1,6 @@
 """Pipeline stages of Keras models: assignments, PipelineStage, errors, summaries. Source: spec keras.md, section 2."""
 
+import numpy as np
 import pytest
 from keras_models import functional, ipu, keras, layers, sequential, staged, under_strategy, undisturbed  # noqa: F401
 
@@ -238,6 +239,25 @@ def test_files_keep_stages_and_settings(make, stages, tmp_path):
     outside = keras.models.load_model(tmp_path / "net.keras", compile=False)
     assert type(outside) is (keras.Sequential if make is sequential else type(outside))
     assert not hasattr(outside, "set_pipelining_options")
+
+
+@spec("keras/2/saving")
+@pytest.mark.parametrize("make", [functional, sequential])
+def test_files_are_ordinary_models_without_a_strategy(make, tmp_path):
+    model = staged(under_strategy(make), [0, 0, 1, 1])
+    model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+    model.compile("sgd", "mse", steps_per_execution=4)
+    model.save(tmp_path / "net.keras")
+    outside = keras.models.load_model(tmp_path / "net.keras")
+    assert outside.steps_per_execution == 1  # more is an error of Keras' own trainer
+    x = np.ones((8, *outside.input_shape[1:]), "float32")
+    y = np.zeros((8, *outside.output_shape[1:]), "float32")
+    outside.fit(x, y, batch_size=2, verbose=0)
+    outside.save(tmp_path / "plain.keras")
+    for name, steps in (("net", 4), ("plain", 1)):
+        with ipu.IPUStrategy().scope():
+            again = keras.models.load_model(tmp_path / f"{name}.keras")
+        assert again.steps_per_execution == steps
 
 
 FUNCTIONAL_SUMMARY = """\

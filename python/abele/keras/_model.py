@@ -37,6 +37,7 @@ class State:
         self.ignores_scopes = False  # after a reset: scopes where layers were made no longer count
         self.executions = {}  # mode -> the last Execution
         self.steps = None  # steps_per_execution of the running fit
+        self.filed_steps = None  # steps_per_execution of the file that the model was read from
         self.asynchronous_callbacks = False
         self.each_batch = None  # callbacks of the running call, if they get every micro-batch
 
@@ -462,6 +463,12 @@ def pop(self, rebuild=True):
     return _plain(self).pop(rebuild=rebuild)
 
 
+def _compiled_steps(model):
+    """steps_per_execution of the last compile()."""
+    compiled = getattr(model, "_compile_config", None)
+    return 1 if compiled is None else compiled.config["steps_per_execution"]
+
+
 def get_config(self):
     """See keras.Model.get_config. Adds the pipeline stages and settings under the key "ipu"."""
     config = _plain(self).get_config()
@@ -470,15 +477,34 @@ def get_config(self):
     assignments = _current_assignments(self) if isinstance(self, (Functional, Sequential)) else None
     if assignments is not None:
         kept["stages"] = _assignments.to_plain(assignments)
+    steps = _compiled_steps(self)
+    if steps != 1 and "layers" in config:  # other configs are the arguments of a class of the program
+        kept["steps_per_execution"] = steps
     if kept and isinstance(self, (Functional, Sequential)):
         config[CONFIG_KEY] = kept
     return config
+
+
+def get_compile_config(self):
+    """See keras.Model.get_compile_config. With steps_per_execution 1 if get_config() has the number, because a model
+    that is read without a strategy refuses others."""
+    config = _plain(self).get_compile_config()
+    if "steps_per_execution" in self.get_config().get(CONFIG_KEY, ()):
+        config["steps_per_execution"] = 1
+    return config
+
+
+def compile_from_config(self, config):
+    """See keras.Model.compile_from_config."""
+    steps = state_of(self).filed_steps
+    _plain(self).compile_from_config(config if steps is None else {**config, "steps_per_execution": steps})
 
 
 def restore(model, kept):
     """Restores a model's stages and settings from the key "ipu" of its config."""
     state = state_of(model)
     state.settings.from_plain(kept)
+    state.filed_steps = kept.get("steps_per_execution")
     if "stages" in kept:
         assignments = model.get_pipeline_stage_assignment()
         state.assignments = None
@@ -516,6 +542,8 @@ _METHODS = (
     test_on_batch,
     predict_on_batch,
     get_config,
+    get_compile_config,
+    compile_from_config,
 )
 _classes = {}
 
