@@ -1,5 +1,8 @@
 """Pipeline stages of Keras models: assignments, PipelineStage, errors, summaries. Source: spec keras.md, section 2."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from keras_models import functional, ipu, keras, layers, sequential, staged, under_strategy, undisturbed  # noqa: F401
@@ -258,6 +261,17 @@ def test_files_are_ordinary_models_without_a_strategy(make, tmp_path):
         with ipu.IPUStrategy().scope():
             again = keras.models.load_model(tmp_path / f"{name}.keras")
         assert again.steps_per_execution == steps
+
+
+@spec("keras/2/saving")
+@pytest.mark.parametrize("make", [functional, sequential])
+def test_pickles_and_copies_keep_stages_and_weights(make):
+    model = staged(under_strategy(make), [0, 0, 1, 1])
+    model.compile("sgd", "mse", steps_per_execution=4)
+    for again in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert [a.pipeline_stage for a in again.get_pipeline_stage_assignment()] == [0, 0, 1, 1]
+        assert again.steps_per_execution == 4
+        assert all(map(np.array_equal, again.get_weights(), model.get_weights()))
 
 
 FUNCTIONAL_SUMMARY = """\

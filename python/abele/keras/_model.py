@@ -553,12 +553,16 @@ def is_extended(cls):
     return "_abele_extended" in cls.__dict__
 
 
-def extended(cls):
-    """The subclass of a model class with these methods. Returns such a subclass unchanged."""
+def extended(cls, reduce):
+    """The subclass of a model class with these methods. Returns such a subclass unchanged.
+
+    Args:
+        reduce: its __reduce__.
+    """
     if is_extended(cls):
         return cls
     if cls not in _classes:
-        methods = {method.__name__: method for method in _METHODS}
+        methods = {"__reduce__": reduce, **{method.__name__: method for method in _METHODS}}
         if issubclass(cls, Sequential):
             methods.update(add=add, pop=pop)
         made = type(cls)(cls.__name__, (cls,), {"__module__": cls.__module__, "__doc__": cls.__doc__, **methods})

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 from keras.src.models.functional import Functional
 from keras.src.models.model import Model
 from keras.src.models.sequential import Sequential
+from keras.src.saving.keras_saveable import KerasSaveable
 
 from . import _model, config
 from ._stages import open_scopes
@@ -72,6 +73,18 @@ def get_strategy() -> IPUStrategy | None:
     return open_scopes[-1] if open_scopes else None
 
 
+def _unpickled(file):
+    with IPUStrategy().scope():
+        return KerasSaveable._unpickle_model(file)
+
+
+def _reduce(model):
+    """Pickles and copies of models made under a strategy have the same methods."""
+    function, *others = super(type(model)._abele_extended, model).__reduce__()
+    is_keras_own = getattr(function, "__func__", None) is KerasSaveable._unpickle_model.__func__
+    return _unpickled if is_keras_own else function, *others
+
+
 # Keras' own functions while a scope is open: (class, name) -> the function to restore.
 _originals = {}
 
@@ -88,7 +101,7 @@ def _enter():
     def __new__(cls, *args, **kwargs):  # noqa: N807
         made = new(cls, *args, **kwargs)
         if isinstance(made, Model):
-            made.__class__ = _model.extended(type(made))
+            made.__class__ = _model.extended(type(made), _reduce)
         return made
 
     def __init__(self, inputs, outputs, name=None, **kwargs):  # noqa: N807
