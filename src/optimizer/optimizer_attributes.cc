@@ -290,7 +290,7 @@ std::vector<std::vector<std::string>> trainedNamesOf(const Attributes& optimizer
   }
   groups.emplace_back();
   for (const modules::NamedTensor& t : tensors)
-    if (open.contains(t.name)) groups.back().push_back(t.name);
+    if (open.erase(t.name) > 0) groups.back().push_back(t.name);  // the list may have a tensor twice
   return groups;
 }
 

@@ -507,3 +507,19 @@ def test_learning_rate_schedulers_drive_the_device():
             scheduler.step()
         executor.setOptimizer(ours)
     assert torch.equal(model.second.weight, reference.second.weight)
+
+
+def test_a_warning_names_each_parameter_without_a_group_once(capfd):
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 4)
+            self.scale, self.unused = (torch.nn.Parameter(torch.ones(4)) for _ in range(2))
+
+        def forward(self, x):
+            return poptorch.identity_loss(self.layer(x) * self.scale, "mean")
+
+    model = Scaled()
+    executor = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.layer.parameters(), lr=0.1))
+    executor(torch.randn(2, 4))
+    assert "2 trainable parameters are in no group" in capfd.readouterr().err

@@ -151,13 +151,11 @@ TEST(PlaceModules, WeightsTiedAcrossStagesAreReadWhereForwardIs) {
 TEST(DataParallel, TrainsAsEager) {
   constexpr int64_t kAccumulation = 5, kRows = 2;
   at::set_num_threads(1);
-  torch::manual_seed(0);
-  Tower eager(3);
-  const Tower ours(std::dynamic_pointer_cast<TowerImpl>(eager->clone()));
+  Tower eager(3), ours(3);
   abele::Options options;
   options.dataParallel(2).threadsPerDevice(1).Training().gradientAccumulation(kAccumulation);
   auto model = abele::trainingModel(
-      ours, [ours](at::Tensor x, at::Tensor y) mutable { return torch::mse_loss(ours->forward(x), y); }, options,
+      ours, [ours](at::Tensor x, at::Tensor y) mutable { return torch::mse_loss(ours(x), y); }, options,
       abele::optim::SGD{.lr = 0.1, .momentum = 0.9});
   torch::optim::SGD optimizer(eager->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   for (int step = 0; step < 3; ++step) {
