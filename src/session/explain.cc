@@ -13,7 +13,8 @@ std::string Session::explain() const {
   const compile::ProgramOptions& options = impl_->options;
   std::string text = split::explainStages(graph, compiled.plan, compile::machineOf(options));
   if (const int64_t turns = compiled.plan.turns(); turns > 1)
-    text += cat(turns, " devices take the micro-batches of each device above in turn, which the prediction leaves out\n");
+    text +=
+        cat(turns, " devices take the micro-batches of each device above in turn, which the prediction leaves out\n");
   if (!compiled.schedule_reason.empty())
     text += cat("schedule ", compiled.schedule, ": ", compiled.schedule_reason, "\n");
   text += compiled.placement.text();

@@ -142,7 +142,10 @@ def devices_of(executor):
 
 
 def train(network, num_stages, opts, accumulation=1, micro_batch=2, result=devices_of, iterations=1):
-    """Three calls in both ways, of `iterations` updates each. Returns result of the executor: by default, the devices that did something."""
+    """Three calls in both ways, of `iterations` updates each.
+
+    Returns: result of the executor; by default, the devices that did something.
+    """
     model, reference = make(network, num_stages)
     executor = abele.trainingModel(model, opts, torch.optim.AdamW(model.parameters(), lr=0.01))
     theirs = torch.optim.AdamW(reference.parameters(), lr=0.01)
