@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -36,14 +37,17 @@ class NullBackend::NullDevice : public runtime::Device {
  private:
   void overwriteTransient(const runtime::ActionContext& context) {
     const exe::Executable& exe = backend_.exe_;
-    const auto workers = static_cast<int32_t>(exe.workers.size());
-    for (size_t g = 0; g < exe.groups.size(); ++g) {
-      const exe::Group& group = exe.groups[g];
-      if (group.kind != exe::GroupKind::kTransient) continue;
-      // Workers that take micro-batches in turn have a frame each.
-      if (group.worker != (group.frames > 1 ? context.worker % (workers / group.frames) : context.worker)) continue;
-      Bytes& memory =
-          backend_.memory_[g][static_cast<size_t>(exe.frameOf(static_cast<int32_t>(g), context.micro_batch))];
+    std::set<int32_t> groups;
+    const auto note = [&](int32_t slot) {
+      const int32_t group = exe.slots[slot].group;
+      if (exe.groups[group].kind == exe::GroupKind::kTransient) groups.insert(group);
+    };
+    for (const exe::Instruction& instruction : exe.segments[context.segment].instructions) {
+      forEachOperand(instruction, note);
+      forEachResult(instruction, note);
+    }
+    for (const int32_t group : groups) {
+      Bytes& memory = backend_.memory_[group][static_cast<size_t>(exe.frameOf(group, context.micro_batch))];
       std::fill(memory.begin(), memory.end(), std::byte{0xdd});
     }
   }
