@@ -1,4 +1,4 @@
-"""Classes of transformers whose stages are each shared by several devices: dropout on, three updates.
+"""Classes of transformers on several devices, which share each stage or take micro-batches in turn: dropout on.
 
 The models are larger than those of test_transformers.py, because small operators are not divided.
 """
@@ -107,3 +107,10 @@ def test_trains_as_eager(name, settings, batch, devices, stages, monkeypatch):
     # With failing trials no operator is divided: the same bits, in fewer parts.
     monkeypatch.setenv("ABELE_SHARD_TRIALS", "fail")
     assert len(check_training(model, updates=3, group=devices)) < len(parts)
+
+
+@pytest.mark.parametrize(("devices", "stages"), [(2, 1), (3, 2)])
+@pytest.mark.parametrize(("name", "settings", "batch"), MODELS, ids=[name for name, *_ in MODELS])
+def test_trains_as_eager_in_turn(name, settings, batch, devices, stages):
+    pytest.importorskip("transformers")
+    assert len(check_training(row(name, settings, batch, stages), updates=3, turns=devices)) == stages

@@ -120,15 +120,18 @@ def _made(row, updates=STEPS):
     return model, [row.batch(row.rows * MICRO_BATCHES) for _ in range(updates)]
 
 
-def check_training(row, updates=STEPS, group=1):
-    """Updates of three micro-batches. group: devices of a stage. Returns the device of each part of the pipeline."""
+def check_training(row, updates=STEPS, group=1, turns=1):
+    """Updates of three micro-batches. group: devices that share a stage. turns: devices that take turns at them.
+
+    Returns: the device of each part of the pipeline.
+    """
     import abele
     import torch
 
     model, batches = _made(row, updates)
     step = _step_of(row, model).train()
     reference = copy.deepcopy(step)
-    options = _options(row).tensorParallel(group)
+    options = _options(row).tensorParallel(group).dataParallel(turns)
     options.Training.gradientAccumulation(MICRO_BATCHES)
     make_optimizer = lambda module: torch.optim.AdamW(module.parameters(), lr=1e-3)  # noqa: E731
     executor = abele.trainingModel(step, options, make_optimizer(step))
