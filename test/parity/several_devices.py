@@ -162,3 +162,27 @@ def train(network, num_stages, opts, accumulation=1, micro_batch=2, result=devic
     found = result(executor)
     executor.destroy()
     return found
+
+
+def count_cached(folder, all_options):
+    """The number of different programs in the folder after a model was compiled with each of the options."""
+    for opts in all_options:
+        model, _ = make("Mlp", 0)
+        executor = abele.inferenceModel(model.eval(), opts.enableExecutableCaching(str(folder)))
+        executor(*model.batch(opts.device_iterations))
+        executor.destroy()
+    return len([path for path in folder.iterdir() if path.is_file() and "lock" not in path.name])
+
+
+def off_chip():
+    return abele.TensorLocationSettings().useOnChipStorage(False)
+
+
+# Options with which neither way to give a device several devices is available.
+REFUSED_TOGETHER = {
+    "phased": lambda o: o.setExecutionStrategy(abele.SerialPhasedExecution("a", "b")),
+    "measured": lambda o: o.setExecutionStrategy(
+        abele.PipelinedExecution(abele.AutoStage.AutoSplit).devices("measured")
+    ),
+    "off chip": lambda o: o.TensorLocations.setWeightLocation(off_chip()),
+}

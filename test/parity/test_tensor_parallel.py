@@ -7,7 +7,18 @@ import os
 import abele
 import pytest
 import torch
-from several_devices import NETWORKS, STEPS, STRATEGIES, devices_of, make, options_of, require_bits, train
+from several_devices import (
+    NETWORKS,
+    REFUSED_TOGETHER,
+    STEPS,
+    STRATEGIES,
+    count_cached,
+    devices_of,
+    make,
+    options_of,
+    require_bits,
+    train,
+)
 from torch import nn
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -266,31 +277,16 @@ def test_more_devices_than_there_are_are_refused():
 
 
 def test_compiled_programs_of_other_degrees_are_others(tmp_path):
-    for devices in (1, 2, 3, 2):
-        model, _ = make("Mlp", 0)
-        opts = options_of(devices).enableExecutableCaching(str(tmp_path))
-        executor = abele.inferenceModel(model.eval(), opts)
-        executor(*model.batch(1))
-        executor.destroy()
-    assert len([path for path in tmp_path.iterdir() if path.is_file() and "lock" not in path.name]) == 3
+    assert count_cached(tmp_path, [options_of(devices) for devices in (1, 2, 3, 2)]) == 3
 
 
-def off_chip():
-    return abele.TensorLocationSettings().useOnChipStorage(False)
-
-
-REFUSED = {
+REFUSED = REFUSED_TOGETHER | {
     "recompute to fit": lambda o: o.setExecutionStrategy(abele.PipelinedExecution().recompute("fit")).deviceMemoryLimit(
         1 << 30
     ),
     "zero-bubble": lambda o: o.setExecutionStrategy(abele.PipelinedExecution().schedule("zero-bubble")),
     "interleaved": lambda o: o.setExecutionStrategy(abele.PipelinedExecution().schedule("interleaved")),
     "auto": lambda o: o.setExecutionStrategy(abele.PipelinedExecution().schedule("auto")),
-    "phased": lambda o: o.setExecutionStrategy(abele.SerialPhasedExecution("a", "b")),
-    "measured": lambda o: o.setExecutionStrategy(
-        abele.PipelinedExecution(abele.AutoStage.AutoSplit).devices("measured")
-    ),
-    "off chip": lambda o: o.TensorLocations.setWeightLocation(off_chip()),
 }
 
 

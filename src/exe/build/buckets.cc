@@ -87,7 +87,7 @@ bool usesOffChipMemory(const Executable& executable) {
 void splitBackward(Executable& executable, std::vector<SegmentUses>& uses) {
   if (usesOffChipMemory(executable)) return;
   const std::vector<int32_t> sums = externalsOf(executable, ExternalKind::kAccumulator);
-  cutSegments(executable, uses, [&](const Segment& segment) {
+  cutSegments(executable, uses, /*origins=*/nullptr, [&](const Segment& segment) {
     return isBackward(segment) ? cutsOf(executable, segment, sums) : std::vector<size_t>();
   });
 }

@@ -66,7 +66,7 @@ class Builder {
     makeWorkers();
     if (replication_.replicas * replication_.processes > 1) checkSharedParameters(graph_, replication_);
     if (replication_.processes > 1 && !origins_) splitBackward(exe_, uses_);
-    if (!origins_) dealMicroBatches(exe_, uses_, plan_.turns());
+    dealMicroBatches(exe_, uses_, plan_.turns(), origins_);
     replicate(exe_, uses_, replication_);
     for (const WorkerProgram& worker : exe_.workers)
       exe_.stage_processes = std::max<int64_t>(exe_.stage_processes, worker.process + 1);

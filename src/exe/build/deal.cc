@@ -28,8 +28,9 @@ bool touches(const Executable& exe, const Instruction& instruction, int32_t slot
 }
 
 // A task ends with copies of new contents to externals. They move up to the last instruction before them that touches
-// the same memory, so that the next micro-batch need not wait for the end of the task.
-void moveCopiesUp(const Executable& exe, std::vector<Instruction>& instructions) {
+// the same memory, so that the next micro-batch need not wait for the end of the task. origins: by instruction; may be
+// null.
+void moveCopiesUp(const Executable& exe, std::vector<Instruction>& instructions, Origins::value_type* origins) {
   for (size_t i = 0; i < instructions.size(); ++i) {
     if (ownOp(instructions[i].op) != OwnOp::kCopy) continue;
     const int32_t to = static_cast<int32_t>(instructions[i].args[0].i),
@@ -38,9 +39,13 @@ void moveCopiesUp(const Executable& exe, std::vector<Instruction>& instructions)
     size_t place = i;
     while (place > 0 && !touches(exe, instructions[place - 1], to) && !touches(exe, instructions[place - 1], from))
       --place;
-    std::rotate(instructions.begin() + static_cast<std::ptrdiff_t>(place),
-                instructions.begin() + static_cast<std::ptrdiff_t>(i),
-                instructions.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+    const auto moveUp = [&](auto& list) {
+      const auto begin = list.begin() + static_cast<std::ptrdiff_t>(place);
+      const auto last = list.begin() + static_cast<std::ptrdiff_t>(i);
+      std::rotate(begin, last, last + 1);
+    };
+    moveUp(instructions);
+    if (origins) moveUp(*origins);
   }
 }
 
@@ -81,12 +86,17 @@ std::vector<size_t> cutsByBytes(const Executable& exe, const std::vector<Instruc
 
 }  // namespace
 
-void dealMicroBatches(Executable& exe, std::vector<SegmentUses>& uses, int64_t devices) {
+void dealMicroBatches(Executable& exe, std::vector<SegmentUses>& uses, int64_t devices, Origins* origins) {
   if (devices < 2) return;
   std::map<int32_t, int64_t> taker;  // by shared part of an update: the place of its worker
-  for (Segment& segment : exe.segments)
-    if (segment.direction != Direction::kUpdate) moveCopiesUp(exe, segment.instructions);
-  const PartsOf parts_of = cutSegments(exe, uses, [&](const Segment& segment) {
+  if (origins) origins->resize(exe.segments.size());
+  for (size_t s = 0; s < exe.segments.size(); ++s) {
+    std::vector<Instruction>& instructions = exe.segments[s].instructions;
+    if (origins) (*origins)[s].resize(instructions.size());
+    if (exe.segments[s].direction != Direction::kUpdate)
+      moveCopiesUp(exe, instructions, origins ? &(*origins)[s] : nullptr);
+  }
+  const PartsOf parts_of = cutSegments(exe, uses, origins, [&](const Segment& segment) {
     if (segment.direction != Direction::kUpdate) return evenCuts(segment.instructions.size());
     return isShareable(exe, segment) ? cutsByBytes(exe, segment.instructions, devices) : std::vector<size_t>();
   });

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "exe/build/build.h"
 #include "exe/build/dependencies.h"
 
 namespace abele::exe {
@@ -14,7 +15,7 @@ namespace abele::exe {
 /// A segment becomes a chain of parts. addWaits lets a part run for a micro-batch after it has run for the one before,
 /// so the workers follow each other at the distance of a part. Parts of an update that use persistent memory alone are
 /// shared among the workers. Requires: rings and transient memory have frames for all workers; one replica, one
-/// process, one memory space, no off-chip memory, no waits yet.
-void dealMicroBatches(Executable& executable, std::vector<SegmentUses>& uses, int64_t devices);
+/// process, one memory space, no off-chip memory, no waits yet. origins: follow their instructions, unless null.
+void dealMicroBatches(Executable& executable, std::vector<SegmentUses>& uses, int64_t devices, Origins* origins);
 
 }  // namespace abele::exe

@@ -132,7 +132,6 @@ class WaitMaker {
   }
 
   // --- waits ---------------------------------------------------------------------------------------------------------
-  //
   void addTo(Action& a, int32_t worker) {
     std::map<int32_t, int64_t> wanted;
     auto want = [&](int32_t segment, int64_t micro_batch) {

@@ -53,36 +53,46 @@ SegmentUses usesOf(const Executable& exe, const SegmentUses& whole, const std::v
   return uses;
 }
 
+template <class T>
+std::vector<std::vector<T>> splitAt(std::vector<T> whole, const std::vector<size_t>& cuts) {
+  std::vector<std::vector<T>> pieces;
+  auto begin = std::make_move_iterator(whole.begin());
+  for (const size_t cut : cuts) {
+    const auto end = std::make_move_iterator(whole.begin() + static_cast<std::ptrdiff_t>(cut));
+    pieces.emplace_back(begin, end);
+    begin = end;
+  }
+  pieces.emplace_back(begin, std::make_move_iterator(whole.end()));
+  return pieces;
+}
+
 }  // namespace
 
-PartsOf cutSegments(Executable& exe, std::vector<SegmentUses>& uses,
+PartsOf cutSegments(Executable& exe, std::vector<SegmentUses>& uses, Origins* origins,
                     const std::function<std::vector<size_t>(const Segment&)>& cutsOf) {
   PartsOf parts_of;
   const size_t num_segments = exe.segments.size();
   for (size_t s = 0; s < num_segments; ++s) {
     const std::vector<size_t> cuts = cutsOf(exe.segments[s]);
     if (cuts.empty()) continue;
-    std::vector<int32_t>& parts = parts_of[static_cast<int32_t>(s)];
-    std::vector<Instruction> whole = std::move(exe.segments[s].instructions);
-    const SegmentUses uses_of_whole = uses[s];
-    size_t begin = 0;
-    const auto take = [&](size_t end) {
-      std::vector<Instruction> taken(std::make_move_iterator(whole.begin() + static_cast<std::ptrdiff_t>(begin)),
-                                     std::make_move_iterator(whole.begin() + static_cast<std::ptrdiff_t>(end)));
-      begin = end;
-      return taken;
-    };
-    for (size_t k = 0; k < cuts.size(); ++k) {
-      parts.push_back(static_cast<int32_t>(exe.segments.size()));
-      Segment part = exe.segments[s];
-      part.name += cat("/part", k);
-      part.instructions = take(cuts[k]);
-      uses.push_back(usesOf(exe, uses_of_whole, part.instructions));
-      exe.segments.push_back(std::move(part));
+    auto instructions = splitAt(std::move(exe.segments[s].instructions), cuts);
+    Origins origins_of;
+    if (origins) origins_of = splitAt(std::move((*origins)[s]), cuts);
+    const SegmentUses uses_of_whole = std::move(uses[s]);
+    const Segment whole = exe.segments[s];
+    for (size_t k = 0; k <= cuts.size(); ++k) {
+      const size_t part = k == cuts.size() ? s : exe.segments.size();
+      if (part != s) {
+        exe.segments.push_back(whole);
+        exe.segments[part].name += cat("/part", k);
+        uses.emplace_back();
+        if (origins) origins->emplace_back();
+      }
+      uses[part] = usesOf(exe, uses_of_whole, instructions[k]);
+      exe.segments[part].instructions = std::move(instructions[k]);
+      if (origins) (*origins)[part] = std::move(origins_of[k]);
+      parts_of[static_cast<int32_t>(s)].push_back(static_cast<int32_t>(part));
     }
-    exe.segments[s].instructions = take(whole.size());
-    uses[s] = usesOf(exe, uses_of_whole, exe.segments[s].instructions);
-    parts.push_back(static_cast<int32_t>(s));
   }
   if (parts_of.empty()) return parts_of;
   for (WorkerProgram& worker : exe.workers) {
