@@ -28,7 +28,7 @@ class NullBackend::NullDevice : public runtime::Device {
     // Overwrites transient memory before each task, so that a value which an earlier task left there is never read
     // unnoticed. The parts of a task share it.
     const exe::Segment& segment = backend_.exe_.segments[context.segment];
-    const std::tuple task(segment.stage, segment.direction, context.micro_batch);
+    const std::tuple task(segment.stage, segment.direction, context.micro_batch, context.step);
     if (task != std::exchange(last_task_, task)) overwriteTransient(context);
     const size_t count = segment.instructions.size();
     for (size_t i = 0; i < count; ++i) backend_.execute(static_cast<int32_t>(i), context);
@@ -53,7 +53,7 @@ class NullBackend::NullDevice : public runtime::Device {
   }
 
   NullBackend& backend_;
-  std::tuple<int32_t, exe::Direction, int32_t> last_task_{-1, exe::Direction::kForward, -1};
+  std::tuple<int32_t, exe::Direction, int32_t, int64_t> last_task_{-1, exe::Direction::kForward, -1, -1};
 };
 
 std::unique_ptr<runtime::Device> NullBackend::makeDevice(int32_t) { return std::make_unique<NullDevice>(*this); }
