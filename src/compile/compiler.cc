@@ -200,20 +200,25 @@ void checkPipelineMinimum(const ProgramOptions& options, int64_t forward_stages)
                                inLanguage("Options::enforcePipelineMinimum(false)"))});
 }
 
-/// Throws E0402 if the groups of devices need more devices than there are. The plan would name a block for it.
-void checkGroups(const ProgramOptions& options, const ir::Graph& graph) {
-  const int64_t group = options.stages.group;
-  if (group == 1 || options.num_devices == 0) return;
+/// Throws E0402 if there are too few devices for tensorParallel and dataParallel. The plan would name a block for it.
+void checkDevicesOfEach(const ProgramOptions& options, const ir::Graph& graph) {
+  const int64_t group = options.stages.group, turns = options.data_parallel, of_each = group * turns;
+  if (of_each == 1 || options.num_devices == 0) return;
   int64_t needed = 0;
-  for (const ir::Stage& stage : graph.stages) needed = std::max<int64_t>(needed, stage.group.back() + 1);
-  const int64_t devices = needed / group;
-  ABELE_REQUIRE(
-      needed <= options.num_devices, E0402,
-      {.what = cat("a model of ", devices, devices == 1 ? " device" : " devices", " with tensorParallel(", group,
-                   ") needs ", needed, " devices"),
-       .found = cat(options.num_devices, " devices"),
-       .expected = cat("at least ", needed),
-       .remedy = cat("use tensorParallel(", std::max<int64_t>(1, options.num_devices / devices), ") or fewer stages")});
+  for (const ir::Stage& stage : graph.stages) {
+    const int last = stage.group.empty() ? stage.device : *std::ranges::max_element(stage.group);
+    needed = std::max(needed, (last + 1) * turns);
+  }
+  const int64_t devices = needed / of_each, most = std::max<int64_t>(1, options.num_devices / devices);
+  std::string asked = group > 1 ? cat("tensorParallel(", group, ")") : "";
+  if (turns > 1) asked += cat(group > 1 ? " and " : "", "dataParallel(", turns, ")");
+  ABELE_REQUIRE(needed <= options.num_devices, E0402,
+                {.what = cat("a model of ", devices, devices == 1 ? " device" : " devices", " with ", asked, " needs ",
+                             needed, " devices"),
+                 .found = cat(options.num_devices, " devices"),
+                 .expected = cat("at least ", needed),
+                 .remedy = cat("use at most ", most, most == 1 ? " device" : " devices",
+                               " for each device of the model, or fewer stages")});
 }
 
 /// Makes passes, plan and executable of a recording.
@@ -227,7 +232,7 @@ void lower(MadeProgram& compiled, const capture::Recording& recording, ProgramOp
   compiled.is_divided = std::ranges::any_of(compiled.graph.stages, &ir::Stage::isDivided);
   TensorNames::addUpdated(compiled.anchors, compiled.graph);
   compiled.phases.end("passes");
-  checkGroups(options, compiled.graph);
+  checkDevicesOfEach(options, compiled.graph);
   compiled.plan = plan::makePlan(compiled.graph, planOptions(options));
   compiled.schedule = schedule::scheduleName(compiled.plan.options.schedule);
   compiled.phases.end("plan");

@@ -114,16 +114,12 @@ void checkStageProcesses(const ProgramOptions& options, const exe::Executable& e
 void checkReplicaDevices(const ProgramOptions& options, const plan::Plan& plan) {
   int64_t devices = 0;
   for (int device : plan.device_of) devices = std::max<int64_t>(devices, device + 1);
-  const bool is_dealt = options.data_parallel > 1;  // never together with replicas
-  const int64_t needed = devices * (is_dealt ? options.data_parallel : options.replicas);
-  ABELE_REQUIRE(
-      options.num_devices == 0 || needed <= options.num_devices, E0402,
-      {.what = is_dealt ? cat("a model of ", devices, devices == 1 ? " device" : " devices", " with dataParallel(",
-                              options.data_parallel, ") needs ", needed, " devices")
-                        : cat(options.replicas, " replicas of ", devices, " devices each need ", needed, " devices"),
-       .found = cat(options.num_devices, " devices"),
-       .expected = cat("at least ", needed),
-       .remedy = cat("use at most ", options.num_devices / devices, is_dealt ? " devices in turn" : " replicas")});
+  const int64_t needed = devices * options.replicas;
+  ABELE_REQUIRE(options.num_devices == 0 || needed <= options.num_devices, E0402,
+                {.what = cat(options.replicas, " replicas of ", devices, " devices each need ", needed, " devices"),
+                 .found = cat(options.num_devices, " devices"),
+                 .expected = cat("at least ", needed),
+                 .remedy = cat("use at most ", options.num_devices / devices, " replicas")});
 }
 
 AtEnd oneValueEach(const std::vector<capture::ModelTensor>& model, const std::vector<ReplicaGrouping>& groupings,
