@@ -43,9 +43,13 @@ class Tied(torch.nn.Module):
 
 
 class Dropping(Net):
+    """Backward of its first stage is long: the process of the last stage compares first."""
+
     def forward(self, x):
         poptorch.Block.start("a", ipu_id=0)
-        x = F.dropout(self.table(x))
+        x = self.table(x)
+        long = x.sum() * torch.eye(1500)
+        x = F.dropout(x + 0 * torch.linalg.matrix_power(long, 16).sum())
         poptorch.Block.start("b", ipu_id=1)
         y = self.head(x)
         return y, poptorch.identity_loss(F.mse_loss(y, torch.zeros_like(y)), reduction="mean")

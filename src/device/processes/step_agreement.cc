@@ -69,16 +69,20 @@ void StepAgreement::begin(uint64_t hypers, const at::Generator& random, const Ro
 void StepAgreement::agree() {
   if (!peers_) return;
   const std::vector<collective::Announcement> all = collective::requireSameAct(*peers_);
-  for (const FactRow& row : kFacts) {
+  const auto differingIn = [&](const FactRow& row) {
     const int64_t kinds = row.fact == kInputs ? executable_.stage_processes : peers_->processes();
-    const collective::Differing differing = collective::firstDiffering(all, row.fact, kinds);
-    ABELE_REQUIRE(differing.process < 0, E0713,
-                  {.what = cat("process ", differing.process, " ", row.has, " than process ", differing.from),
-                   .at = cat("process ", peers_->process(), " of ", peers_->processes()),
-                   .expected = row.expected,
-                   .remedy = row.remedy});
-  }
-  if (executable_.training) peers_->agree();
+    return collective::firstDiffering(all, row.fact, kinds);
+  };
+  const auto* row = std::ranges::find_if(kFacts, [&](const FactRow& each) { return differingIn(each).process >= 0; });
+  // A process that throws leaves the group, so it waits until all have come this far and can say the same.
+  if (executable_.training || row != kFacts.end()) peers_->agree();
+  if (row == kFacts.end()) return;
+  const collective::Differing differing = differingIn(*row);
+  throwUser(ErrorCode::E0713,
+            {.what = cat("process ", differing.process, " ", row->has, " than process ", differing.from),
+             .at = cat("process ", peers_->process(), " of ", peers_->processes()),
+             .expected = row->expected,
+             .remedy = row->remedy});
 }
 
 }  // namespace abele::device
