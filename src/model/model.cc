@@ -355,7 +355,7 @@ std::vector<at::Tensor> Model::step(const std::vector<at::Tensor>& given, const 
   Step step(*this);
   std::vector<at::Tensor> results = session.run(inputs, poll_);
   step.complete();
-  if (!rules_.training && rules_.policy.shares_weights && session::writesBuffers(session)) {
+  if (!rules_.training && rules_.policy.shares_weights && session::forwardWrites(session)) {
     const Turns::Turn turn = moduleTurn();  // the module's other models may have buffers of their own
     session::copyWrittenToHost(session);
   }

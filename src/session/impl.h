@@ -40,12 +40,12 @@ struct Compiled : compile::MadeProgram {
   Home home;
   caffe2::TypeMeta default_type = c10::get_default_dtype();  // at the start of compiling or loading
   std::vector<capture::ModelTensor> model;
-  int32_t loss_gradient = -1;           // external with the gradient of the loss, with which backward starts; -1: none
-  at::Tensor unscaled_loss_gradient;    // its value without loss scaling
-  std::vector<Slices> slices;           // by external index
-  std::vector<at::Tensor*> model_of;    // by external index: the model's tensor, null for externals of our own
-  std::vector<size_t> written_buffers;  // externals that micro-batches write
-  WeightWatch weight_watch;             // watches the tensors of model_of
+  int32_t loss_gradient = -1;         // external with the gradient of the loss, with which backward starts; -1: none
+  at::Tensor unscaled_loss_gradient;  // its value without loss scaling
+  std::vector<Slices> slices;         // by external index
+  std::vector<at::Tensor*> model_of;  // by external index: the model's tensor, null for externals of our own
+  std::vector<size_t> written_by_forward;  // externals; a training leaves out parameters
+  WeightWatch weight_watch;                // watches the tensors of model_of
   compile::MetaTensors meta;
   compile::MeasuredPlacement placement;  // empty: the number of devices was not measured
   /// The model was made on the meta device, and several processes hold its stages. Each has only the tensors of its own

@@ -232,10 +232,13 @@ void load(Compiled& compiled, const compile::ProgramOptions& options, const at::
   compiled.backend = device::makeBackend(is_cpu ? "cpu" : "accelerator", executable, device);
   compiled.model_of = matchModel(executable, compiled.model);
   compiled.slices = slicesOf(executable, compiled.groupings);
-  compiled.written_buffers.clear();
-  for (size_t i = 0; i < executable.externals.size(); ++i)
-    if (executable.externals[i].kind == exe::ExternalKind::kBuffer && compiled.backend->writes(static_cast<int32_t>(i)))
-      compiled.written_buffers.push_back(i);
+  compiled.written_by_forward.clear();
+  for (size_t i = 0; i < executable.externals.size(); ++i) {
+    const exe::ExternalKind kind = executable.externals[i].kind;
+    const bool is_forward =
+        kind == exe::ExternalKind::kBuffer || (kind == exe::ExternalKind::kParameter && !options.training);
+    if (is_forward && compiled.backend->writes(static_cast<int32_t>(i))) compiled.written_by_forward.push_back(i);
+  }
   materializeModel(compiled, options);
   if (options.share_weights) compiled.shared.emplace(*compiled.backend, options.weights_owner, options.training);
   uploadModel(compiled);

@@ -65,8 +65,8 @@ std::unique_ptr<memory::ReusedPages> pagesFor(const compile::ProgramOptions& opt
   return std::make_unique<memory::ReusedPages>(!meta.any && options.off_chip_memory_limit < 0);
 }
 
-/// Devices have a copy of each argument. In eager PyTorch a write into a buffer changes an argument that shares its
-/// memory, and a write into an argument changes the model's tensor.
+/// Devices have a copy of each argument. In eager PyTorch a write into the model's tensor changes an argument that
+/// shares its memory, and a write into an argument changes the model's tensor.
 void requireApart(const Compiled& compiled, const std::vector<at::Tensor>& inputs) {
   const auto isApart = [&](size_t external, size_t argument) {
     const at::Tensor* tensor = compiled.model_of[external];
@@ -74,11 +74,13 @@ void requireApart(const Compiled& compiled, const std::vector<at::Tensor>& input
   };
   constexpr const char* kRemedy = "clone() the argument before the call";
   const auto nameOf = [&](size_t external) { return compiled.executable.externals[external].name; };
-  for (const size_t i : compiled.written_buffers)
+  for (const size_t i : compiled.written_by_forward)
     for (size_t j = 0; j < inputs.size(); ++j)
       ABELE_REQUIRE(
           isApart(i, j), E0708,
-          {.what = cat("forward writes into buffer ", nameOf(i), ", which shares memory with tensor argument ", j),
+          {.what = cat("forward writes into ",
+                       compiled.executable.externals[i].kind == exe::ExternalKind::kBuffer ? "buffer " : "parameter ",
+                       nameOf(i), ", which shares memory with tensor argument ", j),
            .expected = "separate memory for the argument",
            .remedy = kRemedy});
   for (const compile::WrittenArgument& written : compiled.written)

@@ -18,7 +18,7 @@ int64_t firstToUpload(Compiled& compiled) {
 
 }  // namespace
 
-bool writesBuffers(Session& session) { return !session.parts().require("writesBuffers()").written_buffers.empty(); }
+bool forwardWrites(Session& session) { return !session.parts().require("forwardWrites()").written_by_forward.empty(); }
 
 bool hasEdits(Session& session) { return firstToUpload(session.parts().require("hasEdits()")) >= 0; }
 

@@ -6,8 +6,8 @@ namespace abele::session {
 
 class Session;
 
-/// Returns true if forward writes buffers. Requires: a program is compiled.
-bool writesBuffers(Session& session);
+/// Returns true if forward writes tensors of the model. Requires: a program is compiled.
+bool forwardWrites(Session& session);
 /// For a program whose devices work in the model's memory: returns true if a device has an outdated copy of a tensor,
 /// or if a training has taken memory that a device used. Requires: a program is compiled.
 bool hasEdits(Session& session);

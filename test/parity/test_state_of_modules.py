@@ -125,8 +125,22 @@ def test_two_inference_models_of_one_module(replaces):
             each.fc.weight.data.mul_(0.5)
 
 
-def test_training_sees_what_evaluation_writes():
-    model = Observed()
+class Decaying(Net):
+    """Writes a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(WIDTH))
+
+    def middle(self, x):
+        with torch.no_grad():
+            self.gain.mul_(0.9)
+        return x * self.gain
+
+
+@pytest.mark.parametrize("kind", [Observed, Decaying])
+def test_training_sees_what_evaluation_writes(kind):
+    model = kind()
     twin = copy.deepcopy(model)
     ours, theirs = optimizer_of(model), optimizer_of(twin)
     training, evaluation = abele.trainingModel(model, options(), ours), abele.inferenceModel(model, options())
@@ -142,7 +156,16 @@ def test_training_sees_what_evaluation_writes():
         theirs.step()
         assert torch.equal(training(x, y)[0], expected.detach()), step
     training.copyWeightsToHost()
-    assert torch.equal(model.state, twin.state)
+    for (name, mine), yours in zip(model.state_dict().items(), twin.state_dict().values(), strict=True):
+        assert torch.equal(mine, yours), name
+
+
+def test_an_argument_that_lies_in_a_written_tensor_of_an_inference_model_is_refused():
+    model = Decaying()
+    executor = abele.inferenceModel(model, options())
+    executor(torch.randn(1, WIDTH), torch.randn(1, WIDTH))
+    with pytest.raises(abele.Error, match="E0708 .*forward writes into parameter gain"):
+        executor(model.gain.detach().view(1, WIDTH), torch.randn(1, WIDTH))
 
 
 def test_an_argument_that_lies_in_a_written_buffer_is_refused():
