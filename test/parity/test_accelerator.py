@@ -224,17 +224,20 @@ def test_networks(network, device):
     train(network, "pipeline", 4, "sgd", device=device)
 
 
-# Replicas have streams of their own, and share weights and devices.
+# Replicas have streams of their own, and share weights and devices. With separate memories on one device there are more
+# workers than streams in its pool.
+@pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("num_stages", [1, 3])
 @pytest.mark.parametrize("strategy", ["pipeline", "sharded"])
 @pytest.mark.parametrize("device", ["simulated:1", "simulated"])
-def test_replicas(strategy, num_stages, device):
+def test_replicas(strategy, num_stages, device, separate):
     replicas, accumulation, steps = 2, 5, 3
     torch.manual_seed(0)
     model = networks.NETWORKS["Encoder"]()
     reference = on_device(model, device)
     cut(model, num_stages)
     opts = options(STRATEGIES[strategy], accumulation).replicationFactor(replicas).broadcastBuffers(False)
+    opts.separateMemory(separate)
     opts.deviceType(device)
     opts.deviceGraphs(True)
     executor = poptorch.trainingModel(model, opts, OPTIMIZERS["adamw"](model.parameters()))

@@ -182,7 +182,7 @@ class AcceleratorBackend final : public DeviceBackend {
                             streams_[worker],
                             large_gradients_[worker],
                             passages_[worker],
-                            graph_pools_[worker],
+                            hasStreamAlone(worker) ? &graph_pools_[worker] : nullptr,
                             messages_[worker].get(),
                             device_messages_[worker].get()};
     // Memory that the calls keep on a device belongs to the streams that use it.
@@ -386,6 +386,13 @@ class AcceleratorBackend final : public DeviceBackend {
     return shared_.value(external.slotOf(replica), [this](int32_t slot) { return hostValue(slot); });
   }
   const at::Tensor& tensorOf(int32_t slot) const { return places_.ofSlot(slot).slots().tensor(slot, 0); }
+  // Torch deals the streams of a pool in turn. While a graph of a stream's work is captured, no other user may have it.
+  bool hasStreamAlone(int32_t worker) const {
+    const std::optional<c10::Stream>& own = streams_[worker].own;
+    int64_t users = std::ranges::count(places_, own, &Place::copies);
+    forEachStream([&](const c10::Stream& stream) { users += stream == own; });
+    return users == 1;
+  }
   template <class Fn>
   void forEachStream(Fn fn) const {
     for (const WorkerStreams& streams : streams_) {

@@ -201,10 +201,10 @@ AcceleratorDevice::AcceleratorDevice(const exe::Executable& executable, int32_t 
   }
   // A watcher, or a count of gradients, needs each call separately; copies of links involve two devices.
   const bool sees_calls = options.watch || parts.large_gradients.defined();
-  if (options.device_graphs && !sees_calls && streams_.own && !program_.isLink() &&
+  if (options.device_graphs && parts.graph_pool && !sees_calls && streams_.own && !program_.isLink() &&
       SegmentGraphs::isAvailable(parts.slots.device().type()))
     graphs_.emplace(executable, worker, process_, parts.slots, calls_, parts.random, *streams_.own, profile,
-                    parts.graph_pool);
+                    *parts.graph_pool);
 }
 
 std::unique_ptr<Call> AcceleratorDevice::makeProcessCall(const exe::Instruction& instruction, const WorkerParts& parts,

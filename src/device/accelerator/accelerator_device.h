@@ -88,9 +88,9 @@ struct WorkerParts {
   WorkerStreams streams;
   at::Tensor large_gradients;  // if it counts for automatic loss scaling; otherwise undefined
   Passage& passage;
-  c10::MempoolId_t& graph_pool;
-  PinnedMessages* messages;  // if it exchanges messages with other processes; otherwise null
-  MessageMemory* on_device;  // for a link that may send from device to device; otherwise null
+  c10::MempoolId_t* graph_pool;  // null: its work is not captured as graphs
+  PinnedMessages* messages;      // if it exchanges messages with other processes; otherwise null
+  MessageMemory* on_device;      // for a link that may send from device to device; otherwise null
 };
 
 /// Shared by the workers that work with other processes.
