@@ -1,13 +1,14 @@
 """How fast are predictions, against eager PyTorch and torch.compile, with eager's bits?
 
     ./dev bench inference                      the five workloads: a step's eight micro-batches, and one sample alone
-    ./dev bench inference --workloads lstm --setups 1x2 --samples 15
+    ./dev bench inference --workloads lstm --setups 1x2,2x1/turns --samples 15
     ./dev bench inference --workloads published --single    one sample alone of each published model
 
-A setup DxT is D devices of T threads each; eager and torch.compile have D * T threads. "8" rows: one call takes eight
-micro-batches (deviceIterations; a published model has fewer), the others loop over them. "1" rows: one call takes one
-sample, on one device. Systems take turns as in smoke.py; crowded samples are dropped as there. Outputs must equal, bit
-for bit, eager's with T threads; torch.compile's need not.
+A setup DxT is D devices of T threads each, which are a pipeline, or with "/turns" take micro-batches in turn; eager and
+torch.compile have D * T threads. "8" rows: one call takes eight micro-batches (deviceIterations; a published model has
+fewer), the others loop over them. "1" rows: one call takes one sample, on one device. Systems take turns as in
+smoke.py; crowded samples are dropped as there. Outputs must equal, bit for bit, eager's with T threads;
+torch.compile's need not.
 """
 
 import argparse
@@ -68,7 +69,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workloads", default="small", help="small (default), published, or names with commas")
     parser.add_argument("--single", action="store_true", help="only one sample alone")
-    parser.add_argument("--setups", default="1x2,2x1", help="DxT: devices x threads (default 1x2,2x1)")
+    parser.add_argument("--setups", default="1x2,2x1", help="DxT[/turns]: devices x threads (default 1x2,2x1)")
     parser.add_argument("--samples", type=int, default=7, help="clean samples of each system (default 7)")
     parser.add_argument("--patience", type=float, default=60, help="seconds that a workload may wait for clean samples")
     parser.add_argument("--json", type=Path, help="default: bench/results/inference[-published]-<date>.json")

@@ -73,9 +73,10 @@ class Compiled:
 class Predictions:
     """Outputs of the workload without a loss: of a step's micro-batches one by one, or (single) of one sample.
 
-    kind: "eager", "compile" for torch.compile, or "DxT" for our devices."""
+    kind: "eager", "compile" for torch.compile, or "DxT" for our devices, which take micro-batches in turn or are a
+    pipeline."""
 
-    def __init__(self, workload, kind, threads, single):
+    def __init__(self, workload, kind, threads, single, in_turn):
         torch.set_num_threads(threads)
         self.size = workload.micro_batch
         self.single, self.ours = single, kind not in ("eager", "compile")
@@ -84,10 +85,13 @@ class Predictions:
         if self.ours:
             import poptorch
 
-            if kind.startswith("2"):
+            options = poptorch.Options().deviceIterations(1 if single else workload.micro_batches)
+            devices = int(kind.partition("x")[0])
+            if in_turn:
+                options.dataParallel(devices)
+            elif devices == 2:
                 poptorch.BeginBlock(model[0], ipu_id=0)
                 poptorch.BeginBlock(model[workload.cut], ipu_id=1)
-            options = poptorch.Options().deviceIterations(1 if single else workload.micro_batches)
             options.showCompilationProgressBar(False)
             model = poptorch.inferenceModel(model, options)
         elif kind == "compile":
@@ -108,10 +112,10 @@ def told(result):
 
 def build(name, workload):
     kind, _, threads = name.partition("-")
-    if kind == "predict":  # predict-eager-2, predict-compile-2, predict-1x2; with /1 at the end: of one sample
-        name, _, single = threads.partition("/")
+    if kind == "predict":  # predict-eager-2, predict-compile-2, predict-1x2, predict-2x1/turns; with /1: of one sample
+        name, _, way = threads.partition("/")
         kind, _, threads = name.partition("-")
-        return Predictions(workload, kind, int(threads or kind.partition("x")[2]), bool(single))
+        return Predictions(workload, kind, int(threads or kind.partition("x")[2]), way == "1", way == "turns")
     if kind == "eager":
         return Eager(workload, int(threads))
     if name in PEERS:
