@@ -1,4 +1,4 @@
-// What a running forward says about itself.
+// Marks that a running forward sets: blocks, losses, names.
 #include "capture/annotate.h"
 
 #include <ATen/core/Tensor.h>

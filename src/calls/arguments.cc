@@ -55,7 +55,7 @@ void requireType(const at::Tensor& tensor, const std::vector<DType>& taken) {
   throwUser(ErrorCode::E0708, {.what = cat("an input of type torch.", typeName(type)), .expected = joined(names)});
 }
 
-/// What the original devices have for types that they lack.
+/// The type that PopTorch's devices use in place of one that they lack.
 std::optional<at::ScalarType> narrowType(at::ScalarType type) {
   if (type == at::kLong) return at::kInt;
   if (type == at::kDouble) return at::kFloat;

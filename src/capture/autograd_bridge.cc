@@ -37,15 +37,15 @@ std::vector<torch::autograd::Node*> functionsOf(const at::Tensor& loss) {
   return found;
 }
 
-/// May this function call backward() in its own backward? Functions of programs may (torch.autograd.Function;
+/// Whether this function may call backward() in its own backward. Functions of programs may (torch.autograd.Function;
 /// reversible layers and torch.utils.checkpoint's reentrant form do); those of torch's operators do not.
 bool mayCallBackward(const torch::autograd::Node& node) {
   const std::string type = c10::demangle(typeid(node).name());
   if (!type.starts_with("torch::autograd::PyNode") && !type.starts_with("torch::autograd::CppNode")) return false;
-  return !node.name().starts_with("_NoopSaveInputs");  // of torch.utils.checkpoint's other form
+  return !node.name().starts_with("_NoopSaveInputs");  // torch.utils.checkpoint without reentry
 }
 
-/// May backward of the loss leave gradients in .grad, which autograd::grad does not return?
+/// Whether backward of the loss may leave gradients in .grad, which autograd::grad does not return.
 bool leavesGradients(const at::Tensor& loss) {
   return std::ranges::any_of(functionsOf(loss),
                              [](const torch::autograd::Node* node) { return mayCallBackward(*node); });
@@ -97,7 +97,7 @@ class LossImages {
   }
 
  private:
-  /// Is it the function of one of these operators? Names are "AddBackward0".
+  /// Whether this is the function of one of these operators. Names are like "AddBackward0".
   static bool isOneOf(const std::string& name, std::initializer_list<const char*> operators) {
     return std::ranges::any_of(operators, [&](const char* each) { return name.starts_with(cat(each, "Backward")); });
   }

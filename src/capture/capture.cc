@@ -69,7 +69,7 @@ class ModelMemory {
 void recordResults(Recorder& recorder, const std::vector<at::Tensor>& results) {
   int32_t num_outputs = 0;
   for (size_t i = 0; i < results.size(); ++i) {
-    // A tensor without memory is no result: valueOf refuses it.
+    // A tensor without memory cannot be a result: valueOf refuses it.
     const bool is_meta = results[i].defined() && results[i].is_meta();
     const bool is_host =
         !is_meta && (!results[i].defined() || !results[i].has_storage() || !recorder.values().knows(results[i]));
@@ -84,7 +84,8 @@ void recordResults(Recorder& recorder, const std::vector<at::Tensor>& results) {
   }
 }
 
-/// What remains of the results when the model's tensors have been put back.
+/// The results for the caller. Those in memory of the model or of an argument are copied, because that memory gets its
+/// old contents back.
 std::vector<at::Tensor> detached(Recorder& recorder, const std::vector<at::Tensor>& results) {
   std::vector<at::Tensor> values;
   for (const at::Tensor& result : results) {

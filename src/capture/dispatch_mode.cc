@@ -41,7 +41,7 @@ void includeKeys(bool included) {
   c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::PythonTLSSnapshot, included);
 }
 
-/// Modes of torch's own kinds, which lie below all others.
+/// The number of torch's own modes. They are below all others on the stack.
 int64_t numInfraModes() {
   int64_t count = 0;
   for (int8_t key = 0; key < static_cast<int8_t>(c10::impl::TorchDispatchModeKey::NUM_MODE_KEYS); ++key)
@@ -57,11 +57,12 @@ bool isComposite(const c10::OperatorHandle& op) {
 }
 
 namespace {
-/// Whoever pops the last mode takes the keys away; called when he lets go of it.
+/// Code that pops the last mode also removes the dispatch keys. This puts them back, and is called when that code
+/// releases the mode.
 void keepSeeing();
 }  // namespace
 
-/// What lives on torch's mode stack. Copies of the stack may outlive the capture, so all of it is owned together.
+/// Our entry of torch's mode stack. Copies of the stack may outlive the capture, so the entry owns all that it needs.
 struct DispatchMode::Entry : std::enable_shared_from_this<DispatchMode::Entry> {
   Entry(OperatorObserver* observer, void* mode_object);
   // The mode object belongs to the caller of capture(): its reference was never taken.
@@ -264,7 +265,7 @@ void registerUnobserved() {
   static_cast<void>(handles);
 }
 
-// --- what stands on the stack ----------------------------------------------------------------------------------------
+// --- the entry of the stack ------------------------------------------------------------------------------------------
 
 /// Torch calls it where the top mode of the stack is ours. In a process with Python it stands before Python's
 /// interpreter: Python code looks at the mode stack (printing, torch's own utilities) and accepts only modes of its own

@@ -27,7 +27,7 @@ at::Tensor memoryCopy(const at::Tensor& tensor) {
   return tensor.detach().as_strided(type.sizes, type.strides, tensor.storage_offset()).clone();
 }
 
-/// Do several of its elements lie in the same memory, as those of an expanded tensor?
+/// Whether several elements share memory, as those of an expanded tensor do.
 bool repeatsMemory(const Type& type) {
   std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
   for (size_t d = 0; d < type.sizes.size(); ++d)
@@ -73,7 +73,7 @@ Inputs::Inputs(const Request& request, Recording* recording, StorageTable* table
     : request_(request), recording_(*recording), table_(*table), writer_(*writer), outer_(outer) {
   for (size_t i = 0; i < request.model.size(); ++i) {
     const at::Tensor& tensor = *request.model[i].tensor;
-    // What cannot be captured is an error only when the program uses it.
+    // A tensor that cannot be captured is an error only if the program uses it.
     if (!tensor.defined() || tensor.layout() != at::kStrided || !tensor.has_storage()) continue;
     if (!isKnown(tensor.scalar_type()) || table_.find(tensor)) continue;
     Segment& segment = table_.add(tensor);
@@ -172,7 +172,7 @@ void Inputs::noteOutside() {
   if (request_.is_nested) return;
   for (auto& [weak, external] : outside_) {
     const auto tensor = weak.lock();
-    if (!tensor || tensor->is_inference()) continue;  // nobody counts what is written into those
+    if (!tensor || tensor->is_inference()) continue;  // they have no version counter
     const uint32_t version = tensor->version_counter().current_version();
     recording_.outside.push_back({weak, version, lineOf(writer_.graph().externals[external].name)});
   }

@@ -45,8 +45,8 @@ c10::IValue withoutValues(const c10::IValue& value) {
   return value;
 }
 
-/// Does an operator that failed with `message` fail with the same one where nobody knows the values of its operands?
-/// Torch checks types and shapes by the same code there.
+/// Whether an operator that failed with `message` also fails with it on the meta device, which has no values. Torch
+/// checks types and shapes with the same code there.
 bool failsWithoutValues(const c10::OperatorHandle& op, const torch::jit::Stack& operands, std::string_view message) {
   if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) return false;
   try {
@@ -97,7 +97,7 @@ std::string NodeRecorder::tellReads(const c10::OperatorHandle& op, const torch::
   return module;
 }
 
-/// In backward: the node that made the last operand. The block of sums of gradients is that of it.
+/// In backward: the node that made the last operand. A sum of gradients gets the block of this node.
 const ir::Node* NodeRecorder::producerOf(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
   const ir::Node* producer = nullptr;
   if (!position_.attribution.isBackward()) return producer;
@@ -283,7 +283,7 @@ void NodeRecorder::addNode(Call& call, std::vector<std::vector<ir::ValueId>> res
 void NodeRecorder::resolveResize(PendingWrite& pending, Call& call) {
   const at::Tensor& tensor = pending.tensor;
   if (tensor.storage().unsafeGetStorageImpl() == pending.storage && typeOf(tensor) == pending.type) return;
-  // An out= tensor is written all over; resize_ leaves elements that nobody has written.
+  // An operator writes the whole of an out= tensor; resize_ leaves new elements unwritten.
   const bool is_own = !pending.is_input && !isResize(call.op);
   ABELE_REQUIRE(
       (pending.type.numel() == 0 || is_own) && tensor.storage().unsafeGetStorageImpl() == pending.storage &&
@@ -341,15 +341,15 @@ ir::ValueId NodeRecorder::resultOf(const at::Tensor& tensor, const Call& call, i
                   {.what = "an operator that returns a conjugated or negated view of new memory",
                    .at = position_.str(),
                    .remedy = "let it return the view's values (.resolve_conj(), .resolve_neg())"});
-    // The value has the result's own geometry, also where it has gaps: what lies between belongs to nobody. (mse_loss,
-    // for one, leaves its result in memory that was larger while it worked.)
+    // The value has the geometry of the result, gaps included: no other tensor uses the memory in between. (mse_loss,
+    // for example, leaves its result in memory that was larger while it worked.)
     const ir::ValueId value = writer_.addValue(type, node, call.varies);
     table_.add(tensor).base = value;
     return value;
   }
   const Place place = values_.placeOf(tensor);
   Segment& segment = *place.segment;
-  // A view that an earlier node made stays that node's; whoever reads it finds it by its place.
+  // A view that an earlier node made remains that node's result; readers find it by its place.
   if (values_.findView(segment, type, place.offset) != ir::kNone) return ir::kNone;
   const ir::ValueId view = writer_.graph().addView(type, node, segment.base, place.offset);
   segment.views.emplace(place.offset, view);

@@ -26,7 +26,7 @@ std::optional<int64_t> numberOf(const Recording& recording, const GraphWriter& w
 
 /// A one-element integer as a sum of multiples of others, which are named by numbers, and a constant.
 struct Sum {
-  std::map<int64_t, int64_t> factors;  // of those whose factor is not 0
+  std::map<int64_t, int64_t> factors;  // only factors that are not 0
   int64_t offset = 0;
   bool operator==(const Sum&) const = default;
 
@@ -55,7 +55,7 @@ class Sums {
   }
 
  private:
-  /// Something that is no sum: a value, or a result of an operator whose operands are brought into their form.
+  /// A part of a sum that is not itself a sum: a value, or the result of an operator whose operands are in normal form.
   struct Term {
     std::string op;
     std::vector<Arg> args;
@@ -86,7 +86,7 @@ class Sums {
     return type.numel() == 1 && at::isIntegralType(static_cast<at::ScalarType>(type.dtype), false);
   }
 
-  /// The argument as a sum; nothing if it is none.
+  /// The argument as a sum; nothing if it is not an integer.
   std::optional<Sum> argument(const Arg& arg) {
     const bool is_number = arg.kind == Arg::Kind::kNumber && arg.number_kind == Arg::Kind::kInt;
     if (is_number || arg.kind == Arg::Kind::kInt) return Sum{{}, arg.i};

@@ -58,7 +58,7 @@ bool Reads::keepsShapeOf(const at::Tensor& tensor) {
   return keeps;
 }
 
-/// The program goes on with this micro-batch's answer, and the graph checks it in every other.
+/// The program continues with the answer of this micro-batch. The graph checks it in every other micro-batch.
 void Reads::recordComparison(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   static const c10::OperatorHandle require_equal = operatorOfOurs("abele_op::require_equal");
   const at::Tensor x = stack->at(stack->size() - 2).toTensor(), y = stack->back().toTensor();
@@ -74,7 +74,7 @@ const ir::Node* Reads::makerOf(const c10::IValue& read) const {
   return read.isTensor() ? writer_.makerOf(values_.contentsOf(read.toTensor())) : nullptr;
 }
 
-/// May the program keep what it reads, because each step makes sure that it has not changed?
+/// Whether the program may keep the value that it reads, because each step checks that it has not changed.
 bool Reads::isChecked(const at::Tensor& read) {
   return request_.trusts_reads || isWholeQuestion(read) || followsFromIntegers(read);
 }
@@ -87,8 +87,8 @@ bool Reads::isComparisonChecked(const torch::jit::Stack& stack) {
          (is_known(stack.back().toTensor()) && is_known(stack[stack.size() - 2].toTensor()));
 }
 
-/// Is it the answer to `all` or `any`, also where the program counts what is true? Programs that ask so check their
-/// inputs, or choose a shorter way where nothing is masked: the answer rarely changes.
+/// Whether the value is a result of `all` or `any`, or of a count of true elements. Programs read these to check their
+/// inputs, or to skip work if nothing is masked, so the answer rarely changes.
 bool Reads::isWholeQuestion(const at::Tensor& read) const {
   const ir::Node* question = read.scalar_type() == at::kBool ? makerOf(read) : nullptr;
   if (question == nullptr) return false;
@@ -149,8 +149,8 @@ void Reads::requireUnwrittenBuffers() {
   }
 }
 
-/// Has the comparison of a uniform random number with a plain number the same answer for all draws? Layers that are
-/// dropped with probability 0 ask so.
+/// Whether a comparison of a uniform random number with a constant has the same answer for all draws. Layers that are
+/// dropped with probability 0 make such comparisons.
 bool Reads::isCertain(const c10::IValue& read) const {
   const ir::Node* comparison = makerOf(read);
   if (comparison == nullptr || comparison->args.size() != 2 || comparison->args[0].kind != Arg::Kind::kId) return false;
@@ -163,7 +163,7 @@ bool Reads::isCertain(const c10::IValue& read) const {
   return false;
 }
 
-/// The program goes on with what it has read, and the graph checks that every other micro-batch has the same.
+/// The program continues with the value that it has read. The graph checks that every other micro-batch has the same.
 at::Tensor Reads::recordRead(const at::Tensor& tensor) {
   static const c10::OperatorHandle require_same = operatorOfOurs("abele_op::require_same");
   const std::string name = position_.op_name;

@@ -101,8 +101,8 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   nodes_.end(op, *stack, call);
 }
 
-/// A tensor without elements that looks at other memory from now on: who uses it finds the value that lies there.
-/// CUDA's RNNs ask so whether their weights are one piece of memory.
+/// Whether the operator makes a tensor without elements refer to other memory. Operators that use the tensor then find
+/// the value in that memory. CUDA's RNNs do so to find out whether their weights are one piece of memory.
 bool Recorder::looksElsewhere(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
   if (!position_.op_name.starts_with("aten::set_.source_Storage")) return false;
   const c10::IValue& self = argumentAt(op, stack, 0);

@@ -66,7 +66,7 @@ bool isFloatingTensor(const c10::IValue& value) {
   return value.isTensor() && value.toTensor().defined() && at::isFloatingType(value.toTensor().scalar_type());
 }
 
-/// Does the type hold every value of the tensor, whose own type is another?
+/// Whether the tensor's type is narrower, so that `type` has every value of it.
 bool isNarrower(const c10::IValue& tensor, at::ScalarType type) {
   if (!isFloatingTensor(tensor)) return false;
   const at::ScalarType own = tensor.toTensor().scalar_type();
@@ -223,7 +223,8 @@ bool Rewrites::recordInFloat32(const c10::OperatorHandle& op, torch::jit::Stack*
   return true;
 }
 
-// Rounded distances are no more equal to the largest difference of two rows, where the norm is the maximum.
+// If the norm is the maximum, backward compares distances with differences of rows. After rounding they would no longer
+// be equal.
 void Rewrites::measureAgain(const c10::OperatorHandle& backward, torch::jit::Stack* stack) {
   static const c10::OperatorHandle forward = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_cdist_forward", "");
   const auto argument = [&](size_t i) -> c10::IValue& { return argumentAt(backward, *stack, i); };
@@ -341,7 +342,7 @@ const at::Tensor* Rewrites::beforeCast(const at::Tensor& result) const {
 
 // --- shapes ----------------------------------------------------------------------------------------------------------
 
-// What the program would have to be captured anew for: shapes are part of a graph.
+// Refuses results whose shape depends on values: shapes are part of a graph, so another one needs another capture.
 void Rewrites::requireFixedShapes(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
                                   c10::function_ref<bool(const at::Tensor&)> keeps) {
   if (!op.hasTag(at::Tag::dynamic_output_shape)) return;

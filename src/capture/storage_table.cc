@@ -57,7 +57,7 @@ Place StorageTable::find(const at::TensorBase& tensor) {
   // A tensor without elements may lie anywhere, also behind the end.
   if (begin == end && !found->second.segments.empty()) return {&found->second.segments.front(), 0};
   Record& record = found->second;
-  size_t first = record.segments.size();  // of those that hold it, the one that came first
+  size_t first = record.segments.size();  // the oldest segment that contains the range
   for (auto it = record.by_begin.upper_bound(begin); it != record.by_begin.begin();) {
     --it;
     if (it->first + record.longest < end) break;

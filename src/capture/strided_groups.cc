@@ -29,7 +29,7 @@ bool Rewrites::recordWithStridedGroups(const c10::OperatorHandle& op, torch::jit
   return true;
 }
 
-/// Reads the dimension as a matrix of so many rows, and replaces the tensor by one that has it column by column.
+/// Treats the dimension as a matrix of `rows` rows, and replaces the tensor by one with this matrix column by column.
 void Rewrites::permuteChannels(c10::IValue& tensor, size_t dim, int64_t rows) {
   if (!tensor.isTensor() || !tensor.toTensor().defined()) return;
   const auto named = [](const char* name, const char* overload) {

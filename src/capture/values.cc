@@ -82,7 +82,7 @@ ir::ValueId Values::lookUp(const at::Tensor& tensor) {
   const Type type = typeOf(tensor);
   const ir::ValueId known = findView(segment, type, place.offset);
   if (known != ir::kNone) return known;
-  requireSupported(tensor, position_);  // no views of what lies on the host
+  requireSupported(tensor, position_);  // there are no views of values on the host
   ir::Node& node = writer_.addNode("", position_.where);
   const ir::ValueId view = ir::makeView(writer_.graph(), node, type, place.offset, segment.base);
   segment.views.emplace(place.offset, view);
@@ -108,8 +108,8 @@ at::Tensor Values::memoryOf(const at::Tensor& tensor) {
   return memory.set_(tensor.storage(), segment.begin / elementBytes(type.dtype), type.sizes, type.strides);
 }
 
-// ATen makes tensors of lists by filling new memory behind the dispatcher's back (at::tensor). Whoever reads memory
-// that no operator wrote reads what lies there now.
+// ATen makes tensors of lists (at::tensor) by filling new memory without an operator. So memory that no operator wrote
+// has the contents that it has now.
 void Values::adoptContents(const at::Tensor& tensor) {
   if (!tensor.has_storage()) return;
   const Place place = table_.find(tensor);

@@ -33,8 +33,8 @@ namespace {
 // The percentage of compilation time that capture takes in large models.
 constexpr int kCapturedPercent = 40;
 
-// Memory for the tensors that a capture works on, at least: the operands of a few operators of a large model. The limit
-// of host memory for off-chip tensors may be smaller.
+// The least memory for the tensors of a capture: the operands of a few operators of a large model. The limit of host
+// memory for off-chip tensors may be smaller.
 constexpr int64_t kLeastPagedBytes = int64_t{64} << 20;
 
 /// A capture under a limit of host memory for off-chip tensors. After each limit_bytes of use, its tensors leave the

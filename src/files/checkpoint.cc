@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-", kSuffix = ".safetensors", kIndexSuffix = ".safetensors.index.json";
 constexpr int kDigits = 10, kPartDigits = 5;
-// Where each kind of tensor is in the file.
+// Prefixes of the tensors' names in the file, by kind.
 constexpr std::string_view kWeights = "model/", kOptimizer = "optimizer/", kOther = "other/", kText = "text/";
 constexpr const char* kRandom = "random/devices";
 constexpr const char* kStepEntry = "abele.step";
@@ -31,7 +31,7 @@ std::string stem(int64_t step) {
   return cat(kPrefix, digits);
 }
 
-/// Of a file or an index under the name that its step has.
+/// The step in the name of a file or an index; nothing if it has another name.
 std::optional<int64_t> stepOf(std::string_view name) {
   if (!name.starts_with(kPrefix)) return {};
   for (const std::string_view suffix : {kIndexSuffix, kSuffix}) {
@@ -42,8 +42,8 @@ std::optional<int64_t> stepOf(std::string_view name) {
   return {};
 }
 
-/// Of the parts of a step that were written together: "step-0000000003-MARK". Another mark is another file, so that
-/// those of a checkpoint stay until another one of the step is whole.
+/// The beginning of the names of parts that were written together: "step-0000000003-MARK". Each writing has its own
+/// mark, so the parts of an old checkpoint remain until the new one of that step is complete.
 std::string partStem(int64_t step, const std::string& mark) { return cat(stem(step), "-", mark); }
 
 /// The step that a file is a part of.
@@ -74,7 +74,7 @@ void requireCounts(const Checkpoint& checkpoint, int64_t keep) {
                  .expected = "0 or more"});
 }
 
-/// What processes other than the first know nothing of is the first one's.
+/// All tensors of the checkpoint, by their names in the file.
 session::StoredTensors tensorsOf(const Checkpoint& checkpoint) {
   session::StoredTensors all;
   putAll(all, kWeights, checkpoint.weights);
@@ -91,8 +91,9 @@ std::map<std::string, std::string> metadataOf(const Checkpoint& checkpoint) {
   return metadata;
 }
 
-/// Leaves a whole checkpoint of the step, in parts with this mark or, without one, in one file, and of the others the
-/// last ones. Where a checkpoint has parts, its index goes first: without it nobody takes them for one.
+/// Removes other files: those of this step except the parts with this mark (without a mark: except the one file), and
+/// those of all but the last `keep` steps. The index of a checkpoint in parts is removed first, because parts without
+/// an index do not count as a checkpoint.
 void removeOthers(const std::string& folder, int64_t step, const std::string& mark, int64_t keep) {
   std::error_code error;
   const fs::path where(folder);
@@ -116,7 +117,7 @@ void removeOthers(const std::string& folder, int64_t step, const std::string& ma
   for (const fs::path& part : parts) fs::remove(part, error);
 }
 
-/// What an index says of its files.
+/// The contents of an index.
 struct PartList {
   std::map<std::string, std::string> file_of;
   uint64_t total_bytes = 0;

@@ -29,7 +29,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kLengthBytes = 8;
 constexpr uint64_t kMostHeaderBytes = 100'000'000;  // the format's own limit
 constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
-constexpr size_t kAlignment = 8;  // of the tensors in the file
+constexpr size_t kAlignment = 8;  // tensors begin at multiples of it
 // In the metadata: checksums of the tensors by name, as a JSON text, and of all other metadata.
 constexpr const char* kChecksums = "abele.checksums";
 constexpr const char* kMetadataChecksum = "abele.metadata_checksum";
@@ -67,7 +67,7 @@ std::string hex(uint64_t number) {
   return text.data();
 }
 
-/// What a tensor's checksum is of, beside its bytes: name, type and shape.
+/// The text that a tensor's checksum covers in addition to the bytes: name, type and shape.
 std::string checksummedOf(const std::string& name, const Json& entry) {
   return cat(name, "\n", entry.at("dtype").dump(), entry.at("shape").dump());
 }
@@ -200,7 +200,7 @@ TensorFileReader::TensorFileReader(const std::string& path) : file_(path) {
     takePlace(path, name, entry, data, file_.size() - data, tensor);
     takeType(path, name, entry, tensor);
   }
-  // No byte is two tensors', and none is nobody's.
+  // Each byte belongs to exactly one tensor.
   std::vector<std::pair<uint64_t, uint64_t>> places;
   for (const auto& [name, entry] : entries_) places.emplace_back(entry.begin, entry.begin + entry.bytes);
   std::ranges::sort(places);

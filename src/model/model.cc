@@ -27,7 +27,7 @@ std::vector<capture::ModelTensor> modelOf(std::vector<modules::NamedTensor>& ten
   return model;
 }
 
-/// Would forward see the same? Strides of dimensions of one element do not matter.
+/// Whether the tensor looks the same to forward. Strides of dimensions with one element do not matter.
 bool isSameKind(const Type& compiled, const at::Tensor& tensor) {
   if (!tensor.defined() || static_cast<DType>(tensor.scalar_type()) != compiled.dtype ||
       tensor.sizes() != at::IntArrayRef(compiled.sizes))
@@ -189,7 +189,7 @@ Model::Found Model::find(const std::vector<at::Tensor>& inputs, const std::strin
     }
     std::optional<std::vector<at::Tensor>> ordered =
         inOrder(inputs, form, program->form, /*takes_tensors_alone=*/program->is_final);
-    // Values and structures stand in the code that calls: others are a mistake more often than a wish.
+    // Values and structures are part of the calling code, so other ones are more likely a mistake than intended.
     if (!ordered) refuseForm(form, program->form, source_->hasForward());
     // The session of a program that is final says what it was compiled for. Another order of keys is another program,
     // since forward may go by the order.
@@ -373,7 +373,7 @@ void Model::endStep() {
 }
 
 void Model::noteCall() {
-  constexpr int64_t kMeasuredCalls = 3;  // behind them the simulator knows what the stages take
+  constexpr int64_t kMeasuredCalls = 3;  // then the simulator has the times of the stages
   session::Session& session = *program_->session;
   if (std::optional<report::Timeline>& timeline = program_->of_process; timeline) {
     timeline->note(session);

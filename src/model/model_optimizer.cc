@@ -1,4 +1,4 @@
-// Of a model: its optimizer.
+// The functions of Model that concern its optimizer.
 #include <exception>
 #include <utility>
 

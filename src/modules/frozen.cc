@@ -32,7 +32,7 @@ std::string autocast() {
   return c10::toString(at::autocast::get_autocast_dtype(at::kCPU));
 }
 
-/// Of torch, which choose kernels or the types of results.
+/// A setting of torch that chooses kernels or the types of results.
 struct SettingOfTorch {
   const char* name;
   std::string (*read)();
@@ -56,7 +56,7 @@ std::vector<std::string> settingsNow() {
   return values;
 }
 
-/// The one of this name. at: where it is, if the two lists are alike; goes on behind the one that was found.
+/// The element of this name. at: its position if two lists have the same order; set to the position after it.
 template <class List, class Name>
 auto* named(List& list, const std::string& name, Name of, size_t& at) {
   const auto begin = list.begin() + static_cast<ptrdiff_t>(std::min(at, list.size()));

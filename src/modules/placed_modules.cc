@@ -24,7 +24,7 @@ using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensor
 
 struct Placed {
   ModuleDevices::List placement;
-  WeakTensor first;  // of the module's tensors: another module may be at the same address later
+  WeakTensor first;  // the module's first tensor: another module may be at the same address later
 };
 struct PlacedRegistry {
   ProcessMutex mutex;
@@ -46,7 +46,7 @@ std::string scopeOf(std::string name) {
   return name;
 }
 
-/// Of the placed modules that the tensor of this name is in; -1: in none.
+/// The innermost placed module that contains the tensor of this name; -1: none.
 int32_t innermost(const ModuleDevices::List& placement, const std::string& name) {
   int32_t found = -1;
   size_t longest = 0;

@@ -26,7 +26,7 @@ using WeakObject = c10::weak_intrusive_ptr<c10::ivalue::Object>;
 /// A submodule, which is registered wherever the script has it.
 struct StandIn : torch::nn::Module {
   explicit StandIn(const torch::jit::Module& script) : torch::nn::Module("ScriptModule"), stands_for(script) {}
-  const torch::jit::Module stands_for;  // its address is nobody else's while this lives
+  const torch::jit::Module stands_for;  // kept alive, so that no other script gets its address
 };
 
 using Made = std::unordered_map<const void*, std::shared_ptr<StandIn>>;
@@ -44,7 +44,7 @@ std::shared_ptr<StandIn> standIn(const Module& script, Made& made) {
   return result;
 }
 
-/// What is known of a script. It is forgotten when nobody has the script any more.
+/// A script and its module. The entry is removed after the program has released the script.
 struct Known {
   WeakObject script;
   std::weak_ptr<torch::nn::Module> module;

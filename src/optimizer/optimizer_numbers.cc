@@ -22,7 +22,7 @@ constexpr const char* kLibtorch = "libtorch";
 /// The numbers of a group as the model's optimizer has them.
 nlohmann::json withoutUnknown(nlohmann::json group, const std::map<std::string, double>& known) {
   if (!group.is_object()) return group;
-  // A run of C++ may go on in Python, and the other way round: by what the optimizer of then computes.
+  // A run may continue in the other language. The optimizer that it then has decides whose formulas apply.
   group.erase(kLibtorch);
   if (known.contains(kLibtorch)) group[kLibtorch] = known.at(kLibtorch);
   if (group.contains(kFused) && !known.contains(kFused) && group[kFused] == 0.0) group.erase(kFused);

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kLeastGain = 0.01;  // of the time of a micro-batch: less is within what predictions are wrong by
+constexpr double kLeastGain = 0.01;  // share of a micro-batch's time; predictions are not more precise
 constexpr double kMiB = 1 << 20;
 
 struct Busy {

@@ -61,10 +61,10 @@ const std::string kNoPart;
 
 struct Label {
   const char* category;
-  const char* prefix;       // of the name
+  const char* prefix;       // precedes the name
   const std::string& name;  // as JSON has it
   int64_t micro_batch = -1;
-  const std::string& part = kNoPart;  // of the user's program
+  const std::string& part = kNoPart;  // the part of the user's program
 };
 
 // Thousands of them in a step: no stream, and no JSON library.
@@ -84,7 +84,7 @@ void addSpan(std::string& out, const char* category, const std::string& name, co
   addSpan(out, {category, "", name}, span);
 }
 
-/// What of the user's program a stage runs; empty: nothing has a name.
+/// The part of the user's program that a stage runs; empty if it has no name.
 const std::string& programPartOf(const session::Compiled& compiled, size_t stage) {
   if (stage >= compiled.stages.size()) return kNoPart;
   const std::string& name = compiled.stages[stage].name;
@@ -153,7 +153,7 @@ void Timeline::nameTracks(const session::Compiled& compiled, std::string& lines)
   }
 }
 
-// Times of actions go on from step to step of a call; `step` says where its own begin.
+// Times of actions count from the beginning of a call, over all its steps. `step` has the beginning of this one.
 void Timeline::addStep(const session::Compiled& compiled, const std::vector<runtime::ActionTime>& actions, size_t first,
                        size_t end, const session::Handover& step, std::string& lines) const {
   const exe::Executable& executable = compiled.executable;
@@ -223,10 +223,10 @@ void Timeline::predict(session::Session& session) {
                                .accumulation = executable.accumulation,
                                .most_held = options.most_held};
     plan::Chain chain = plan::parseChain(session.costs());
-    chain.costs.host_ns = 0;  // before and behind the step
+    chain.costs.host_ns = 0;  // it is outside of the step
     prediction = plan::predict(chain, asked);
   } catch (const UserError&) {
-    return;  // E0705: nobody has its plan; E0404: the simulator has no such schedule
+    return;  // E0705: the program came from a file without its plan; E0404: the simulator has no such schedule
   }
   const int64_t group = group_ + 1, begin = parts.handovers.front().begin;
   std::string lines = named("process", group, 0, cat(name_, ", predicted"));

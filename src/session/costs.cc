@@ -1,5 +1,5 @@
-// Session::costs: what recent steps took, for the simulator. Everything is a median over steps, so that a step during
-// which somebody else used the machine does not count.
+// Session::costs: times of recent steps, for the simulator. All are medians over steps, so that steps during which
+// other programs used the machine do not count.
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -63,7 +63,7 @@ class Measurement {
   }
 
  private:
-  // Between the actions of a worker: until it went on by itself, or after what it waited for had ended.
+  // The time between two actions of a worker. If it waited, the time counts from the end of what it waited for.
   void addGaps(const RecentStep& step, std::vector<int64_t>& hops, std::vector<int64_t>& gaps) const {
     size_t planned = 0;
     for (const exe::WorkerProgram& worker : exe_.workers) planned += worker.actions.size();

@@ -19,11 +19,11 @@
 namespace abele::session {
 namespace {
 
-// From so much memory of the devices on, loading returns what the C library keeps to the system first.
+// If the devices need at least this much memory, loading first returns the free memory of the C library to the system.
 constexpr int64_t kTrimmedBytes = int64_t{64} << 20;
 
-/// Capture, and each trial of a placement, ran the whole model. The C library keeps that memory for other blocks, and
-/// the devices' is mapped anew.
+/// Capture, and each trial of a placement, ran the whole model. The C library keeps that memory for later blocks, but
+/// devices map memory of their own.
 void trimForDevices(const exe::Executable& executable) {
   int64_t device_bytes = exe::offChipBytes(executable);
   for (size_t w = 0; w < executable.workers.size(); ++w)
@@ -73,7 +73,8 @@ void materializeModel(const Compiled& compiled, const compile::ProgramOptions& o
                                         "first call")});
 }
 
-/// Is it what the program was compiled for? Of a parameter with groups of replicas `host` has a value for each.
+/// Whether the tensor has the type that the program was compiled for. If a parameter has groups of replicas, `host` has
+/// a value for each group.
 bool fits(const Compiled& compiled, size_t external, const at::Tensor& host) {
   const Type& type = compiled.executable.slots[compiled.executable.externals[external].slot].type;
   Type own = compile::typeOf(host);

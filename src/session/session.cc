@@ -40,7 +40,8 @@ AtEnd useDefaultType(caffe2::TypeMeta type) {
   });
 }
 
-/// Adds a step to those before it: micro_batch is the number of its first one among all, times go on where they ended.
+/// Appends a step to the report. micro_batch: the number of its first micro-batch in the call. Its times continue those
+/// of the step before.
 void append(const runtime::StepReport& step, int64_t micro_batch, runtime::StepReport& report) {
   for (runtime::ActionTime action : step.actions) {
     action.micro_batch += static_cast<int32_t>(micro_batch);
@@ -142,7 +143,7 @@ void Session::Impl::drop() {
 void Session::compile(const compile::Program& program, const std::vector<at::Tensor>& inputs,
                       const compile::OptimizerSpec& optimizer) {
   log::CallScope scope("Session::compile");
-  // What is made here outlives the caller's inference mode, and capture looks at versions of tensors.
+  // Tensors that are made here outlive the caller's inference mode, and capture reads versions of tensors.
   const c10::InferenceMode not_inference(false);
   const Clock::time_point start = Clock::now();
   const AtEnd busy = impl_->enter("compile()");

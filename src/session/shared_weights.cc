@@ -21,7 +21,7 @@ const void* addressOf(const at::Tensor& tensor) {
   return beginOf(tensor) + tensor.storage_offset() * tensor.element_size();
 }
 
-/// Has the storage of the tensor room for it?
+/// Whether the storage of the tensor contains all its elements.
 bool isWhole(const at::Tensor& tensor) {
   const int64_t end = tensor.storage_offset() * tensor.element_size() + bytesOf(tensor);
   return beginOf(tensor) != nullptr && static_cast<int64_t>(tensor.storage().nbytes()) >= end;

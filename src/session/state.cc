@@ -25,7 +25,7 @@ namespace abele::session {
 namespace {
 
 constexpr char kWeightsChannel[] = "abele.weights";  // in traces
-// Of automatic loss scaling: large elements, all elements and updates since the factor was last looked at.
+// Counts of automatic loss scaling since the factor was last checked: large elements, all elements, updates.
 constexpr char kLossScaleCounts[] = "lossScaleCounts";
 constexpr int64_t kRoundingBytes = sizeof(device::RoundingPosition);
 
@@ -39,7 +39,8 @@ std::string flags(const passes::OptimizerRules::Group& group) {
              group.bias_correction);
 }
 
-/// What the compiled update cannot take from this optimizer: found and expected; empty when it takes all.
+/// The property of this optimizer that the compiled update cannot take over, as found and expected; empty if there is
+/// none.
 Message difference(const passes::OptimizerRules& compiled, const passes::OptimizerRules& next) {
   if (compiled.kind != next.kind)
     return {.what = "the optimizer's type changed", .found = kindName(next.kind), .expected = kindName(compiled.kind)};
@@ -95,7 +96,7 @@ std::vector<int32_t> stateOf(const Compiled& compiled) {
   return exe::externalsOf(compiled.executable, exe::ExternalKind::kState);
 }
 
-/// Of the host's tensor: with groups of replicas a slice for each.
+/// The type of the host's tensor. With groups of replicas it has a slice for each group.
 Type stateType(const Compiled& compiled, size_t external) {
   const Type& type = compiled.executable.slots[compiled.executable.externals[external].slot].type;
   const size_t slices = compiled.slices[external].replica.size();
@@ -299,7 +300,7 @@ void Session::takeStoredState(const StoredTensors& state) {
   }
   for (const auto& [index, tensor] : uploads) takeState(compiled, index, *tensor);
   compiled.loss_scale_factor = factor;
-  // A state without them is one of a version that kept none: its period begins anew.
+  // Older versions did not store the counts. For such a state a new period begins.
   if (impl_->options.auto_loss_scaling && (counts || state.contains(kLossScaleFactor))) {
     compiled.counted =
         counts ? device::GradientSizes{.large = (*counts)[0], .all = (*counts)[1]} : device::GradientSizes{};
@@ -336,7 +337,7 @@ std::map<std::string, at::Tensor> Session::gradientSums() const {
   return sums;
 }
 
-// The generator's state and, where results are rounded at random, the position of the rounding behind it.
+// The generator's state, followed by the position of stochastic rounding if the program rounds so.
 at::Tensor Session::rngState() const {
   const Compiled& compiled = impl_->require("rngState()");
   const at::Tensor state = compiled.backend->generator().get_state();

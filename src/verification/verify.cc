@@ -28,7 +28,7 @@ namespace {
 
 using ir::ValueId;
 
-// Of eager's values that are kept for the numbers of the first one that differs.
+// The most bytes of eager's values that are kept, for the numbers of the first one that differs.
 constexpr int64_t kKeptBytes = int64_t{256} << 20;
 
 /// Place in the order in which eager computes a batch.
@@ -232,7 +232,7 @@ class Run {
     return std::move(result_);
   }
 
-  /// For the second run; nothing: there is no need of one.
+  /// The value that a second run has to keep; nothing: a second run is not needed.
   const std::optional<Wanted>& wanted() const { return want_; }
 
  private:
@@ -291,7 +291,7 @@ class Run {
     return capture::capture(request);
   }
 
-  // Memory that nobody has written yet, or that kernels keep for themselves.
+  // Memory that was not written yet, or that only kernels use.
   bool isUnwritten(ValueId value) const {
     const int64_t position = positionOf(value);
     if (position < 0) return false;
@@ -327,7 +327,7 @@ class Run {
     parting_ = std::move(parting.difference);
   }
 
-  // Does eager compute the same while it is captured?
+  // Compares eager's results during a capture with those without one.
   void compareWithPlain(int64_t k, const capture::Recording& recording, const PlainStep& plain) {
     if (recording.results.size() != plain.results.size()) return;
     for (size_t i = 0; i < plain.results.size(); ++i) {
@@ -351,7 +351,7 @@ class Run {
     return ir::kNone;
   }
 
-  // Names the first recorded value that eager did not compute when nobody captured it.
+  // Names the first recorded value that eager did not compute without a capture.
   void nameFirstUnknown(int64_t k, const std::unordered_set<uint64_t>& plain) {
     const auto& values = eager_.values.back();
     ValueId first = ir::kNone;
@@ -402,7 +402,8 @@ class Run {
     }
   }
 
-  // Parameters and buffers after the step; where no eager optimizer is known, eager goes on from the devices' weights.
+  // Compares parameters and buffers after the step. If no eager optimizer is known, eager continues from the devices'
+  // weights.
   void compareWeights() {
     const c10::AutoGradMode no_grad(false);
     for (size_t e = 0; e < compiled_->executable.externals.size(); ++e) {
@@ -454,7 +455,7 @@ class Run {
     result_.difference = std::move(difference);
   }
 
-  // Where a parameter's gradient sum, or the tensor itself, is written last.
+  // Describes the last write of the tensor, or of a parameter's gradient sum.
   void describeOwner(const std::string& name, Difference& difference) const {
     const std::string written = difference.kind == kGradient ? cat("grad/", name) : name;
     for (const ir::Node& node : compiled_->graph.nodes)
@@ -472,9 +473,9 @@ class Run {
   const VerifyRequest& request_;
   const std::vector<std::vector<at::Tensor>>& batches_;
   const std::optional<Wanted> wanted_;
-  const c10::Device device_;  // of eager, and of captures
+  const c10::Device device_;  // for eager steps and captures
   const AtEnd restored_;
-  std::optional<compile::OnDevice> moved_;  // the model lives there meanwhile
+  std::optional<compile::OnDevice> moved_;  // the model is there during the comparison
   Comparison comparison_;
   session::Compiled* compiled_ = nullptr;
   Update update_;
@@ -482,8 +483,8 @@ class Run {
   mutable std::vector<int32_t> positions_;
   int64_t micro_batches_ = 1, batch_ = 0;
   EagerValues eager_;
-  std::vector<at::Tensor> sums_;  // of the group's gradients, by tensor of the model
-  std::optional<Found> first_;    // of this batch
+  std::vector<at::Tensor> sums_;  // gradient sums of the group, by tensor of the model
+  std::optional<Found> first_;    // in this batch
   std::optional<Difference> parting_;
   std::optional<Wanted> want_;
   Verification result_;

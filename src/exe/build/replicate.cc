@@ -548,7 +548,7 @@ class Replicator {
   std::vector<SegmentUses>& uses_;
   const Replication& rules_;
   int32_t num_replicas_;
-  size_t num_groups_, num_slots_, num_segments_, num_workers_;  // of one replica
+  size_t num_groups_, num_slots_, num_segments_, num_workers_;  // in one replica
   const ExternalPlaces places_;
   const Messages messages_;
   std::vector<std::vector<int32_t>> owner_;  // by external and replica
