@@ -139,7 +139,7 @@ def serve(pipe, cuts):
 
 
 def measure(candidates, samples, steps, seconds):
-    """candidates: name -> cuts. Returns: name -> seconds of each sample; in turns, for at most so many seconds."""
+    """candidates: name -> cuts. Returns: name -> seconds of each sample. They take turns, for at most `seconds`."""
     context = multiprocessing.get_context("spawn")
     pipes, processes, losses = {}, [], set()
     for name, cuts in candidates.items():

@@ -66,7 +66,7 @@ def sample(way, size, rounds):
 
 
 def cpu_seconds():
-    """Of the processes that this one has started and that have ended."""
+    """Processor seconds of the ended child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

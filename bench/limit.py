@@ -28,7 +28,7 @@ from support.workloads import WORKLOADS
 TARGETS = ("abele_python", "abele-replay")
 HEAD = "workload        setup  fusion   step ms  limit ms  share  hot ms  share  instructions  ns each"
 WARM_STEPS = 3
-REPEATS = 3  # of an instruction, until its operands are in the caches
+REPEATS = 3  # an instruction's operands are in the caches then
 
 
 class Replay:

@@ -80,7 +80,7 @@ def eager_of(setup):
 
 
 def have_same_losses(rows):
-    """Of systems with as many threads a device, eager among them."""
+    """Whether systems with the same number of threads a device have the same losses, eager included."""
     by_threads = {}
     for runs in rows.values():
         for run in runs:

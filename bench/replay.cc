@@ -36,7 +36,7 @@ class Stopwatch final : public abele::device::Watch {
     const Clock::time_point now = Clock::now();
     const int64_t ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now - last_).count();
     const Place place{action.segment, action.micro_batch, instruction};
-    // Of an instruction with several results only the first one was waited for.
+    // An instruction with several results is waited for at its first one.
     if (place != place_) now_[place] += ns;
     place_ = place;
     last_ = Clock::now();
@@ -105,7 +105,7 @@ Originals repeat(exe::Executable& executable, int32_t repeats) {
   return originals;
 }
 
-// Weights that are no zeros, numbers that updates need.
+// Uploads weights that are not zeros, and the numbers that updates need.
 void prepare(const exe::Executable& executable, abele::device::CpuBackend& backend) {
   for (size_t e = 0; e < executable.externals.size(); ++e) {
     const exe::External& external = executable.externals[e];

@@ -50,7 +50,7 @@ class Reader(torch.nn.Module):
 
 
 class Requests:
-    """What is asked for, the same for all systems, and what is right."""
+    """The requests, which are the same for all systems, and the right answers."""
 
     def __init__(self, net, count, wrong):
         draw, choose = torch.Generator().manual_seed(1), random.Random(1)

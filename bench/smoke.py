@@ -71,7 +71,7 @@ def start(names, workload, steps):
 
 
 def row_of(system, base, losses, twin, samples):
-    """What a system took, beside the eager system `base`; twin: the losses that its own are compared with."""
+    """The times of a system, beside those of the eager system `base`. twin: the losses to compare its own with."""
     pairs = [pair for steps in zip(losses, twin, strict=True) for pair in zip(*steps, strict=True)]
     return {
         "ms": system.median(samples) * 1e3,
@@ -119,7 +119,7 @@ def measure(workload, setups, peers, checked_steps, samples, patience_s):
 
 
 def to_best_peer(rows, kind=None):
-    """By setup, its time to that of the workload's fastest peer, of this kind or of all; and which that is."""
+    """By setup, its time divided by that of the workload's fastest peer (of this kind or any); and that peer's name."""
     peers = {name: row["ms"] for name, row in rows.items() if name in PEERS and kind in (None, PEERS[name].kind)}
     best = min(peers, key=peers.get)
     return {name: row["ms"] / peers[best] for name, row in rows.items() if name not in PEERS}, best

@@ -55,7 +55,7 @@ class Models:
         return model
 
     def sample(self, way, steps):
-        """(wall-clock seconds, processor seconds) of so many steps; appends their losses."""
+        """(wall-clock seconds, processor seconds) of this many steps; appends their losses."""
         if way != "trace":
             return self._steps(way, steps)
         self.traces += 1

@@ -2,9 +2,9 @@
 // bench/support/workloads.py. For bench/cpp.py.
 //   abele-train-cpp check WORKLOAD SETUP     SETUP: DxT, devices x threads, or auto (abele::wholeMachine)
 //   abele-train-cpp serve WORKLOAD SYSTEM    SYSTEM: eager, or a setup
-// check compares a setup's losses bit for bit with eager's of as many threads as a device has, under SGD, whose
-// arithmetic LibTorch and Python have in common; LibTorch's Adam and AdamW round otherwise than Python's. serve trains
-// as many steps as each line of its input asks for ("FIRST STEPS"). Both answer in lines of JSON.
+// check compares a setup's losses bit for bit with those of eager steps with the threads of one device. It uses SGD,
+// which LibTorch and Python compute alike; LibTorch's Adam and AdamW round differently. serve reads lines "FIRST STEPS"
+// and trains that many steps for each. Both answer in lines of JSON.
 #include <abele/abele.h>
 #include <torch/torch.h>
 

@@ -26,7 +26,7 @@ OLDEST_TORCH = (2, 11)
 TAIL = 4000  # characters of a step's output that the JSON keeps
 WORKLOADS = ("gpt-small", "resnet-small", "lstm", "bert-mini", "deep-narrow")  # the most telling first
 LEAST = 5  # seconds: nothing is begun with less
-SHARE = 0.5  # of the time that is left: what one of many runs may take
+SHARE = 0.5  # the share of the remaining time that one of many runs may take
 
 # Asked of torch in a process of its own: a driver that is broken must not end this one.
 PROBE = """
@@ -70,7 +70,7 @@ class OutOfTime(Skipped):
 
 
 class Interrupted(BaseException):
-    """Somebody stops the whole check: a signal's name."""
+    """A signal stops the whole check; its name."""
 
 
 class Check:
@@ -172,7 +172,7 @@ class Check:
         self.needs("configure")
         jobs = str(os.cpu_count() or 1)
         targets = ["abele_python", *(["unit_device"] if self.tests else [])]
-        # What it is built for takes time, too: a third of all.
+        # A third of the time remains for the checks themselves.
         command = [self.tool("cmake"), "--build", self.build, "-j", jobs, "--target", *targets]
         self.run(command, 3600, reserve=60 * self.given.minutes / 3)
         shutil.rmtree(self.site, ignore_errors=True)
@@ -294,7 +294,7 @@ class Check:
         command += [word for module in self.given.modules for word in ("--import", module)]
         begin, self.output = self.clock(), ""
         try:
-            # What is no use to begin: with less than the quickest took, or than another system had for this workload.
+            # Too little time to begin: less than the quickest run took, or than another system had for this workload.
             quickest = min((run["seconds"] for run in self.runs.values() if "step_ms" in run), default=0)
             if self.left() < quickest:
                 raise OutOfTime(f"the {self.given.minutes} minutes are nearly over")
@@ -330,7 +330,7 @@ class Check:
 
     @staticmethod
     def comparison(eager, ours):
-        """Of the losses of two runs."""
+        """Compares the losses of two runs."""
         for run in (eager, ours):
             if "losses" not in run:
                 return "skipped" if "skipped" in run else run["error"]
@@ -365,7 +365,7 @@ class Check:
             raise Skipped("the build was made elsewhere")
 
     def check_built(self):
-        """Does what was built elsewhere load beside the torch here?"""
+        """Loads a build from elsewhere beside the torch of this machine."""
         asked = "from abele._native import core; print(core().torch_version)"
         self.figures["built_for"] = self.run([sys.executable, "-c", asked], 60, env=self.environment()).splitlines()[-1]
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What Abele does on this machine's accelerator, in one JSON: docs/device_check.md.
+# Checks Abele on this machine's accelerator and writes one JSON: docs/device_check.md.
 #   scripts/check_device.sh [--out FILE] [--headers DIR] [--minutes 8] [--only STEP,...] [--list] [--dry-run]
 # ABELE_PYTHON: the interpreter whose torch is meant (default: python3, then python).
 for python in ${ABELE_PYTHON:+"$ABELE_PYTHON"} python3 python; do

@@ -132,7 +132,7 @@ def folder_of_include(included: str) -> str | None:
 
 
 def findings_of(path: str, text: str) -> list[str]:
-    """What is wrong with the includes of one file."""
+    """The errors in the includes of one file."""
     found = []
     layer = layer_of(path)
     for match in INCLUDE.finditer(text):
@@ -173,7 +173,7 @@ def imports_of(text: str) -> list[tuple[int, str]]:
 
 
 def package_findings_of(path: str, text: str) -> list[str]:
-    """What is wrong with the imports of one file of a Python package."""
+    """The errors in the imports of one file of a Python package."""
     package = path.split("/")[1]
     allowed = PACKAGES.get(package, "").split()
     return [

@@ -38,7 +38,7 @@ LINK = re.compile(r"\]\(([^)\s#:]*)(?:#([^)\s]*))?\)")
 CPP_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|(//[^\n]*)')
 
 FOREIGN_FILES = {
-    # where headers are installed
+    # the folder of installed headers
     "include/abele/detail",
     # LibTorch
     *("ATen/ATen.h", "ATen/ops/add.h", "torch/csrc/utils/pybind.h", "torch/extension.h", "torch/nn/module.h"),

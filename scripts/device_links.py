@@ -20,7 +20,7 @@ SMALL, LARGE = 4 << 10, 64 << 20  # bytes
 
 
 def seconds(to, source, devices):
-    """Of one copy that is complete."""
+    """The time of one complete copy."""
     times = []
     for _ in range(12):
         for device in devices:

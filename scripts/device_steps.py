@@ -55,7 +55,7 @@ def configuration(system):
 
 
 def busy_seconds(kind, work):
-    """What the device spends on what `work` enqueues, also on several streams at once; None: torch does not tell."""
+    """The device's time for all that `work` enqueues, on one stream or several; None: torch does not report it."""
     device_activities = torch.profiler.supported_activities() - {torch.profiler.ProfilerActivity.CPU}
     if kind == "cpu" or not device_activities:
         return None

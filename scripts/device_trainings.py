@@ -102,7 +102,7 @@ def main():
     given = parser.parse_args()
     for module in given.modules:
         importlib.import_module(module)
-    warnings.simplefilter("ignore")  # of torch, about kernels that could add up in another order
+    warnings.simplefilter("ignore")  # torch warns of kernels that may add up in another order
     torch.use_deterministic_algorithms(True, warn_only=True)
     end = time.monotonic() + given.seconds
     told = {"equal": 0, "different": {}, "failed": {}, "not_run": []}

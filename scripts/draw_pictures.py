@@ -22,7 +22,7 @@ import abele  # noqa: E402 (found in the tree)
 FOLDER = ROOT / "docs" / "pictures"
 COLOURS = {"F": "#2f7bd6", "B": "#1f8f5f", "W": "#7a5bd0", "U": "#c77700"}
 WORDS = {"F": "forward", "B": "backward", "W": "gradient of the weights", "U": "update"}
-WIDTH, LEFT, ROW, BAR = 900, 80, 22, 18  # of the drawing, of the names of devices, of a device, of an action
+WIDTH, LEFT, ROW, BAR = 900, 80, 22, 18  # pixels: the drawing, the column of names, a device's row, an action's bar
 
 
 def stage(ms, gradient_ms=0.0):

@@ -161,7 +161,7 @@ def _code(path):
 
 
 def cpp_declaration(name):
-    """Where the name is declared for C++ programs: "options.h: deviceIterations", or None."""
+    """The header that declares the name for C++ programs: "options.h: deviceIterations"; None: no header does."""
     if name in PYTHON_ONLY:
         return None
     prefix, _, last = name.partition(".")
@@ -197,7 +197,7 @@ def cpp_state(name):
 
 
 def _exists(name):
-    """Does the Python package have the name?"""
+    """Whether the Python package has the name."""
     sys.path.insert(0, str(ROOT / "python"))
     import poptorch
     import poptorch.testing  # explicit, as in programs
@@ -232,7 +232,7 @@ def _exists(name):
 
 
 def _option_on_device(name):
-    """What src/options/options.json says of the option on the device, or None where the name is no option."""
+    """The option's effect on the device in src/options/options.json; None if the name is not an option."""
     group, _, method = name.partition(".")
     rows = json.loads((ROOT / "src/options/options.json").read_text())["options"]
     return next((row["device"] for row in rows if (row["group"], row["method"]) == (group, method)), None)
@@ -357,7 +357,7 @@ def run_tests():
 
 
 def check():
-    """What is wrong with the page, as lines of text."""
+    """The errors of the page, as lines of text."""
     text = PAGE.read_text() if PAGE.exists() else ""
     rows = re.findall(r"^\| `([^`]+)` \| ([ABC]) \| (.*) \| (.*) \|$", text, re.MULTILINE)
     listed = sorted(name for name, *_ in rows)

@@ -36,7 +36,7 @@ RANGE_KEYS = ("min", "max", "multiple", "values")
 
 
 def parameters(row):
-    """What a setter takes, as dicts with name and type."""
+    """The parameters of a setter, as dicts with name and type."""
     if "parameters" in row:
         return row["parameters"]
     kind = row["check"].removeprefix("enum:") if row["check"].startswith("enum:") else row["type"]

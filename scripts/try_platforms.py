@@ -40,7 +40,7 @@ UNTRIED = "not tried"
 
 
 def probe(python):
-    """The answers that set-up needs, and the path; {} if there is no such interpreter."""
+    """Facts about an interpreter for set-up, and its path; {} if it is not installed."""
     own = python == f"python{sys.version_info.major}.{sys.version_info.minor}"
     path = sys.executable if own else shutil.which(python)
     status, text = quiet([path, "-c", machine.PROBE]) if path else (1, "")

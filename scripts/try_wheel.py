@@ -87,7 +87,7 @@ def packages_of(*names):
             try:
                 found[name] = importlib.metadata.distribution(name)
             except importlib.metadata.PackageNotFoundError:
-                continue  # of another system, or an extra
+                continue  # it belongs to another system, or to an extra
             todo += [re.match(r"[\w.-]+", each)[0] for each in found[name].requires or () if "extra ==" not in each]
     return found.values()
 

@@ -156,8 +156,9 @@ passes::PipelineOptions pipelineOf(const Arguments& arguments, const ir::Graph& 
   return options;
 }
 
-// A shell command that answers questions about graphs: exit status 0 means yes. It gets the graph in a file, in place
-// of each {} or as its last argument. Its output is dropped, because a search asks hundreds of times.
+// A shell command that answers questions about graphs: exit status 0 means yes. Each {} of the command is replaced by
+// the name of a file with the graph; without {} the name is the last argument. Its output is dropped, because a search
+// asks hundreds of times.
 class Question {
  public:
   explicit Question(std::string command) : command_(std::move(command)) {

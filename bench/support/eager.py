@@ -1,4 +1,4 @@
-"""What all others are measured against."""
+"""Eager PyTorch, the measure for all other systems."""
 
 import torch
 

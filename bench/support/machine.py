@@ -1,4 +1,4 @@
-"""What a result must say about where it was measured, and how much others used the machine meanwhile."""
+"""Facts about the machine that a result has to state, and how much other programs used it meanwhile."""
 
 import os
 import platform

@@ -57,7 +57,7 @@ class Compiled:
         return self.model.report()["heap_allocations"]
 
     def placement(self):
-        """What was measured before the first step: by setup, milliseconds of a step; and which was taken."""
+        """The trials before the first step: milliseconds of a step by setup, and the setup that was taken."""
         import abele
 
         found, taken = {}, None

@@ -138,7 +138,7 @@ class System:
 
 
 def take_turns(systems, first, steps, samples, patience_s):
-    """Times all systems, a sample of so many steps each, until they have clean ones enough, and stops them. first: the
+    """Times all systems in samples of `steps` steps until each has enough clean samples, and stops them. first: the
     steps taken before. A peer that could not go on has a `failure`."""
     until, turn = time.monotonic() + patience_s, 0
     while turn < samples or (time.monotonic() < until and any(len(s.clean()) < samples for s in systems)):

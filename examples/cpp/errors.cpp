@@ -1,4 +1,4 @@
-// What Abele throws, what it says, and that a model goes on after an error.
+// The errors that Abele throws and their texts. A model continues after an error.
 #include <torch/torch.h>
 
 #include <abele/abele.h>

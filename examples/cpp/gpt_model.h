@@ -135,7 +135,7 @@ struct Model : nn::Module {
 
   Layer layer(int64_t i) { return Layer(std::dynamic_pointer_cast<LayerImpl>(layers[i])); }
 
-  /// What follows belongs to the device of this layer. Outside of Abele it does nothing.
+  /// Assigns the following operators to the device of this layer. Outside of Abele it does nothing.
   void begin(int64_t i) {
     abele::beginBlock("layer" + std::to_string(i), static_cast<int>(i * devices / sizes.layers));
   }

@@ -1,7 +1,7 @@
 // One training in several processes, without Python. A launcher starts the program once for each process, for instance
 //   torchrun --no-python --nproc-per-node 2 build/dev/examples/processes
-// Each process takes its own rows of every batch; the weights are the same everywhere, bit for bit, and equal to those
-// of one process with as many replicas. A signal to any of them (SIGTERM, Ctrl-C) ends all behind the same step.
+// Each process takes its own rows of every batch. All have the same weights, bit for bit, as one process with as many
+// replicas. A signal to any of them (SIGTERM, Ctrl-C) ends all after the same step.
 //   processes [STEPS]
 #include <torch/torch.h>
 
@@ -14,8 +14,8 @@
 
 namespace {
 
-constexpr int64_t kReplicas = 2;  // of all processes
-constexpr int64_t kRows = 8;      // of each replica, in a step
+constexpr int64_t kReplicas = 2;  // in all processes together
+constexpr int64_t kRows = 8;      // for each replica, in a step
 
 struct Trained {
   std::vector<at::Tensor> weights;

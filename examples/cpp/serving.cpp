@@ -64,7 +64,7 @@ struct Net : torch::nn::Module {
   torch::nn::Linear lower, upper;
 };
 
-/// What the threads have seen.
+/// Counts of the threads' answers.
 struct Seen {
   std::atomic<int64_t> answered{0}, refused{0}, wrong_rows{0};
 };

@@ -85,7 +85,7 @@ def main():
                 if step % 20 == 0:
                     print(f"step {step}  loss {loss.item():.4f}", flush=True)
                 if step == args.terminate_after:
-                    os.kill(os.getpid(), signal.SIGTERM)  # what a scheduler of jobs does
+                    os.kill(os.getpid(), signal.SIGTERM)  # as a scheduler of jobs does
                 is_over = step == args.steps or bool(stop)  # asked once a step: a signal comes at any moment
                 if args.folder and (is_over or step % args.every == 0):
                     abele.save_checkpoint(args.folder, model, loader, step=step, scheduler=scheduler)

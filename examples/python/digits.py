@@ -62,7 +62,7 @@ class Progress:
         )
 
 
-ENOUGH_SECONDS = 3  # of timing eager PyTorch with several threads
+ENOUGH_SECONDS = 3  # for timing eager PyTorch with several threads
 
 
 class Eager:

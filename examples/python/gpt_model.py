@@ -88,7 +88,7 @@ class GPT(nn.Module):
         self.norm, self.head = nn.LayerNorm(dim), nn.Linear(dim, characters)
 
     def begin(self, layer):
-        """What follows belongs to the device of this layer. Outside of Abele it does nothing."""
+        """Assigns the following operators to the device of this layer. Outside of Abele it does nothing."""
         abele.Block.start(f"layer{layer}", ipu_id=layer * self.devices // len(self.layers))
 
     def forward(self, tokens, targets=None):

@@ -1,4 +1,4 @@
-"""Trains one GPT whose stages lie in two processes, each with the weights of its own stages.
+"""Trains one GPT whose stages are in two processes, each with the weights of its own stages.
 
     python -m torch.distributed.run --nproc-per-node 2 two_processes.py
     poprun --num-instances 2 --num-replicas 1 --ipus-per-replica 4 python two_processes.py
@@ -15,7 +15,7 @@ import abele
 import torch
 from gpt_model import GPT, Text
 
-DEVICES = 4  # of the model
+DEVICES = 4  # for the whole model
 
 
 def parse():

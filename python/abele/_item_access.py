@@ -23,7 +23,7 @@ def replaced(name, replacement, owner):
 
 @contextlib.contextmanager
 def exchanged(owner, name, make):
-    """A context in which owner's member is make(the original). For functions for which torch calls no mode
+    """A context in which owner's member is make(the original), for functions that torch hides from modes
     (_function_rules.py). All threads use the replacement, so it must pass calls of other threads to the original.
     Contexts of threads may overlap.
     """

@@ -206,7 +206,7 @@ def _verified(executor, batches):
 
 
 def _made_beside(tensors):
-    """Where arguments are on an accelerator, tensors that forward makes of nothing are there, as in the program."""
+    """A context in which new tensors of forward are on the arguments' accelerator, as in the program."""
     device = next((tensor.device for tensor in tensors if tensor.device.type != "cpu"), None)
     return contextlib.nullcontext() if device is None else device
 

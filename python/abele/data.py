@@ -61,7 +61,7 @@ class DataLoader(torch.utils.data.DataLoader):
 
     _workers_persist = False  # unless persistent_workers says otherwise
     _accessor = None
-    _resumed = None  # where a checkpoint says that the next pass begins
+    _resumed = None  # the beginning of the next pass, from a checkpoint
     _is_own_source = False  # true while the loader is handed to the accessor that it makes
 
     def __init__(
@@ -99,7 +99,7 @@ class DataLoader(torch.utils.data.DataLoader):
         )
         self._drop_incomplete = drop_last
         self._combined_batch_size = None if batch_size is None else batch_size * self._num_to_combine
-        self._micro_batches = None  # of a batch sampler, to be combined here
+        self._micro_batches = None  # batches of a batch sampler, which are combined here
         self._partition = None
         is_iterable = isinstance(dataset, torch.utils.data.IterableDataset)
         partitioned = auto_distributed_partitioning and self._shares > 1

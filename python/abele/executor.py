@@ -126,9 +126,9 @@ class Executor(StateSync, Files, Introspection):
 
     # A context around forward and backward while they are captured; called with their FunctionRules.
     _around = staticmethod(contextlib.nullcontext)
-    _profiling_name = "poptorch._poplar_executor.PoplarExecutor"  # of its methods in a trace
+    _profiling_name = "poptorch._poplar_executor.PoplarExecutor"  # the prefix of its methods in a trace
     _parser_of = staticmethod(lambda model: Binding(model.forward))  # binds the arguments of calls
-    _traces_copies = False  # does forward see attributes of the outermost module as they were when it was wrapped?
+    _traces_copies = False  # whether forward sees the outermost module's attributes as they were at wrapping
     _calls_watch = None  # of all executors: told of modules that are wrapped for training, and of calls before they run
 
     def __init__(self, model, options, training, poptorch_version, optimizer=None, user_model=None, *, policy):

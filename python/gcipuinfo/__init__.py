@@ -36,7 +36,7 @@ class gcipuinfo:
         return json.dumps({"devices": self.getDevices()})
 
     def getNamedAttributeForAll(self, label: str) -> list[str]:
-        """One attribute of each device; "N/A" for those that do not have it, as all that nobody uses have no owner.
+        """One attribute of each device; "N/A" for a device without it, for example the owner of a device that is free.
 
         A name that no device can have is a warning, with the one that is most like it.
         """

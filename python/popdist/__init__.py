@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from abele._native import core
 
-_GROUP = "popdist"  # not that of the trainings
+_GROUP = "popdist"  # trainings have another group
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")

@@ -56,7 +56,7 @@ class Options(poptorch.Options):
                 f"{self._ipus_per_replica * replicas} devices cannot be shared by {instances} instances: "
                 "ipus_per_replica times replicas must be a multiple of the instances",
             )
-        super().replicationFactor(replicas)  # of all: a replica lies in several processes
+        super().replicationFactor(replicas)  # in all processes together, because a replica is in several
         self._distributed.devicesPerProcess(devices)
 
     @property

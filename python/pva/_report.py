@@ -11,7 +11,7 @@ from ._files import Foreign, Part, Value, read
 
 _FORMAT = "abele-profile"
 _VERSION = 1
-_TILES = 1472  # of an IPU of the architecture that gc-info names
+_TILES = 1472  # in an IPU of the architecture that gc-info names
 _CYCLES_PER_SECOND = 1_330_000_000  # as cycleCount() of a model has them
 
 
@@ -38,7 +38,7 @@ class Total(Part):
 
 @dataclass(frozen=True)
 class Memory(Part):
-    """Of a tile."""
+    """The memory of a tile."""
 
     total: Total
 
@@ -124,8 +124,8 @@ class Compilation(Part):
     """Facts that are known before a program runs. Properties raise E0705 if the profile does not have them."""
 
     _path: str
-    _bytes: dict[int, int] | None  # by device; None: nobody knew the plan
-    _stages: tuple[_Stage, ...]  # of the first run
+    _bytes: dict[int, int] | None  # by device; None: the plan was not known
+    _stages: tuple[_Stage, ...]  # stages of the first run
 
     def _missing(self, what: str, remedy: str) -> Exception:
         return user_error("E0705", f"the profile has no {what}", at=self._path, remedy=remedy)

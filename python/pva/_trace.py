@@ -89,7 +89,7 @@ def _times_of(event: Event) -> tuple[int, int]:
 def _nested(events: list[Event]) -> list[Event]:
     """Those that lie within no other; the others are their children, and children's children."""
     tops: list[Event] = []
-    around: list[tuple[int, Event]] = []  # what the next event may lie in, with its end; the innermost last
+    around: list[tuple[int, Event]] = []  # events that may contain the next one, with their ends; the innermost last
     timed = [(*_times_of(event), event) for event in events]
     timed.sort(key=lambda each: (each[0], -each[1]))
     for _, end, event in timed:

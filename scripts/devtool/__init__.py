@@ -1,1 +1,1 @@
-"""What ./dev is made of: setup.py prepares the machine, commands.py does the work, main.py reads the command line."""
+"""The parts of ./dev: setup.py prepares the machine, commands.py does the work, main.py reads the command line."""

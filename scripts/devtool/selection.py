@@ -55,7 +55,7 @@ class Selection:
     files: list[str] = field(default_factory=list)
 
     def targets(self) -> list[str]:
-        """Of ninja; none of them: nothing is to be built. "all": everything."""
+        """Targets of ninja; empty: nothing is to be built; "all": everything."""
         wanted = [*self.programs, *self.ctests]
         for test in self.ctests:
             wanted += CTEST_NEEDS.get(test, [])
@@ -83,7 +83,7 @@ def matcher(expression: str | None) -> Callable[[str], bool]:
 
 
 def _words(expression: str) -> list[str]:
-    """The words of which a name must have one: those without a not before them. None of them: any name may match."""
+    """The words without a `not` before them: a name must have one of these. Empty: any name may match."""
     tokens = re.findall(r"\(|\)|[^\s()]+", expression)
     if "not" in tokens and "(" in tokens:
         return []

@@ -375,7 +375,7 @@ def setup_models() -> Toolchain:
 
 
 def setup_docs(tools: Toolchain) -> None:
-    """What the documentation's site takes besides."""
+    """Installs what only the documentation's site needs."""
     if not shutil.which("doxygen"):
         install_debian(["doxygen"])
     install_pinned(tools.python, "requirements-docs.txt", probe(tools.python))

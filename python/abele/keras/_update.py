@@ -19,7 +19,7 @@ from ._programs import OwnedSource, shares_all
 from ._step import plain_tracebacks
 
 _PLAIN = (bool, int, float, str, type(None))
-_MOST_CAPTURES = 8  # of one execution: where numbers change again and again, Keras itself is faster
+_MOST_CAPTURES = 8  # for one execution: if numbers change often, Keras itself is faster
 
 
 def _parts_of(optimizer, weights):
