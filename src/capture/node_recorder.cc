@@ -77,7 +77,7 @@ NodeRecorder::Call NodeRecorder::begin(const c10::OperatorHandle& op, const torc
   const std::vector<bool> written = writtenArguments(op, call.op, stack);
   for (size_t i = 0; i < arguments.size(); ++i)
     call.args.push_back(argumentOf(arguments[i], argumentAt(op, stack, i), static_cast<int32_t>(i), written[i], call));
-  // Operators on the host among those of an accelerator would need a worker there.
+  // An operator on the host among those of an accelerator would need a worker on the host.
   if (call.host_operand.defined() && !call.takes_device) requireSupported(call.host_operand, position_);
   for (const PendingWrite& write : call.writes) {
     const Segment* input = table_.inputOf(write.tensor);
@@ -113,7 +113,7 @@ Arg NodeRecorder::argumentOf(const c10::Argument& schema, const c10::IValue& val
   if (value.isTensor()) {
     const at::Tensor& tensor = value.toTensor();
     if (!tensor.defined()) return Arg::id(ir::kNone);
-    // A view of a number looks at its memory.
+    // A view of a number needs the number's memory.
     if (!is_written && !call.is_view_operator && tensor.dim() == 0 &&
         tensor.unsafeGetTensorImpl()->is_wrapped_number() && !table_.knows(tensor))
       return numberArg(tensor);
@@ -239,8 +239,9 @@ void NodeRecorder::tellMade(const std::vector<std::vector<ir::ValueId>>& results
   for (const PendingWrite& pending : call.writes) request_.made(pending.write.after, pending.tensor);
 }
 
-/// torch's default type is the whole process's and may be another one when the program runs: what is made of no tensor
-/// says its type, and nothing else may need a default that forward has changed.
+/// torch's default type belongs to the process, and may be another one when the program runs. So an operator that makes
+/// a tensor from nothing records its type. Other operators that depend on a default that forward has changed are
+/// refused.
 void NodeRecorder::sayType(const c10::OperatorHandle& op, const torch::jit::Stack& stack, Call& call) {
   const size_t num_returns = op.schema().returns().size();
   if (num_returns == 0 || call.takes_floats) return;
@@ -296,7 +297,7 @@ void NodeRecorder::resolveResize(PendingWrite& pending, Call& call) {
        .remedy = "let the operator return a new tensor instead of using out=; a buffer that takes its size "
                  "from the first batch, as those of quantisation observers, has it once the module was called "
                  "natively"});
-  // As if it had been allocated with the final geometry.
+  // The tensor counts as allocated with its final geometry.
   table_.erase(tensor);
   Segment& segment = table_.add(tensor);
   const Type type = typeOf(tensor);

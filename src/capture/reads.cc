@@ -104,10 +104,10 @@ bool Reads::isWholeQuestion(const at::Tensor& read) const {
   return mask.dtype == DType::kBool && is_integer && (number.i == 0 || number.i == mask.numel());
 }
 
-/// Does it follow from integer or boolean arguments and from buffers alone: masks, labels, ids, lengths, sizes, flags?
-/// Programs compare the number of an image's words with the number of its pieces, are told the sizes of images so, and
-/// ask in which state they are. Buffers that the program writes are found at the end.
-/// In a loop only booleans are kept: the numbers that its body is given are those of one turn.
+/// Whether the value follows from integer or boolean arguments and from buffers alone: masks, labels, ids, lengths,
+/// sizes, flags. Programs compare counts of words and image pieces, read sizes of images, and read flags of their own
+/// state. requireUnwrittenBuffers() refuses buffers that forward also writes.
+/// In a loop only booleans are kept, because other arguments of its body differ from one iteration to the next.
 bool Reads::followsFromIntegers(const at::Tensor& read) {
   if (request_.is_nested && read.scalar_type() != at::kBool) return false;
   if (inputs_.bufferOf(read) != nullptr) values_.lookUp(read);

@@ -109,14 +109,14 @@ bool Recorder::looksElsewhere(const c10::OperatorHandle& op, const torch::jit::S
   return self.isTensor() && self.toTensor().defined() && self.toTensor().numel() == 0;
 }
 
-/// Torch looks at the memory that an operator is given without a tensor, too.
+/// Unlocks all memory, because such an operator also reads memory of which it gets only a storage.
 void Recorder::callUnlocked(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   locks_.unlockAll();
   const auto called = c10::make_scope_exit([this] { locks_.lockAgain(); });
   op.callBoxed(stack);
 }
 
-/// Records what the operator calls instead of it.
+/// Records the operators that this one calls, in its place.
 void Recorder::decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   DispatchMode::Resumed resumed(*mode_);
   op.redispatchBoxed(c10::DispatchKeySet(c10::computeDispatchKey(at::kFloat, at::kStrided, position_.device)), stack);
@@ -189,7 +189,7 @@ void Recorder::requireKnownMemory(c10::ArrayRef<const c10::IValue> operands) {
 
 // --- errors and the end ----------------------------------------------------------------------------------------------
 
-/// Keeps the first error. What follows is not recorded, and may read what it likes.
+/// Keeps the first error. Later operators are not recorded, and may read all memory.
 void Recorder::fail() {
   if (!failure_) failure_ = std::current_exception();
   locks_.release();

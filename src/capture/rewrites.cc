@@ -106,8 +106,8 @@ bool Rewrites::recordAnother(const c10::OperatorHandle& op, torch::jit::Stack* s
          recordWithGradMode(stack);
 }
 
-// The graph knows memory and no bits of tensors. Torch's dispatcher computes the operands of most operators from such
-// views. An operator that looks at the bits itself is recorded in a form that is told them.
+// Values of the graph have no conjugate and negative bits. For most operators torch's dispatcher first computes
+// operands without them. An operator that reads the bits itself is recorded in a form that gets them as an argument.
 bool Rewrites::recordWithMathBits(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (isViewOperator(op) || op.hasTag(at::Tag::inplace_view)) return false;
   const size_t first = stack->size() - numArguments(op);
@@ -234,7 +234,7 @@ void Rewrites::measureAgain(const c10::OperatorHandle& backward, torch::jit::Sta
   argument(4) = arguments.back();
 }
 
-// Statistics are written: copies in the input's type are, and what they then hold goes back.
+// The operator also writes the statistics. So it writes copies in the input's type, which are then copied back.
 bool Rewrites::recordWithWiderStatistics(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (position_.op_name != "aten::native_batch_norm") return false;
   static const c10::OperatorHandle copy = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
