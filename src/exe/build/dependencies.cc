@@ -175,32 +175,51 @@ class WaitMaker {
 // another process implies no work of this process, even if the message depends on it: a device gets its order to
 // receive before the message is there.
 void dropImpliedWaits(Executable& exe) {
-  std::vector<int32_t> process_of(exe.segments.size(), -1);
-  for (const WorkerProgram& worker : exe.workers)
-    for (const Action& a : worker.actions) process_of[a.segment] = worker.process;
-  const auto grants = [&](int32_t process, const Wait& wait, size_t segment) {
-    return process_of[wait.segment] == process || process_of[segment] != process;
+  struct Place {
+    size_t worker = 0;
+    int32_t number = 0;  // how many of the worker's actions have then run
   };
-  using Known = std::vector<int64_t>;  // completions by segment
-  std::vector<Known> known(exe.workers.size(), Known(exe.segments.size(), 0));
-  std::vector<std::vector<Known>> after(exe.segments.size());  // by segment and completion
-  auto knownAfter = [&](const Wait& wait) -> const Known& { return after[wait.segment][wait.completions - 1]; };
+  using Known = std::vector<int32_t>;  // actions that have run, by worker
+  struct Completion {
+    Place place;
+    Known known;
+    int32_t num_waiting = 0;  // actions that will still look at what is known
+  };
+  std::vector<std::vector<Completion>> completions(exe.segments.size());  // by segment
+  const auto completionOf = [&](const Wait& wait) -> Completion& {
+    return completions[wait.segment][static_cast<size_t>(wait.completions - 1)];
+  };
+  for (const WorkerProgram& worker : exe.workers)
+    for (const Action& a : worker.actions) completions[a.segment].emplace_back();
+  for (const WorkerProgram& worker : exe.workers)
+    for (const Action& a : worker.actions)
+      for (const Wait& wait : a.waits) ++completionOf(wait).num_waiting;
+  const auto grants = [&](size_t waiting, const Wait& wait, size_t worker) {
+    const int32_t process = exe.workers[waiting].process;
+    return exe.workers[completionOf(wait).place.worker].process == process || exe.workers[worker].process != process;
+  };
+  std::vector<Known> known(exe.workers.size(), Known(exe.workers.size(), 0));
+  std::vector<size_t> num_completions(exe.segments.size(), 0);
   const std::vector<size_t> ran = runOnCounters(exe, [&](size_t w, Action& a) {
     std::vector<Wait> kept;
     for (const Wait& wait : a.waits) {
+      const Place place = completionOf(wait).place;
       const bool implied =
-          known[w][wait.segment] >= wait.completions || std::ranges::any_of(a.waits, [&](const Wait& other) {
-            return other.segment != wait.segment && grants(exe.workers[w].process, other, wait.segment) &&
-                   knownAfter(other)[wait.segment] >= wait.completions;
+          known[w][place.worker] >= place.number || std::ranges::any_of(a.waits, [&](const Wait& other) {
+            return other.segment != wait.segment && grants(w, other, place.worker) &&
+                   completionOf(other).known[place.worker] >= place.number;
           });
       if (!implied) kept.push_back(wait);
     }
     for (const Wait& wait : kept)
-      for (size_t s = 0; s < known[w].size(); ++s)
-        if (grants(exe.workers[w].process, wait, s)) known[w][s] = std::max(known[w][s], knownAfter(wait)[s]);
+      for (size_t other = 0; other < exe.workers.size(); ++other)
+        if (grants(w, wait, other)) known[w][other] = std::max(known[w][other], completionOf(wait).known[other]);
+    for (const Wait& wait : a.waits)
+      if (Completion& seen = completionOf(wait); --seen.num_waiting == 0) seen.known = {};
     a.waits = std::move(kept);
-    ++known[w][a.segment];
-    after[a.segment].push_back(known[w]);
+    Completion& own = completions[a.segment][num_completions[a.segment]++];
+    own.place = {w, ++known[w][w]};
+    if (own.num_waiting > 0) own.known = known[w];
   });
   for (size_t w = 0; w < ran.size(); ++w)
     ABELE_CHECK(ran[w] == exe.workers[w].actions.size(), "worker ", w, " never runs action ", ran[w], " of its list");
