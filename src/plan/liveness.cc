@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
@@ -129,24 +130,47 @@ class Analysis {
           addBuffer(graph_.baseOf(v));
   }
 
-  bool writesInPlace(const ir::Node& node, int32_t position, ValueId before, ValueId after) const {
+  // What the touches of a buffer come to in each task. A value that many layers write in place, as the gradient that
+  // flows past residual blocks, has touches of all of them, so each touch is looked at once.
+  struct Span {
+    Task task;
+    int32_t first = 0, last = 0;  // positions
+  };
+  struct Spans {
+    size_t num_touches = 0;  // those that are in `by_task`
+    std::vector<Span> by_task;
+  };
+  const std::vector<Span>& spansOf(int32_t buffer) {
+    Spans& spans = spans_[buffer];
+    const std::vector<Touch>& touches = result_.buffers[buffer].touches;
+    for (; spans.num_touches < touches.size(); ++spans.num_touches) {
+      const Touch& t = touches[spans.num_touches];
+      auto span = std::ranges::find(spans.by_task, t.task, &Span::task);
+      if (span == spans.by_task.end()) span = spans.by_task.insert(span, {t.task, t.position, t.position});
+      span->first = std::min(span->first, t.position);
+      span->last = std::max(span->last, t.position);
+    }
+    return spans.by_task;
+  }
+
+  bool writesInPlace(const ir::Node& node, int32_t position, ValueId before, ValueId after) {
     const Buffer& buffer = result_.buffers[result_.buffer_of[before]];
     if (buffer.input >= 0) {
       if (graph_.inputs[buffer.input].kind == ir::InputKind::kArgument) return false;
       return isAlwaysInPlace(node) || updated_in_place_[after];
     }
     const Task task = taskOf(node);
-    const ir::Node& made_by = graph_.nodes[made_by_[before]];
-    const Task maker = taskOf(made_by);
-    const bool is_transferred = isReceive(made_by);
+    const int32_t made = made_by_[before];
+    const Task maker = taskOf(graph_.nodes[made]);
+    const bool is_transferred = isReceive(graph_.nodes[made]);
     // All other tasks that touch this memory must be done when this node runs. So a touch must be earlier in the same
     // task, in an earlier task of the same stage, or in the task that makes `before`, which this node waits for. If a
     // transfer makes `before`, this node waits for the link only, and the task that the value was brought for may still
     // read it.
-    return std::ranges::all_of(buffer.touches, [&](const Touch& t) {
-      if (t.task == task) return t.position <= position;
-      const bool is_made = t.task == maker && (!is_transferred || t.position == made_by_[before]);
-      return is_made || (t.task.stage == task.stage && t.task.direction < task.direction);
+    return std::ranges::all_of(spansOf(result_.buffer_of[before]), [&](const Span& span) {
+      if (span.task == task) return span.last <= position;
+      const bool is_made = span.task == maker && (!is_transferred || (span.first == made && span.last == made));
+      return is_made || (span.task.stage == task.stage && span.task.direction < task.direction);
     });
   }
 
@@ -301,14 +325,15 @@ class Analysis {
   }
 
   const ir::Graph& graph_;
-  bool sequential_;                          // two micro-batches are never in work at once
-  bool sums_of_one_;                         // gradients are not added up
-  std::vector<std::vector<Touch>> touches_;  // by base value
-  std::vector<int32_t> made_by_;             // position of the node that makes each base value; -1 for inputs
-  std::vector<int32_t> input_of_;            // by value
-  std::vector<ValueId> value_of_;            // the input of each external, or kNone
-  std::vector<bool> updated_in_place_;       // by base value
-  std::vector<bool> in_order_;               // by stage: it ends a micro-batch before it begins the next
+  bool sequential_;                           // two micro-batches are never in work at once
+  bool sums_of_one_;                          // gradients are not added up
+  std::vector<std::vector<Touch>> touches_;   // by base value
+  std::vector<int32_t> made_by_;              // position of the node that makes each base value; -1 for inputs
+  std::vector<int32_t> input_of_;             // by value
+  std::vector<ValueId> value_of_;             // the input of each external, or kNone
+  std::vector<bool> updated_in_place_;        // by base value
+  std::vector<bool> in_order_;                // by stage: it ends a micro-batch before it begins the next
+  std::unordered_map<int32_t, Spans> spans_;  // by buffer, of those that are asked for
   Liveness result_;
 };
 
