@@ -20,11 +20,9 @@
 #include "base/cat.h"
 
 namespace abele::capture {
-namespace {
 
-/// All functions that backward of the loss may run.
-std::vector<torch::autograd::Node*> functionsOf(const at::Tensor& loss) {
-  std::vector<torch::autograd::Node*> found, pending{loss.grad_fn().get()};
+Functions functionsOf(const at::Tensor& loss) {
+  Functions found, pending{loss.grad_fn().get()};
   std::unordered_set<torch::autograd::Node*> seen(pending.begin(), pending.end());
   while (!pending.empty()) {
     torch::autograd::Node* node = pending.back();
@@ -36,6 +34,8 @@ std::vector<torch::autograd::Node*> functionsOf(const at::Tensor& loss) {
   }
   return found;
 }
+
+namespace {
 
 /// Whether this function may call backward() in its own backward. Functions of programs may (torch.autograd.Function;
 /// reversible layers and torch.utils.checkpoint's reentrant form do); those of torch's operators do not.
@@ -159,9 +159,8 @@ class CompletionHooks {
   std::vector<at::Tensor> hooked_;
 };
 
-/// Whether the function belongs to an operator of torch, and calls no code of the program.
-bool isTorchs(torch::autograd::Node& node) {
-  const std::string type = c10::demangle(typeid(node).name());
+/// Whether the function, of this type, belongs to an operator of torch, and calls no code of the program.
+bool isTorchs(torch::autograd::Node& node, const std::string& type) {
   return (type.starts_with("torch::autograd::generated::") || type == "torch::autograd::AccumulateGrad") &&
          node.pre_hooks().empty() && node.tensor_pre_hooks().empty() && node.retains_grad_hooks().empty() &&
          node.post_hooks().empty();
@@ -169,18 +168,18 @@ bool isTorchs(torch::autograd::Node& node) {
 
 }  // namespace
 
-std::optional<uint64_t> hashOfFunctions(const at::Tensor& loss, const std::vector<at::Tensor>& parameters) {
+std::optional<uint64_t> hashOf(const Functions& functions, const std::vector<at::Tensor>& parameters) {
   std::unordered_map<const c10::TensorImpl*, uint64_t> number_of_parameter;
   for (const at::Tensor& parameter : parameters)
     number_of_parameter.emplace(parameter.unsafeGetTensorImpl(), number_of_parameter.size() + 1);
-  const std::vector<torch::autograd::Node*> functions = functionsOf(loss);
   std::unordered_map<const torch::autograd::Node*, uint64_t> number_of;
   for (const torch::autograd::Node* function : functions) number_of.emplace(function, number_of.size() + 1);
   uint64_t hash = 0;
   const auto add = [&hash](uint64_t value) { hash = c10::hash_combine(hash, value); };
   for (torch::autograd::Node* function : functions) {
-    if (!isTorchs(*function)) return std::nullopt;
-    add(std::hash<std::string>()(function->name()));
+    const std::string type = c10::demangle(typeid(*function).name());
+    if (!isTorchs(*function, type)) return std::nullopt;
+    add(std::hash<std::string>()(type));
     if (const auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(function)) {
       const auto parameter = number_of_parameter.find(leaf->variable.unsafeGetTensorImpl());
       add(parameter == number_of_parameter.end() ? 0 : parameter->second);
@@ -223,9 +222,9 @@ bool hasAccumulationHooks(const at::Tensor& parameter) {
   return accumulator && (!accumulator->pre_hooks().empty() || !accumulator->post_hooks().empty());
 }
 
-std::vector<at::Tensor> leavesOf(const at::Tensor& loss) {
+std::vector<at::Tensor> leavesOf(const Functions& functions) {
   std::vector<at::Tensor> leaves;
-  for (torch::autograd::Node* node : functionsOf(loss))
+  for (torch::autograd::Node* node : functions)
     if (const auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node)) leaves.push_back(leaf->variable);
   return leaves;
 }

@@ -9,6 +9,10 @@
 
 #include <ATen/core/Tensor.h>
 
+namespace torch::autograd {
+struct Node;
+}  // namespace torch::autograd
+
 namespace abele::capture {
 
 /// Called with a parameter's index and its complete gradient, before the next gradients are computed. Returns: a tensor
@@ -22,9 +26,13 @@ std::vector<std::vector<at::Tensor>> gradients(const at::Tensor& loss, const at:
                                                const std::vector<at::Tensor>& parameters,
                                                const Completed& complete = {});
 
-/// A hash of the functions that backward of the loss runs, of their order and of the parameters that they end in.
-/// Returns nothing if functions of the program are among them, or hooks.
-std::optional<uint64_t> hashOfFunctions(const at::Tensor& loss, const std::vector<at::Tensor>& parameters);
+/// All functions that backward of the loss may run; they live as long as the loss.
+using Functions = std::vector<torch::autograd::Node*>;
+Functions functionsOf(const at::Tensor& loss);
+
+/// A hash of functions, of their order and of the parameters that they end in. Returns nothing if functions of the
+/// program are among them, or hooks.
+std::optional<uint64_t> hashOf(const Functions& functions, const std::vector<at::Tensor>& parameters);
 
 /// How a value that forward returns is computed from the loss by differentiable operators: it is the loss (kSame), a
 /// multiple of it, the loss plus a term with a gradient of its own (kWithTerm), or none of these (kOther).
@@ -37,8 +45,8 @@ bool isFunctionOf(const at::Tensor& result, const at::Tensor& loss);
 /// Whether torch calls hooks after it has added a gradient to parameter.grad. Requires: requires_grad.
 bool hasAccumulationHooks(const at::Tensor& parameter);
 
-/// The leaf tensors from which the loss is computed and that require a gradient: those that an optimizer could train.
-std::vector<at::Tensor> leavesOf(const at::Tensor& loss);
+/// The leaf tensors that functions of backward end in: those that an optimizer could train.
+std::vector<at::Tensor> leavesOf(const Functions& functions);
 
 /// Frees the tensors that the autograd functions of the result keep for backward, if these functions are this thread's
 /// and their sequence number is at least `first`.

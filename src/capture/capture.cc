@@ -138,9 +138,8 @@ void warnOfReturnedLoss(const std::vector<at::Tensor>& results, const at::Tensor
 }
 
 /// Forward computes with tensors that are not the model's, and no code reads their gradients.
-void warnOfForeignParameters(Recorder& recorder, const Request& request, const at::Tensor& loss) {
-  if (!loss.requires_grad()) return;
-  for (const at::Tensor& leaf : leavesOf(loss)) {
+void warnOfForeignParameters(Recorder& recorder, const Request& request, const Functions& functions) {
+  for (const at::Tensor& leaf : leavesOf(functions)) {
     const std::optional<std::string> line = recorder.inputs().lineOfConstant(leaf);
     if (!line) continue;
     const std::string name = request.name_of ? request.name_of(leaf.storage().unsafeGetStorageImpl()) : std::string();
@@ -155,7 +154,8 @@ void recordBackward(Recorder& recorder, const Request& request, const std::vecto
   const auto [loss, loss_value] = recorder.losses().find(recorder.graph());
   warnOfReturnedLoss(results, loss);
   recorder.graph().outputs.push_back({loss_value, ir::OutputKind::kLoss, ir::kNone});
-  warnOfForeignParameters(recorder, request, loss);
+  const Functions functions = loss.requires_grad() ? functionsOf(loss) : Functions();
+  warnOfForeignParameters(recorder, request, functions);
   recorder.attribution().startBackward();
   std::vector<at::Tensor> parameters;
   std::vector<const ModelTensor*> owners;
@@ -170,7 +170,7 @@ void recordBackward(Recorder& recorder, const Request& request, const std::vecto
     log::warn("the loss depends on no parameter that is trained, and training changes nothing: forward detaches what ",
               "it is made of, or runs without gradients");
   if (parameters.empty() || !loss.requires_grad()) return;
-  if (!recorder.savesByHooks()) recorder.recording().backward = hashOfFunctions(loss, parameters);
+  if (!recorder.savesByHooks()) recorder.recording().backward = hashOf(functions, parameters);
   if (request.known_backward && recorder.recording().backward == request.known_backward) {
     recorder.recording().lacks_backward = true;
     return;
