@@ -40,7 +40,7 @@ class CaptureMode(python_dispatch.TorchDispatchMode):
 def _module_scopes(model):
     """A context in which operations inside a submodule carry its name."""
     names = {id(child): name.rpartition(".")[2] for name, child in model.named_modules() if name}
-    core().setModules(names, torch.nn.Module._call_impl.__code__, call_forward.__code__)
+    core().setModules(names, torch.nn.Module._wrapped_call_impl.__code__, call_forward.__code__)
     try:
         yield
     finally:

@@ -75,8 +75,8 @@ class Locator {
 /// modules would be there for all threads.
 class ModuleNames {
  public:
-  /// names: by id(); call: the code of torch.nn.Module._call_impl; outermost: the code below which no module is asked
-  /// for.
+  /// names: by id(); call: the code of torch.nn.Module._wrapped_call_impl, which has few variables beside `self`;
+  /// outermost: the code below which no module is asked for.
   ModuleNames(py::dict names, py::object call, py::object outermost)
       : names_(std::move(names)), call_(std::move(call)), outermost_(std::move(outermost)) {}
 
