@@ -83,7 +83,8 @@ def _with_operands(original, change, args, kwargs):
 def _cast_to_activation(activations, original):
     @functools.wraps(original)
     def layer(*args, **kwargs):
-        types = _floating_types(_tensors(args, kwargs))
+        with torch._C.DisableTorchFunctionSubclass():  # wrapped weights would ask their class
+            types = _floating_types(_tensors(args, kwargs))
         if len(types) < 2 or torch.is_autocast_enabled("cpu"):
             return original(*args, **kwargs)
         given = [*args[: len(activations)], *(kwargs.get(name) for name in activations)]
