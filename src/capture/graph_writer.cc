@@ -1,6 +1,7 @@
 #include "capture/graph_writer.h"
 
 #include <string_view>
+#include <utility>
 
 namespace abele::capture {
 
@@ -8,13 +9,13 @@ bool isAllocation(const ir::Node& node) {
   return std::string_view(node.op).substr(0, 11) == "aten::empty" || node.op == "aten::new_empty";
 }
 
-ir::Node& GraphWriter::addNode(const std::string& op, const Where& where) {
-  ir::Node& node = graph_.addNode(op);
+ir::Node& GraphWriter::addNode(std::string op, Where where) {
+  ir::Node& node = graph_.addNode(std::move(op));
   node.direction = where.direction;
   node.block = where.block;
   if (attributes_nodes_ && where.direction == ir::Direction::kBackward) node.forward = where.forward;
-  node.scope = where.scope;
-  node.source = where.source;
+  node.scope = std::move(where.scope);
+  node.source = std::move(where.source);
   return node;
 }
 

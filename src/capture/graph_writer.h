@@ -21,7 +21,7 @@ class GraphWriter {
   ir::Graph& graph() { return graph_; }
   const ir::Graph& graph() const { return graph_; }
 
-  ir::Node& addNode(const std::string& op, const Where& where);
+  ir::Node& addNode(std::string op, Where where);
   /// Adds a node that overwrites the whole base value `before` with `value`. Returns the new base value.
   ir::ValueId addCopy(ir::ValueId before, ir::ValueId value, const Where& where, bool varies);
   /// Adds a base value that `node` makes.

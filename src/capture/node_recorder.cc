@@ -75,6 +75,7 @@ NodeRecorder::Call NodeRecorder::begin(const c10::OperatorHandle& op, const torc
   position_.moveHere(producerOf(op, stack), module);
   call.where = position_.where;
   const std::vector<bool> written = writtenArguments(op, call.op, stack);
+  call.args.reserve(arguments.size());
   for (size_t i = 0; i < arguments.size(); ++i)
     call.args.push_back(argumentOf(arguments[i], argumentAt(op, stack, i), static_cast<int32_t>(i), written[i], call));
   // An operator on the host among those of an accelerator would need a worker on the host.
@@ -265,7 +266,7 @@ void NodeRecorder::sayType(const c10::OperatorHandle& op, const torch::jit::Stac
 }
 
 void NodeRecorder::addNode(Call& call, std::vector<std::vector<ir::ValueId>> results, bool is_view) {
-  ir::Node& node = writer_.addNode(call.op, call.where);
+  ir::Node& node = writer_.addNode(std::move(call.op), std::move(call.where));
   node.args = std::move(call.args);
   node.results = std::move(results);
   for (PendingWrite& write : call.writes) node.writes.push_back(std::move(write.write));

@@ -111,7 +111,7 @@ bool StorageTable::madeBy(const at::TensorBase& tensor, const ir::Graph& graph, 
 void StorageTable::sweep() {
   if (records_.size() < sweep_at_) return;
   std::erase_if(records_, [](const auto& entry) { return entry.second.storage.expired(); });
-  sweep_at_ = records_.size() + records_.size() / 8 + 16;
+  sweep_at_ = records_.size() + records_.size() / 2 + 16;
 }
 
 void StorageTable::erase(const at::TensorBase& tensor) { records_.erase(tensor.storage().unsafeGetStorageImpl()); }
