@@ -280,8 +280,12 @@ BodyDraws Draws::drawnBy(const c10::OperatorHandle& op, const torch::jit::Stack&
   RandomStream& stream = streamNow();
   if (stream.hasOffsets()) return {.draws = draws};
   const Habit habit = habitOf(op);
-  // At least one: no two operators that vary have the same place.
-  if (habit == Habit::kVaries) return {.draws = std::max<int64_t>(draws, 1), .vary = true};
+  if (habit == Habit::kVaries) {
+    const std::optional<int> training = op.schema().argumentIndexWithName("training");
+    if (training && !arguments[static_cast<size_t>(*training)].toBool()) return {};  // rrelu
+    // At least one: no two operators that vary have the same place.
+    return {.draws = std::max<int64_t>(draws, 1), .vary = true};
+  }
   const std::optional<double> before = stream.spareBefore(), now = stream.spareNow();
   if (now == before && (before || habit == Habit::kUniform || draws < kPair)) return {.draws = draws};
 

@@ -68,6 +68,17 @@ def test_one_stage_draws_as_eager(draws):
         assert torch.equal(result, torch.cat([eager(part) for part in batch.split(3)]))
 
 
+@pytest.mark.parametrize("inplace", [False, True])
+def test_rrelu_draws_nothing_in_evaluation(inplace):
+    def draws(x):
+        return torch.nn.functional.rrelu(x * 2, training=False, inplace=inplace)
+
+    result = executor_of(draws, 2, 4)(X)
+    torch.manual_seed(3)
+    eager = Model(draws, 1)
+    assert torch.equal(result, torch.cat([eager(part) for part in X.split(3)]))
+
+
 @pytest.mark.parametrize("recompute", [False, True])
 def test_recomputation_on_one_stage_draws_as_eager(recompute):
     class Net(torch.nn.Module):
