@@ -1,13 +1,10 @@
 #include "capture/graph_writer.h"
 
-#include <string_view>
 #include <utility>
 
 namespace abele::capture {
 
-bool isAllocation(const ir::Node& node) {
-  return std::string_view(node.op).substr(0, 11) == "aten::empty" || node.op == "aten::new_empty";
-}
+bool isAllocation(std::string_view op) { return op.starts_with("aten::empty") || op.starts_with("aten::new_empty"); }
 
 ir::Node& GraphWriter::addNode(std::string op, Where where) {
   ir::Node& node = graph_.addNode(std::move(op));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "capture/attribution.h"
@@ -9,8 +10,8 @@
 
 namespace abele::capture {
 
-/// Whether the node only allocates memory and writes nothing into it.
-bool isAllocation(const ir::Node& node);
+/// Whether the operator only allocates memory and writes nothing into it.
+bool isAllocation(std::string_view op);
 
 /// Threads: owner only.
 class GraphWriter {

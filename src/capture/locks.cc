@@ -23,7 +23,7 @@ bool Locks::holdsVarying(const c10::StorageImpl* storage) const {
   // Torch itself fills some of the memory that it reserves (at::tensor).
   const auto isEmpty = [&](const Segment& segment) {
     const ir::Node* maker = writer_.makerOf(segment.base);
-    return !segment.written && maker != nullptr && isAllocation(*maker);
+    return !segment.written && maker != nullptr && isAllocation(maker->op);
   };
   return segments != nullptr && std::ranges::any_of(*segments, [&](const Segment& segment) {
            return segment.base == ir::kNone || (writer_.varies(segment.base) && !isEmpty(segment));

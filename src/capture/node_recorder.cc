@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <optional>
 #include <string_view>
 
@@ -158,8 +159,15 @@ int64_t NodeRecorder::operandOf(const at::Tensor& tensor, int32_t index, int32_t
 void NodeRecorder::print(ir::ValueId value, const at::Tensor& contents) {
   if (!request_.prints_contents || writer_.varies(value) || prints_.contains(value)) return;
   const ir::Node* const maker = writer_.makerOf(value);
-  if (maker != nullptr && isAllocation(*maker)) return;  // it was not written yet
+  if (maker != nullptr && isAllocation(maker->op)) return;  // it was not written yet
   prints_.emplace(value, printOf(contents));
+}
+
+/// Two captures would differ in the numbers that new memory holds by chance.
+void NodeRecorder::clear(const at::Tensor& fresh) const {
+  const c10::Storage& memory = fresh.storage();
+  const bool is_compared = request_.prints_contents && memory.device().is_cpu() && memory.nbytes() > 0;
+  if (is_compared) std::memset(memory.mutable_data(), 0, memory.nbytes());
 }
 
 int64_t NodeRecorder::writtenOperand(const at::Tensor& tensor, int32_t index, int32_t element, Call& call) {
@@ -300,6 +308,7 @@ void NodeRecorder::resolveResize(PendingWrite& pending, Call& call) {
                  "natively"});
   // The tensor counts as allocated with its final geometry.
   table_.erase(tensor);
+  if (isResize(call.op)) clear(tensor);
   Segment& segment = table_.add(tensor);
   const Type type = typeOf(tensor);
   const ir::ValueId base = writer_.addValue(type, writer_.graph().nextNodeId(), /*varies=*/false);
@@ -343,6 +352,7 @@ ir::ValueId NodeRecorder::resultOf(const at::Tensor& tensor, const Call& call, i
                   {.what = "an operator that returns a conjugated or negated view of new memory",
                    .at = position_.str(),
                    .remedy = "let it return the view's values (.resolve_conj(), .resolve_neg())"});
+    if (isAllocation(call.op)) clear(tensor);
     // The value has the geometry of the result, gaps included: no other tensor uses the memory in between. (mse_loss,
     // for example, leaves its result in memory that was larger while it worked.)
     const ir::ValueId value = writer_.addValue(type, node, call.varies);

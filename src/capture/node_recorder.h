@@ -71,6 +71,7 @@ class NodeRecorder {
   Arg argumentOf(const c10::Argument& schema, const c10::IValue& value, int32_t index, bool is_written, Call& call);
   int64_t operandOf(const at::Tensor& tensor, int32_t index, int32_t element, bool is_written, Call& call);
   void print(ir::ValueId value, const at::Tensor& contents);
+  void clear(const at::Tensor& fresh) const;
   int64_t writtenOperand(const at::Tensor& tensor, int32_t index, int32_t element, Call& call);
   void resolveResize(PendingWrite& write, Call& call);
   void applyWrites(Call& call, ir::NodeId node);

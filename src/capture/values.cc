@@ -115,7 +115,7 @@ void Values::adoptContents(const at::Tensor& tensor) {
   const Place place = table_.find(tensor);
   if (!place || place.segment->is_input || place.segment->written) return;
   const ir::Node* maker = writer_.makerOf(place.segment->base);
-  if (maker == nullptr || !isAllocation(*maker) || writer_.graph().values[place.segment->base].type.numel() == 0)
+  if (maker == nullptr || !isAllocation(maker->op) || writer_.graph().values[place.segment->base].type.numel() == 0)
     return;
   const at::Tensor whole = memoryOf(tensor);
   if (at::has_internal_overlap(whole) == at::MemOverlap::Yes) return;  // copy_ could not fill it

@@ -157,12 +157,34 @@ def writes(self, x):
     return out * made
 
 
+def writes_in_parts(allocate):
+    def forward(self, x):
+        self.count += 1
+        torch.full((2, 64), float(self.count))  # leaves another number in the memory that is reserved next
+        made = allocate(x)
+        made[0] = 1
+        made[1] = x.flatten().repeat(16)
+        return made
+
+    return forward
+
+
+ALLOCATES = {
+    "empty": lambda x: torch.empty(2, 64),
+    "empty_like": lambda x: torch.empty_like(x.repeat(1, 32)),
+    "empty_strided": lambda x: torch.empty_strided((2, 64), (1, 2)),
+    "new_empty": lambda x: x.new_empty(2, 64),
+    "new_empty_strided": lambda x: x.new_empty_strided((2, 64), (64, 1)),
+    "resize_": lambda x: torch.empty(0).resize_(2, 64),
+    "a tensor of sizes": lambda x: torch.Tensor(2, 64),
+}
 SAME = {
     "constants made once": caches,
     "a counter that no number depends on": logs,
     "numbers of a seed in forward": seeds,
     "random numbers of torch": draws,
     "memory that forward makes": writes,
+    **{f"memory of {name} that is written in parts": writes_in_parts(each) for name, each in ALLOCATES.items()},
     "a seeded generator": lambda self, x: x * random.Random(7).random() + np.random.default_rng(8).random(),
 }
 

@@ -38,7 +38,13 @@ OTHER_OPERATORS = {
         ],
         _DRAWS,
     ),
-    **dict.fromkeys(["op empty", "op empty_like", "op empty_permuted", "op empty_strided", "op new_empty"], _FILLED),
+    **dict.fromkeys(
+        [
+            *("op empty", "op empty_like", "op empty_permuted", "op empty_strided"),
+            *("op new_empty", "op new_empty_strided"),
+        ],
+        _FILLED,
+    ),
     **dict.fromkeys(["op bincount", "op nn.functional.ctc_loss", "module nn.CTCLoss"], _FIXED_SHAPE),
     **dict.fromkeys([f"module nn.BatchNorm{n}d" for n in (1, 2, 3)], _ON_DEVICE),
     **dict.fromkeys(["module nn.Transformer", "module nn.TransformerEncoder"], _PADDING),
