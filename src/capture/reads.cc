@@ -192,7 +192,9 @@ void Reads::beforeOperator(torch::jit::Stack* stack) {
   static const c10::OperatorHandle average = operatorOfOurs("abele_op::average_statistics");
   constexpr size_t kArguments = 8, kMean = 3, kVar = 4, kTraining = 5, kMomentum = 6;
   const auto argument = [&](size_t i) -> c10::IValue& { return (*stack)[stack->size() - kArguments + i]; };
-  if (position_.op_name == "aten::empty.memory_format") return;  // memory that torch reserves in between
+  // Torch reserves memory in between, and keeps the values that a checkpoint computes again.
+  if (position_.op_name == "aten::empty.memory_format") return;
+  if (position_.op_name == "aten::detach" && position_.attribution.isBackward()) return;
   const double weight = 1.0 / static_cast<double>(count_->value);
   if (position_.op_name != "aten::native_batch_norm" || !argument(kTraining).toBool() ||
       argument(kMomentum).toDouble() != weight || !argument(kMean).isTensor() || !argument(kVar).isTensor())

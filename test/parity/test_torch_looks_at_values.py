@@ -3,6 +3,7 @@
 import poptorch
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -166,8 +167,9 @@ def test_libraries_that_are_told_that_they_are_compiled():
     assert all(map(torch.equal, ours.state_dict().values(), theirs.state_dict().values()))
 
 
+@pytest.mark.parametrize("recomputes", [False, True])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_batch_norm_that_averages_over_all_batches(layout):
+def test_batch_norm_that_averages_over_all_batches(layout, recomputes):
     def make():
         torch.manual_seed(0)
         return Averaging().to(memory_format=layout)
@@ -178,7 +180,8 @@ def test_batch_norm_that_averages_over_all_batches(layout):
             self.norm = torch.nn.BatchNorm2d(3, momentum=None)
 
         def forward(self, x):
-            y = self.norm(x.contiguous(memory_format=layout))
+            x = x.contiguous(memory_format=layout)
+            y = checkpoint(self.norm, x, use_reentrant=False) if recomputes else self.norm(x)
             return y, poptorch.identity_loss((y**3).mean(), "none")
 
     ours, theirs = make(), make()
