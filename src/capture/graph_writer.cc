@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <c10/core/MemoryFormat.h>
+
 namespace abele::capture {
 
 bool isAllocation(std::string_view op) { return op.starts_with("aten::empty") || op.starts_with("aten::new_empty"); }
@@ -24,6 +26,15 @@ ir::ValueId GraphWriter::addCopy(ir::ValueId before, ir::ValueId value, const Wh
   node.results = {{ir::kNone}};
   node.writes = {{.arg = 0, .view = type, .before = before, .after = after}};
   return after;
+}
+
+ir::ValueId GraphWriter::addClone(ir::ValueId value, const Where& where) {
+  const Type type = graph_.values[value].type;
+  const ir::ValueId clone = addValue(contiguousType(type.dtype, type.sizes), graph_.nextNodeId(), varies(value));
+  ir::Node& node = addNode("aten::clone", where);
+  node.args = {Arg::id(value), Arg::integer(static_cast<int64_t>(c10::MemoryFormat::Contiguous))};
+  node.results = {{clone}};
+  return clone;
 }
 
 ir::ValueId GraphWriter::addValue(const Type& type, ir::NodeId node, bool varies) {

@@ -25,6 +25,8 @@ class GraphWriter {
   ir::Node& addNode(std::string op, Where where);
   /// Adds a node that overwrites the whole base value `before` with `value`. Returns the new base value.
   ir::ValueId addCopy(ir::ValueId before, ir::ValueId value, const Where& where, bool varies);
+  /// Adds a node that copies the value into memory of its own. Returns the copy.
+  ir::ValueId addClone(ir::ValueId value, const Where& where);
   /// Adds a base value that `node` makes.
   ir::ValueId addValue(const Type& type, ir::NodeId node, bool varies);
   ir::ValueId addInput(const Type& type, ir::InputKind kind, int32_t external, const std::string& name, bool varies);

@@ -134,16 +134,19 @@ ir::ValueId Recorder::valueOf(const at::Tensor& tensor) {
 
 void Recorder::replaceBuffer(const at::Tensor& buffer, const at::Tensor& value) {
   if (failure_) return;
-  const ir::ValueId now = valueOf(resolved(value));
+  ir::ValueId now = valueOf(resolved(value));
   Where where = position_.where;
-  if (const ir::Node* maker = writer_.makerOf(now)) {
+  const ir::NodeId view = now == ir::kNone ? ir::kNone : graph().values[now].def;
+  if (const ir::Node* maker = view == ir::kNone ? writer_.makerOf(now) : &graph().nodes[view]) {
     where.block = maker->block;
     where.scope = maker->scope;
     where.source = maker->source;
   } else if (where.block == ir::kNone && !graph().blocks.empty()) {
     where.block = 0;
   }
-  values_.placeOf(buffer);
+  const ir::ValueId base = values_.placeOf(buffer).segment->base;
+  // A view of the buffer itself would be read while it is overwritten.
+  if (now != ir::kNone && now != base && graph().baseOf(now) == base) now = writer_.addClone(now, where);
   inputs_.replace(buffer, now, where);
 }
 

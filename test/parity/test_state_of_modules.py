@@ -224,8 +224,20 @@ class Filled(Net):
         return x + self.cache
 
 
+class Turned(Net):
+    """A view of the buffer itself replaces it."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("square", torch.arange(float(WIDTH * WIDTH)).view(WIDTH, WIDTH))
+
+    def middle(self, x):
+        self.square = self.square.t()
+        return x * self.scale + self.square[0]
+
+
 @pytest.mark.parametrize("accumulation", [1, 3])
-@pytest.mark.parametrize("make", [Running, Reset])
+@pytest.mark.parametrize("make", [Running, Reset, Turned])
 def test_buffers_that_forward_replaces(make, accumulation):
     train(make, accumulation=accumulation)
 
@@ -267,8 +279,20 @@ class Cut(Net):
         return z, F.mse_loss(z, y)
 
 
-def test_a_replaced_buffer_in_a_pipeline():
-    train(Cut, accumulation=4)
+class CutAndTurned(Turned):
+    """State and what reads it in the first stage."""
+
+    def forward(self, x, y):
+        poptorch.Block.start("first", ipu_id=0)
+        z = self.middle(x)
+        poptorch.Block.start("second", ipu_id=1)
+        z = self.fc(z)
+        return z, F.mse_loss(z, y)
+
+
+@pytest.mark.parametrize("make", [Cut, CutAndTurned])
+def test_a_replaced_buffer_in_a_pipeline(make):
+    train(make, accumulation=4)
 
 
 def test_a_shape_that_the_next_micro_batch_would_read_is_refused():
