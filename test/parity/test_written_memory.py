@@ -227,3 +227,22 @@ def test_a_mask_may_name_any_number_of_rows():
         optimizer.step()
         assert all(map(torch.equal, ours, expected))
     assert all(map(torch.equal, model.state_dict().values(), reference.state_dict().values()))
+
+
+OVERLAPS = {
+    "copy": lambda x: x[:, 1:].copy_(x[:, :-1]),
+    "sum": lambda x: x[:, 1:].add_(x[:, :-1]),
+    "product": lambda x: torch.mul(x[:, :-1], 2, out=x[:, 1:]),
+}
+
+
+@pytest.mark.parametrize("write", OVERLAPS.values(), ids=OVERLAPS)
+def test_an_argument_of_which_an_operator_reads_what_it_writes(write):
+    class Writes(torch.nn.Module):
+        def forward(self, x):
+            write(x)
+            return x * 2
+
+    ours, theirs = (torch.arange(1.0, 21.0).view(4, 5) for _ in range(2))
+    assert torch.equal(poptorch.inferenceModel(Writes())(ours), Writes()(theirs))
+    assert torch.equal(ours, theirs)

@@ -173,10 +173,14 @@ class Builder {
     if (slot_of_.empty()) slot_of_.assign(graph_.values.size(), -1);
     int32_t& slot = slot_of_[v];
     if (slot >= 0) return slot;
+    return slot = slotIn(graph_.values[v].base, v);
+  }
+
+  // The elements of a value in the memory of a base of the same type.
+  int32_t slotIn(ValueId base, ValueId v) {
     const ir::Value& value = graph_.values[v];
     const int64_t offset = value.offset * elementBytes(value.type.dtype);
-    const Placement& place = plan_.placement[value.base];
-    return slot = addSlot(groupOf(value.base), place.offset_bytes + offset, value.type, nameOf(v));
+    return addSlot(groupOf(base), plan_.placement[base].offset_bytes + offset, value.type, nameOf(v));
   }
 
   // The part of `after` that the op writes.
@@ -314,12 +318,23 @@ class Builder {
     instruction.draws_vary = node.draws_vary;
     instruction.source = sourceIndex(node.source);
     forEachOperand(node, [&](ValueId v) { noteRead(segment, v); });
+    std::map<ValueId, ValueId> copied;  // before -> after
     for (const ir::Write& w : node.writes) {
       const ValueId before = graph_.baseOf(w.before), after = graph_.baseOf(w.after);
-      if (plan_.placement[before] != plan_.placement[after]) copy(segment, after, before, instruction.source);
+      if (plan_.placement[before] != plan_.placement[after]) {
+        copy(segment, after, before, instruction.source);
+        if (!isOwn(node.op)) copied.emplace(before, after);
+      }
       noteWrite(segment, after);
     }
-    for (Arg& arg : instruction.args) forEachId(arg, [&](int64_t& id) { id = slotOf(static_cast<ValueId>(id)); });
+    // As in eager PyTorch, views of written memory are read where it is written.
+    const auto slotOfOperand = [&](ValueId v) {
+      const auto found = v < 0 ? copied.end() : copied.find(graph_.baseOf(v));
+      if (found == copied.end()) return slotOf(v);
+      return v == found->first ? slotOf(found->second) : slotIn(found->second, v);
+    };
+    for (Arg& arg : instruction.args)
+      forEachId(arg, [&](int64_t& id) { id = slotOfOperand(static_cast<ValueId>(id)); });
     std::vector<Origin> made;
     for (const ir::Write& w : node.writes) {
       Arg& arg = instruction.args[w.arg];
