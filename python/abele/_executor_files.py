@@ -130,19 +130,24 @@ class Files:
             _files.require_version(file, filename, self._poptorch_version, "version")
         self._adopt_program(file, _files.contents_of(file, filename))
 
-    def _adopt_program(self, file, contents):
-        """Loads the program of a file into this executor."""
+    def _adopt_program(self, file, contents, *, may_compile=False):
+        """Loads the program of a file into this executor.
+
+        Args:
+            may_compile: returns False, instead of an error, if operators were divided for another machine.
+        """
         self._groupings = contents["groupings"]
         description = dict(contents["program"])
         constants = description.pop("constants")
         program = Program(**description)
         with self._channel.tracepoint("loadExecutable"), called_hooks():
-            self._native.load(
+            return self._native.load(
                 program=file.program,
                 form=program.form + self._replaced.form() if self._policy.many_programs else program.order,
                 structure=program,
                 constants=constants,
                 numbers_vary=not file.metadata,  # C++ fixes no number of an optimizer; the core checks the rest
+                may_compile=may_compile,
             )
 
     def _take_parts(self, parts):

@@ -436,11 +436,13 @@ def load_as(
     executor = cls(model, options, contents["training"], POPTORCH_VERSION, optimizer)
     if parts is not None:
         executor._take_parts(parts)
-    if not file.metadata or _place_of(options.Distributed.numProcesses, options) == saved_place:
-        executor._adopt_program(file, contents)
-    else:
+    is_same_place = _place_of(options.Distributed.numProcesses, options) == saved_place
+    may_adopt = is_same_place or not file.metadata
+    if not (may_adopt and executor._adopt_program(file, contents, may_compile=bool(file.metadata))):
         logger.info(
-            "load(): %s was saved by other processes than these, and is compiled again when it is called", filename
+            "load(): %s was %s, and is compiled again when it is called",
+            filename,
+            "divided for another machine" if is_same_place else "saved by other processes than these",
         )
     executor._adopt_state(file, contents, parts)
     return executor

@@ -214,15 +214,16 @@ class PythonModel : public model::Model {
       (*fill)(names);
     });
   }
-  void load(const std::string& bytes, const std::string& form, py::object structure, calls::Constants constants,
-            bool numbers_vary) {
+  bool load(const std::string& bytes, const std::string& form, py::object structure, calls::Constants constants,
+            bool numbers_vary, bool may_compile) {
     std::shared_ptr<py::object> held = kept(std::move(structure));
-    call([&] {
-      adopt({.program = compile::decodeProgram(bytes),
-             .form = form,
-             .captured = {.result_form = {}, .structure = std::move(held), .constants = std::move(constants)},
-             .tensors = module_.tensors(),
-             .numbers_vary = numbers_vary});
+    return call([&] {
+      return adopt({.program = compile::decodeProgram(bytes),
+                    .form = form,
+                    .captured = {.result_form = {}, .structure = std::move(held), .constants = std::move(constants)},
+                    .tensors = module_.tensors(),
+                    .numbers_vary = numbers_vary,
+                    .may_compile = may_compile});
     });
   }
   /// objects: called with (name, tensor, is a parameter) of all tensors of the file; returns bytes. None: the file
@@ -361,7 +362,7 @@ void registerModel(py::module_& module) {
       .def("warnOnce", &PythonModel::warnOnce, py::arg("text"), py::call_guard<PythonNotes>())
       .def("trace", &PythonModel::trace, py::arg("path"), py::arg("steps"))
       .def("load", &PythonModel::load, py::kw_only(), py::arg("program"), py::arg("form"), py::arg("structure"),
-           py::arg("constants"), py::arg("numbers_vary"))
+           py::arg("constants"), py::arg("numbers_vary"), py::arg("may_compile"))
       .def(
           "goOnFrom",
           [](PythonModel& self, const files::Checkpoint& checkpoint, std::optional<int64_t> updates) {

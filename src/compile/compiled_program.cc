@@ -71,7 +71,7 @@ void visit(A& a, CompiledProgram& x) {
   visitTensors(a, x.host_results);
   visitFields(a, x.written, x.anchors);
   visitTensors(a, x.constants);
-  visitFields(a, x.stages, x.groupings, x.tensor_names, x.schedule, x.schedule_reason, x.is_divided, x.key);
+  visitFields(a, x.stages, x.groupings, x.tensor_names, x.schedule, x.schedule_reason, x.divided_on, x.key);
 }
 
 namespace {

@@ -51,7 +51,7 @@ struct LoweredProgram {
   std::vector<CompiledStage> stages;      // by replica, then by stage
   std::vector<std::string> tensor_names;  // names of all values that can be anchored
   std::string schedule, schedule_reason;  // for SessionReport
-  bool is_divided = false;                // pass shard divided operators after trials on this machine
+  std::string divided_on;                 // machineOfTrials, if pass shard divided operators; otherwise empty
 };
 
 struct CompiledProgram : LoweredProgram {
@@ -66,7 +66,7 @@ struct CompiledProgram : LoweredProgram {
 
 /// The first bytes of an encoded program.
 inline constexpr std::string_view kProgramMagic = "ABELEPRG";
-inline constexpr uint32_t kProgramVersion = 6;
+inline constexpr uint32_t kProgramVersion = 7;
 
 /// Returns true if the program calls functions that exist in this process only.
 bool callsHost(const CompiledProgram& program);

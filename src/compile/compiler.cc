@@ -19,6 +19,7 @@
 #include "compile/meta_tensors.h"
 #include "compile/placement.h"
 #include "compile/replication.h"
+#include "compile/shard_trials.h"
 #include "compile/tensor_names.h"
 #include "compile/tensors.h"
 #include "kernels/operator_forms.h"
@@ -229,7 +230,7 @@ void lower(MadeProgram& compiled, const capture::Recording& recording, ProgramOp
   if (splitsByItself(options)) placeBySplit(captured.graph, compiled.optimizer, options);
   if (choosesSchedule(options)) chooseSchedule(captured, options);
   runPassesAndChoose(compiled, captured, options);
-  compiled.is_divided = std::ranges::any_of(compiled.graph.stages, &ir::Stage::isDivided);
+  if (std::ranges::any_of(compiled.graph.stages, &ir::Stage::isDivided)) compiled.divided_on = machineOfTrials(options);
   TensorNames::addUpdated(compiled.anchors, compiled.graph);
   compiled.phases.end("passes");
   checkDevicesOfEach(options, compiled.graph);

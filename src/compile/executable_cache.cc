@@ -18,15 +18,12 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <ATen/Version.h>
-
-#include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "base/whole_file.h"
-#include "compile/measured_placement.h"
 #include "compile/placement.h"
+#include "compile/shard_trials.h"
 #include "exe/bytes.h"
 #include "ir/text.h"
 #include "passes/stage_rules.h"
@@ -121,11 +118,6 @@ class KeyBytes {
   exe::Writer out_;
 };
 
-/// All that trials of pass shard depend on, apart from graphs.
-std::string trialsText(const ProgramOptions& options) {
-  return cat(machineText(options), at::get_cpu_capability(), environmentText("ABELE_SHARD_TRIALS"));
-}
-
 /// Adds every option that a compilation depends on.
 void addOptions(KeyBytes& out, const ProgramOptions& options) {
 #define ABELE_COMPILED(type, name, ...) out.add(options.name);
@@ -151,7 +143,7 @@ std::string cacheKey(const ir::Graph& captured, const ProgramOptions& options, c
   addOptions(out, options);
   addOptimizer(out, optimizer);
   out.add(kept);
-  if (passes::dividesStages(captured, options.stages)) out.add(trialsText(options));
+  if (passes::dividesStages(captured, options.stages)) out.add(machineOfTrials(options));
   const std::string bytes = out.take();
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
   char text[33];

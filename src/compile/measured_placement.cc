@@ -165,7 +165,7 @@ std::vector<PlacementTrial> tryCandidates(const std::vector<PlacementCandidate>&
 }
 
 std::string machineText(const ProgramOptions& options) {
-  const int threads = options.threads_per_device > 0 ? options.threads_per_device : at::get_num_threads();
+  const int threads = options.threads_per_device > 0 ? options.threads_per_device : threadsPerDevice(options, 1);
   return cat(processorName(), ", ", counted(coresOfReplica(options), "core"), ", ", counted(threads, "thread"),
              options.threads_per_device > 0 ? " a device" : "", ", torch ", TORCH_VERSION);
 }

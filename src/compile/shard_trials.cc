@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Version.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
@@ -15,6 +16,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "compile/measured_placement.h"
 #include "ir/text.h"
 #include "kernels/intra_op_threads.h"
 #include "kernels/known_trials.h"
@@ -141,6 +143,11 @@ bool givesSameBits(const ir::Graph& whole, const ir::Graph& parts, int threads) 
                agrees ? " have the bits of the whole" : " have other bits than the whole");
     return agrees;
   });
+}
+
+std::string machineOfTrials(const ProgramOptions& options) {
+  return cat(machineText(options), ", kernels ", at::get_cpu_capability(),
+             allFail() ? ", ABELE_SHARD_TRIALS=fail" : "");
 }
 
 }  // namespace abele::compile

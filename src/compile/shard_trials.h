@@ -2,6 +2,9 @@
 // lowering.cc, for pass shard.
 #pragma once
 
+#include <string>
+
+#include "compile/program_options.h"
 #include "ir/graph.h"
 
 namespace abele::compile {
@@ -11,5 +14,8 @@ namespace abele::compile {
 /// results have other types or strides than the graph has. Keeps results for the life of the process. False for all
 /// graphs if ABELE_SHARD_TRIALS is "fail". Does not change torch's default random stream. Threads: safe.
 bool givesSameBits(const ir::Graph& whole, const ir::Graph& parts, int threads);
+/// All that the results of trials depend on, apart from graphs: the processor and its kernels, cores, threads, the
+/// version of torch.
+std::string machineOfTrials(const ProgramOptions& options);
 
 }  // namespace abele::compile

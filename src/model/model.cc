@@ -427,9 +427,13 @@ std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs, const 
   return results;
 }
 
-session::Session& Model::adopt(Adopted adopted) {
+bool Model::adopt(Adopted adopted) {
   const Turns::Turn turn = moduleTurn();
   const std::shared_ptr<ModelProgram> next = newProgram();
+  if (adopted.may_compile) {
+    source_->join();
+    if (!next->session->wasDividedAlike(adopted.program, poll_)) return false;
+  }
   next->form = std::move(adopted.form);
   next->captured = std::move(adopted.captured);
   next->is_final = adopted.is_final;
@@ -453,7 +457,7 @@ session::Session& Model::adopt(Adopted adopted) {
     optimizer_.upload(now);
   }
   if (rules_.connection == ConnectionType::kAlways) takeDevices();
-  return *next->session;
+  return true;
 }
 
 void Model::destroy() {

@@ -171,8 +171,10 @@ class Model {
     bool is_final = false;                      // there is no forward to compile another program
     bool keeps_optimizer = false;               // keeps the numbers of the saved optimizer
     bool numbers_vary = false;                  // no number of the optimizer is a constant of the program
+    bool may_compile = false;                   // instead of E0712 if operators were divided for another machine
   };
-  session::Session& adopt(Adopted adopted);
+  /// Returns false if the program is to be compiled; nothing has changed then.
+  bool adopt(Adopted adopted);
 
   /// Continues from a state; a model that is not compiled yet does so when it is. updates: number of updates before the
   /// state; empty: the state's step count. Throws E0706, E0708, without any change.

@@ -55,14 +55,7 @@ void Model::save(const std::string& path, Saving saving) {
   file.version = std::move(saving.version);
   file.options = std::move(saving.options);
   file.metadata = std::move(saving.metadata);
-  const compile::CompiledProgram program = session.program();
-  ABELE_REQUIRE(
-      !program.is_divided, E0711,
-      {.what = "save() of a program with tensorParallel, whose operators were divided by trials on this machine",
-       .at = path,
-       .remedy = cat("save the weights (", inLanguage("abele::saveWeights"),
-                     ") or a checkpoint, and compile where they are loaded")});
-  file.program = compile::encode(program);
+  file.program = compile::encode(session.program());
   file.form = std::move(saving.form);
   file.result_form = std::move(saving.result_form);
   file.has_model = saving.with_model;

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "collective/announcement.h"
 #include "collective/peers.h"
+#include "compile/shard_trials.h"
 
 namespace abele::processes {
 namespace {
@@ -77,6 +78,19 @@ int leastCores(collective::Peers& peers, int own, const std::function<bool()>& p
        exchange(peers, {.act = "begins to compile a model", .facts = {least}}, poll))
     least = std::min(least, other.facts[0]);
   return static_cast<int>(least);
+}
+
+std::string machineOfTrials(compile::ProgramOptions options, const std::function<bool()>& poll) {
+  if (const std::shared_ptr<collective::Peers> peers = joinPeers(options))
+    options.processes.cores = leastCores(*peers, compile::coresOfReplica(options), poll);
+  return compile::machineOfTrials(options);
+}
+
+bool isMachineOfTrials(const std::string& machine, const compile::ProgramOptions& options,
+                       const std::function<bool()>& poll) {
+  const bool differs = machine != machineOfTrials(options, poll);
+  const std::shared_ptr<collective::Peers> peers = joinPeers(options);
+  return !(peers ? anyOf(*peers, differs) : differs);
 }
 
 void requireSameProgram(collective::Peers& peers, const std::string& key, compile::OutputRank output_rank,

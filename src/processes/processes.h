@@ -29,6 +29,11 @@ std::vector<collective::Announcement> exchange(collective::Peers& peers, const c
 /// The smallest number of cores for a replica among the processes. Schedules and cuts depend on it, and must be the
 /// same in all processes. Throws, poll: as below.
 int leastCores(collective::Peers& peers, int own, const std::function<bool()>& poll = {});
+/// Like compile::machineOfTrials, with the cores that processes agree on when they compile. All processes call it.
+std::string machineOfTrials(compile::ProgramOptions options, const std::function<bool()>& poll = {});
+/// Whether this is machineOfTrials in all processes. All processes call it.
+bool isMachineOfTrials(const std::string& machine, const compile::ProgramOptions& options,
+                       const std::function<bool()>& poll = {});
 /// Throws E0713 in all processes if one has another program, or gives results to other processes. key: from cacheKey().
 /// Requires: all processes call it. poll: as in Session; if it ends the wait (E0602), the group ends too.
 void requireSameProgram(collective::Peers& peers, const std::string& key, compile::OutputRank output_rank,

@@ -27,7 +27,8 @@ std::string Session::explain() const {
     return text +
            split::explainAlternatives(pieces.graph, pieces.chain, split, split::autoSplit(pieces.chain, split).front());
   }
-  if (!options.training || options.strategy != compile::Strategy::kPipelined || compiled.is_divided) return text;
+  if (!options.training || options.strategy != compile::Strategy::kPipelined || !compiled.divided_on.empty())
+    return text;
   const std::vector<compile::ScheduleChoice> choices = compile::compareSchedules(graph, options);
   int64_t step_ns = 0;
   for (const compile::ScheduleChoice& choice : choices)

@@ -132,7 +132,16 @@ void Session::load(compile::CompiledProgram program, const std::vector<capture::
   next->meta = meta;
   next->has_own_weights_alone = has_own_weights_alone;
   next->peers = processes::joinPeers(impl_->options);
-  if (next->peers) processes::requireSameProgram(*next->peers, keyOf(*next), impl_->options.output_rank, poll);
+  const bool is_divided = !next->divided_on.empty();
+  const std::string here = is_divided ? processes::machineOfTrials(impl_->options, poll) : "";
+  // Before the check of the machine, so that all processes fail alike.
+  if (next->peers)
+    processes::requireSameProgram(*next->peers, cat(keyOf(*next), here), impl_->options.output_rank, poll);
+  ABELE_REQUIRE(here == next->divided_on, E0712,
+                {.what = "the program's operators were divided by trials whose results may be others here",
+                 .found = here,
+                 .expected = next->divided_on,
+                 .remedy = "compile the model here, and load weights or a checkpoint"});
   {
     at::NoGradGuard no_grad;
     loadOrRefuse(*next, impl_->options);
@@ -141,6 +150,10 @@ void Session::load(compile::CompiledProgram program, const std::vector<capture::
   impl_->adopt(std::move(next));
   impl_->from_cache = false;
   impl_->capture_s = impl_->compile_s = 0;
+}
+
+bool Session::wasDividedAlike(const compile::CompiledProgram& program, const compile::Poll& poll) const {
+  return program.divided_on.empty() || processes::isMachineOfTrials(program.divided_on, impl_->options, poll);
 }
 
 const ir::Graph& Session::graph() const { return requireMadeHere(impl_->require("graph()"), "graph()").graph; }

@@ -93,6 +93,8 @@ class Session {
   /// the model or the options differ from the compiled ones; compile may then be called.
   void load(compile::CompiledProgram program, const std::vector<capture::ModelTensor>& model, const Poll& poll = {},
             const compile::MetaTensors& meta = {});
+  /// Whether load() accepts the machines on which the program would run. All processes call it.
+  bool wasDividedAlike(const compile::CompiledProgram& program, const Poll& poll) const;
   /// The program in the form that load() takes, constants included.
   compile::CompiledProgram program() const;
 

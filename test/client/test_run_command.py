@@ -171,6 +171,20 @@ def test_a_program_that_an_optimizer_on_the_host_trains_is_refused(tmp_path, dat
     assert refused.returncode == ERROR and refused.stderr.startswith("E0706"), refused
 
 
+def test_blocks_over_several_devices_go_on_with_as_many_threads(tmp_path, data, monkeypatch):
+    one_device = options
+    whole = Training(data).train_to(6)
+    monkeypatch.setitem(globals(), "options", lambda: one_device().tensorParallel(2))
+    Training(data).train_to(4).model.save(tmp_path / "program.poptorch")
+    words = [tmp_path / "program.poptorch", "--data", tmp_path / "data.safetensors", "--inputs=x,target", "--done=4"]
+    done = run(*words, "--threads=1", "--steps=6", "--out", tmp_path / "losses")
+    assert done.returncode == DONE, done.stderr
+    assert torch.equal(abele.load_tensors(tmp_path / "losses")["loss"], torch.stack(whole.losses[4:]))
+    refused = run(*words, "--threads=2", "--steps=6")
+    assert refused.returncode == ERROR and refused.stderr.startswith("E0712"), refused
+    assert "2 threads a device" in refused.stderr and "1 thread a device" in refused.stderr
+
+
 def test_it_goes_on_from_a_checkpoint_of_python(tmp_path, data, saved):
     whole = Training(data).train_to(14)
     Training(data).train_to(8, tmp_path / "run")

@@ -5,7 +5,8 @@ leaves the error of loading, or of a first call. Leaves FOLDER/ACTION-PROCESS.pt
 
 HOW: "meta": the model is made on the meta device. "torch": the optimizer is torch's. "again": saves twice.
 "inference": a program for inference. "differ": each process names a file of its own, too. "fails": one cannot write.
-"several": the file knows nothing of several processes.
+"several": the file knows nothing of several processes. "divided": the processes share one stage, whose operators are
+large enough to be divided. "differ" in "refused": the trials of one process have other results.
 """
 
 import os
@@ -24,17 +25,21 @@ STAGES, WIDTH, DONE, LAST = 4, 8, 3, 6
 class Net(torch.nn.Module):
     """Four stages; the last one reads the first one's weight, and one parameter is nobody's."""
 
-    def __init__(self):
+    def __init__(self, is_divided):
         super().__init__()
-        self.layers = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH) for _ in range(STAGES))
+        self.is_divided = is_divided
+        width = 512 if is_divided else WIDTH
+        self.layers = torch.nn.ModuleList(
+            torch.nn.Linear(width if i else WIDTH, width if i < STAGES - 1 else WIDTH) for i in range(STAGES)
+        )
         self.norm = torch.nn.BatchNorm1d(WIDTH)
         self.unused = torch.nn.Linear(2, 2)
 
     def forward(self, x):
         for stage, layer in enumerate(self.layers):
-            poptorch.Block.start(str(stage), ipu_id=stage)
+            poptorch.Block.start(str(stage), ipu_id=0 if self.is_divided else stage)
             x = F.dropout(torch.tanh(layer(x)), 0.25, self.training)
-        y = F.linear(self.norm(x), self.layers[0].weight)
+        y = F.linear(self.norm(x), self.layers[0].weight[:WIDTH])
         return (y, poptorch.identity_loss(y.square(), reduction="mean")) if self.training else y
 
 
@@ -49,11 +54,14 @@ def model_of(process, processes, how):
     else:
         options.Training.gradientAccumulation(STAGES)
     options.threadsPerDevice(1)
+    is_divided = "divided" in how
+    options.tensorParallel(2 if is_divided else 1)
     if processes > 1:
-        options.Distributed.configureProcessId(process, processes).devicesPerProcess(STAGES // processes)
+        devices = 2 if is_divided else STAGES
+        options.Distributed.configureProcessId(process, processes).devicesPerProcess(devices // processes)
     torch.manual_seed(1)
     with torch.device("meta" if "meta" in how and processes > 1 else "cpu"):
-        net = Net()
+        net = Net(is_divided)
     if "inference" in how:
         model = abele.inferenceModel(net.eval(), options)
     else:
@@ -110,6 +118,8 @@ def load(folder, process, processes, how):
 
 def refused(folder, process, processes, how):
     """The error of loading, or of the first call where another process found the damage."""
+    if "differ" in how and process == 1:
+        os.environ["ABELE_SHARD_TRIALS"] = "fail"
     found = code_of(lambda: abele.load(folder / "net.poptorch", trust=True)(batch_of(0)))
     torch.save(found, folder / f"refused-{process}.pt")
     os._exit(0)  # the others may wait for this process, and hear that it has ended

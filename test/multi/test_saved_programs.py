@@ -60,6 +60,36 @@ def test_a_training_goes_on(tmp_path, whole, where, optimizer, before, after):
         assert seen["was compiled"] == (before == after)
 
 
+@pytest.fixture(scope="module")
+def divided(tmp_path_factory):
+    """Two processes that share a stage: the folder of their file, and the results of each."""
+    folder = tmp_path_factory.mktemp("divided")
+    return folder, run(folder, 2, "save", "host", "divided")
+
+
+def test_processes_that_share_a_stage(tmp_path, divided):
+    folder, saved = divided
+    expected = run(tmp_path, 1, "save", "divided")[0]
+    by_two, by_one = (run(folder, processes, "load") for processes in (2, 1))
+    assert [seen["was compiled"] for seen in by_two + by_one] == [True, True, False]
+    for seen in saved + by_two + by_one:
+        require_equal(seen, expected)
+
+
+def test_trials_with_other_results_compile_the_shared_stage_again(monkeypatch, divided):
+    folder, saved = divided
+    monkeypatch.setenv("ABELE_SHARD_TRIALS", "fail")
+    for seen in run(folder, 2, "load"):
+        assert not seen["was compiled"]
+        require_equal(seen, saved[0])
+
+
+def test_trials_with_other_results_in_one_process(divided):
+    folder, _ = divided
+    for error in run(folder, 2, "refused", "differ"):
+        assert "E0713" in error, error
+
+
 @pytest.mark.parametrize("processes", [2, 4])
 def test_a_file_of_one_process_goes_on_in_several(tmp_path, whole, processes):
     """Its options say nothing of processes: whoever loads it says how many devices each has."""

@@ -303,14 +303,6 @@ def test_what_is_not_available_is_refused(stages, what):
         executor(*model.batch(1))
 
 
-def test_a_program_that_was_divided_here_is_not_saved(tmp_path):
-    model, _ = make("Mlp", 1)
-    executor = abele.inferenceModel(model.eval(), options_of(2))
-    executor(*model.batch(1))
-    with pytest.raises(abele.Error, match=r"E0711(.|\n)*tensorParallel"):
-        executor.save(str(tmp_path / "program"))
-
-
 @pytest.mark.parametrize("devices", [0, -1, "two"])
 def test_a_wrong_number_is_refused(devices):
     with pytest.raises(abele.Error, match="E0702"):

@@ -336,6 +336,49 @@ TEST(Save, WhatWasCompiledWithoutDevicesRunsOnThoseOfThisMachine) {
   EXPECT_TRUE(torch::equal(abele::loadInferenceModel(file.path)(batch.x)[0], net(batch.x)));
 }
 
+/// A net whose layers are wide enough to be divided, and its batches.
+struct Divided {
+  Divided() {
+    torch::manual_seed(3);
+    net = nn::Sequential(nn::Linear(64, 256), nn::GELU(), nn::Linear(256, 64));
+    x = torch::randn({64, 64});
+    y = torch::randn({64, 64});
+  }
+  abele::TrainingModel train() {
+    abele::Options options;
+    options.tensorParallel(2).threadsPerDevice(1).Training().gradientAccumulation(2);
+    return abele::trainingModel(
+        net, [net = net](at::Tensor a, at::Tensor b) mutable { return torch::mse_loss(net->forward(a), b); }, options,
+        abele::optim::Adam{.lr = 0.01});
+  }
+  nn::Sequential net{nullptr};
+  at::Tensor x, y;
+};
+
+TEST(Save, ABlockOverSeveralDevicesGoesOn) {
+  Divided divided;
+  const File file("divided");
+  abele::TrainingModel model = divided.train();
+  for (int i = 0; i < 2; ++i) model(divided.x, divided.y);
+  model.save(file.path);
+  abele::TrainingModel loaded = abele::loadTrainingModel(file.path);
+  EXPECT_NE(loaded.report().find("/1.1"), std::string::npos) << loaded.report();
+  for (int i = 0; i < 3; ++i)
+    EXPECT_TRUE(torch::equal(model(divided.x, divided.y)[0], loaded(divided.x, divided.y)[0])) << i;
+}
+
+TEST(Save, ABlockOverSeveralDevicesNeedsAMachineWhoseTrialsAreTheSame) {
+  Divided divided;
+  const File file("divided_elsewhere");
+  abele::TrainingModel model = divided.train();
+  model(divided.x, divided.y);
+  model.save(file.path);
+  const abele::Options threads = abele::savedOptions(file.path).threadsPerDevice(2);
+  const std::string refused = abele::test::errorOf([&] { abele::loadTrainingModel(file.path, threads); });
+  for (const char* part : {"E0712", "2 threads a device", "1 thread a device"})
+    EXPECT_NE(refused.find(part), std::string::npos) << part << "\n" << refused;
+}
+
 TEST(Save, AModuleKeepsWhatItHadWhereALoadFails) {
   const Batch batch;
   const File file("unchanged"), large("large");

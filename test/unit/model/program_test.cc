@@ -164,6 +164,29 @@ TEST(Program, RefusesAnotherModelAndOtherOptions) {
   EXPECT_EQ(codeOf([&] { c.session.load(a.session.program(), c.view.program.model); }), "E0712");
 }
 
+TEST(Program, RefusesWhatWasDividedByTrialsOfAnotherMachine) {
+  compile::ProgramOptions divided = options();
+  divided.stages.group = 2;
+  Trained a("mlp", divided), b("mlp", divided);
+  a.compile();
+  const compile::CompiledProgram program = a.session.program();
+  b.session.load(program, b.view.program.model);
+  EXPECT_TRUE(torch::equal(a.loss(), b.loss()));
+  const auto refuse = [&](const std::string& machine, const compile::ProgramOptions& here) {
+    compile::CompiledProgram elsewhere = program;
+    elsewhere.divided_on = machine;
+    Trained c("mlp", here);
+    const std::string text = errorOf([&] { c.session.load(elsewhere, c.view.program.model); });
+    for (const std::string& part : {std::string("E0712"), machine})
+      EXPECT_NE(text.find(part), std::string::npos) << text;
+    c.compile();
+    EXPECT_NO_THROW(c.loss());
+  };
+  refuse(cat("Another ", program.divided_on), divided);
+  divided.threads_per_device = 2;
+  refuse(program.divided_on, divided);
+}
+
 TEST(Cache, FindsWhatItStored) {
   const Folder folder;
   compile::ProgramOptions cached = options();
