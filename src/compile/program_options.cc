@@ -113,14 +113,10 @@ std::string whyNotInTurn(const ProgramOptions& options) {
 void checkDivision(const ProgramOptions& options) {
   const passes::StageRules& rules = options.stages;
   const bool is_pipeline = options.training && options.strategy == Strategy::kPipelined;
-  const bool is_other_schedule =
-      options.schedule_rule == ScheduleRule::kFastest ||
-      (options.schedule_rule == ScheduleRule::kGiven && options.schedule != schedule::ScheduleKind::k1F1B &&
-       options.schedule != schedule::ScheduleKind::kGPipe);
   const std::pair<bool, std::string> refused[] = {
       {!captureDevice(options).is_cpu(), cat("deviceType ", options.device)},
       {isPhased(options), "phased execution"},
-      {is_pipeline && is_other_schedule, "a schedule other than 1f1b and gpipe"},
+      {is_pipeline && options.schedule_rule == ScheduleRule::kFastest, "schedule auto"},
       {isOffChip(options.locations), "tensors off chip"},
       {measuresDevices(options), "a measured number of devices"},
       {options.training && options.recompute_to_fit && options.device_memory.any(), "recomputation to fit"}};

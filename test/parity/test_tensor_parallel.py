@@ -3,6 +3,7 @@
 import copy
 import itertools
 import os
+import re
 
 import abele
 import pytest
@@ -98,6 +99,28 @@ def test_memories_hold_parts(devices, most):
 
     apart = train("Wide", 1, options_of(devices).separateMemory(True), result=planned_bytes)
     assert apart / train("Wide", 1, options_of(1), result=planned_bytes) < most
+
+
+SCHEDULES = ("zero-bubble", "zero-bubble-2", "interleaved")
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_schedules(network, schedule):
+    number = list(NETWORKS).index(network) + SCHEDULES.index(schedule)
+    opts = options_of(1 if schedule == "interleaved" else number % 2 + 2, accumulation=6)
+    opts.setExecutionStrategy(abele.PipelinedExecution(abele.AutoStage.AutoIncrement).schedule(schedule))
+    stages = ([0, 1], [2, 3], [0, 1], [2, 3]) if schedule == "interleaved" else number % 2 + 2
+    train(network, stages, opts.separateMemory(number % 3 == 0), accumulation=6)
+
+
+def test_a_zero_bubble_order_runs_weight_gradients_of_each_device_late():
+    opts = options_of(2, accumulation=6)
+    opts.setExecutionStrategy(abele.PipelinedExecution(abele.AutoStage.SameAsIpu).schedule("zero-bubble"))
+    plan = train("Gpt", 2, opts, accumulation=6, result=lambda executor: executor.planText())
+    for worker in range(4):
+        late = re.findall(r"W\d+\.(\d)", plan.split(f"\nworker {worker}: ")[1].splitlines()[0])
+        assert set(late) == set("012345"), worker
 
 
 def train_recomputing(network, devices, recompute, result=devices_of):
@@ -284,8 +307,6 @@ REFUSED = REFUSED_TOGETHER | {
     "recompute to fit": lambda o: o.setExecutionStrategy(abele.PipelinedExecution().recompute("fit")).deviceMemoryLimit(
         1 << 30
     ),
-    "zero-bubble": lambda o: o.setExecutionStrategy(abele.PipelinedExecution().schedule("zero-bubble")),
-    "interleaved": lambda o: o.setExecutionStrategy(abele.PipelinedExecution().schedule("interleaved")),
     "auto": lambda o: o.setExecutionStrategy(abele.PipelinedExecution().schedule("auto")),
 }
 

@@ -316,8 +316,7 @@ TEST_P(RandomSteps, CapturedGraphsEqualTheReference) {
         schedule::ScheduleKind::kZeroBubble, schedule::ScheduleKind::kZeroBubble2};
     plan::PlanOptions options;
     options.schedule = sharded ? schedule::ScheduleKind::kSharded : kKinds[random() % 5];
-    // Backward of a stage that is divided stays as it is.
-    if (!schedule::splitsBackward(options.schedule)) context.stages.group = 1 + static_cast<int>(random() % 3);
+    context.stages.group = 1 + static_cast<int>(random() % 3);
     try {
       passes::runPipeline(graph, context);
     } catch (const UserError& error) {
