@@ -69,17 +69,6 @@ ir::Graph runPasses(const Captured& captured, const ProgramOptions& options) {
                               .approximates = options.fusion == Fusion::kFast && isCpuAlone(options),
                               .fuses_accumulation = options.fusion != Fusion::kOff && options.gradient_accumulation > 1,
                               .has_several_spaces = !options.stages.spaces.empty()};
-  if (options.training && options.recompute_to_fit && !options.recompute && options.device_memory.any()) {
-    ir::Graph lowered = captured.graph;
-    passes::runPipeline(lowered, context, {.passes = passes::defaultPipeline({.training = true})});
-    const Recomputed found = recomputeToFit(lowered, captured, options);
-    context.recompute = {.enabled = found.needed, .last_stage = true, .kept = found.kept};
-    if (found.needed)
-      log::info("recompute to fit: ", found.values, " of ", found.of, " values, about ", found.extra_ns,
-                " ns a micro-batch");
-  }
-  facts.recomputes = context.recompute.enabled;
-  ir::Graph graph = captured.graph;
   int64_t asked = 1;  // devices of a replica that the user asked for
   const auto countDevices = [&](const std::string& pass, const ir::Graph& now) {
     if (pass == "assign-stages") asked = devicesOfStages(now);
@@ -88,8 +77,24 @@ ir::Graph runPasses(const Captured& captured, const ProgramOptions& options) {
     const int64_t devices = asked * options.replicas / options.processes.stages;
     return givesSameBits(whole, parts, threadsPerDevice(options, devices));
   };
-  passes::runPipeline(graph, context, {.passes = passes::defaultPipeline(facts), .after_pass = countDevices});
-  return graph;
+  const auto lower = [&](const passes::RecomputeRules& rules) {
+    context.recompute = rules;
+    facts.recomputes = rules.enabled;
+    ir::Graph graph = captured.graph;
+    passes::runPipeline(graph, context, {.passes = passes::defaultPipeline(facts), .after_pass = countDevices});
+    return graph;
+  };
+  passes::RecomputeRules rules = context.recompute;
+  if (options.training && options.recompute_to_fit && !options.recompute && options.device_memory.any()) {
+    ir::Graph lowered = captured.graph;
+    passes::runPipeline(lowered, context, {.passes = passes::defaultPipeline({.training = true})});
+    const Recomputed found = recomputeToFit(lowered, captured, options, facts.shards ? Divide(lower) : Divide());
+    rules = {.enabled = found.needed, .last_stage = true, .kept = found.kept};
+    if (found.needed)
+      log::info("recompute to fit: ", found.values, " of ", found.of, " values, about ", found.extra_ns,
+                " ns a micro-batch");
+  }
+  return lower(rules);
 }
 
 }  // namespace abele::compile

@@ -2,6 +2,7 @@
 // recompute_to_fit.cc and memory_limit.cc, which try other options.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "compile/program_options.h"
@@ -21,15 +22,18 @@ plan::PlanOptions planOptions(const ProgramOptions& options);
 ir::Graph runPasses(const Captured& captured, const ProgramOptions& options);
 
 /// Searches for the values to keep so that the plan fits options.device_memory and recomputation takes least time.
-/// lowered: the graph after the passes without recomputation. If no choice fits, returns the one with the fewest bytes
-/// on the devices that do not fit; the caller throws E0405. Deterministic.
+/// lowered: the graph after the passes without recomputation, whose stages are whole. divide: empty, or returns the
+/// graph that recomputes by these rules and whose stages are divided. If no choice fits, returns the one with the
+/// fewest bytes on the devices that do not fit; the caller throws E0405. Deterministic.
 struct Recomputed {
   bool needed = false;            // false: everything fits without recomputation
   std::vector<ir::ValueId> kept;  // for passes::RecomputeRules
   int64_t values = 0, of = 0;     // number of values that are recomputed, and of values that could be
   int64_t extra_ns = 0;           // estimated, per micro-batch over all devices
 };
-Recomputed recomputeToFit(const ir::Graph& lowered, const Captured& captured, const ProgramOptions& options);
+using Divide = std::function<ir::Graph(const passes::RecomputeRules& rules)>;
+Recomputed recomputeToFit(const ir::Graph& lowered, const Captured& captured, const ProgramOptions& options,
+                          const Divide& divide);
 
 /// Captures the same program with micro-batches of fewer rows. Throws any error of the capture.
 using CaptureSmaller = std::function<Captured(const ProgramOptions& options)>;

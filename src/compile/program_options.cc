@@ -118,8 +118,7 @@ void checkDivision(const ProgramOptions& options) {
       {isPhased(options), "phased execution"},
       {is_pipeline && options.schedule_rule == ScheduleRule::kFastest, "schedule auto"},
       {isOffChip(options.locations), "tensors off chip"},
-      {measuresDevices(options), "a measured number of devices"},
-      {options.training && options.recompute_to_fit && options.device_memory.any(), "recomputation to fit"}};
+      {measuresDevices(options), "a measured number of devices"}};
   for (const auto& [is_asked, what] : refused)
     ABELE_REQUIRE(!is_asked, E0711,
                   {.what = cat("tensorParallel with ", what, " is not available"),

@@ -1,8 +1,10 @@
 // Chooses the values that backward recomputes, so that a program fits its devices in little extra time.
 #include <algorithm>
-#include <functional>
+#include <limits>
 #include <map>
+#include <set>
 
+#include "base/joined.h"
 #include "base/log.h"
 #include "compile/lowering.h"
 #include "ir/rewrite.h"
@@ -25,7 +27,7 @@ constexpr int kMostRemovals = 24;
 /// A value of the stash that backward reads and can recompute.
 struct RecomputeCandidate {
   ValueId value = ir::kNone;
-  int device = 0;
+  size_t group = 0;     // devices that hold it
   int64_t bytes = 0;    // bytes in all frames
   int64_t time_ns = 0;  // time that it adds to the candidates before it in the greedy order
 };
@@ -34,27 +36,33 @@ using Candidates = std::vector<RecomputeCandidate>;
 
 class Chooser {
  public:
-  Chooser(const ir::Graph& lowered, const Captured& captured, const ProgramOptions& options)
-      : graph_(lowered), captured_(captured), options_(options), position_(ir::positionsById(lowered)) {
+  Chooser(const ir::Graph& lowered, const Captured& captured, const ProgramOptions& options, const Divide& divide)
+      : graph_(lowered),
+        captured_(captured),
+        options_(options),
+        divide_(divide),
+        position_(ir::positionsById(lowered)) {
     plan_options_ = planOptions(options);
     plan_ = planOf(graph_);
     rules_ = {.enabled = true, .last_stage = true, .kept = captured.kept};
+    findGroups();
   }
 
   Recomputed run() {
-    const std::vector<int64_t> peaks = plan::peakDeviceBytes(plan_);
-    if (plan::spareBytes(plan_.device_of, peaks, options_.device_memory) >= 0) return {};
+    const plan::Plan whole = divide_ ? plan::makePlan(divide_({}), plan_options_) : plan_;
+    std::vector<size_t> full;
+    for (size_t g = 0; g < groups_.size(); ++g)
+      if (spareOf(whole, groups_[g]) < 0) full.push_back(g);
+    if (full.empty()) return {};
     repeatable_ = passes::repeatableValues(graph_, rules_);
     findLocals();
     findCandidates();
     Recomputed result{.needed = true, .of = static_cast<int64_t>(all_.size())};
     Candidates chosen;
-    for (size_t w = 0; w < plan_.device_of.size(); ++w) {
-      const int device = plan_.device_of[w];
-      if (options_.device_memory.spare(device, peaks[w]) >= 0) continue;
-      const Candidates here = chooseFor(w, options_.device_memory.of(device));
+    for (const size_t g : full) {
+      const Candidates here = chooseFor(g);
       chosen.insert(chosen.end(), here.begin(), here.end());
-      log::info("recompute to fit: device ", device, ": ", here.size(), " values");
+      log::info("recompute to fit: device ", joined(groups_[g]), ": ", here.size(), " values");
     }
     result.values = static_cast<int64_t>(chosen.size());
     result.extra_ns = timeOf(chosen);
@@ -63,6 +71,34 @@ class Chooser {
   }
 
  private:
+  // Devices that share the work of stages choose together. A device without others is a group of its own.
+  void findGroups() {
+    for (const int device : plan_.device_of) groups_.push_back({device});
+    for (const ir::Stage& stage : graph_.stages) {
+      std::set<int> devices(stage.group.begin(), stage.group.end());
+      devices.insert(stage.device);
+      const auto meets = [&](const std::set<int>& group) {
+        return std::ranges::any_of(group, [&](int device) { return devices.contains(device); });
+      };
+      const auto first = std::ranges::find_if(groups_, meets);
+      std::set<int> all = devices;
+      for (const std::set<int>& group : groups_)
+        if (meets(group)) all.insert(group.begin(), group.end());
+      *first = std::move(all);
+      groups_.erase(std::remove_if(first + 1, groups_.end(), meets), groups_.end());
+    }
+  }
+
+  // Bytes that the fullest device of a group has left.
+  int64_t spareOf(const plan::Plan& plan, const std::set<int>& group) const {
+    const std::vector<int64_t> peaks = plan::peakDeviceBytes(plan);
+    int64_t spare = std::numeric_limits<int64_t>::max();
+    for (size_t w = 0; w < peaks.size(); ++w)
+      if (group.contains(plan.device_of[w]))
+        spare = std::min(spare, options_.device_memory.spare(plan.device_of[w], peaks[w]));
+    return spare;
+  }
+
   // --- candidates ----------------------------------------------------------------------------------------------------
   const ir::Node* makerOf(ValueId base) const {
     const ir::NodeId def = graph_.values[base].def;
@@ -98,8 +134,10 @@ class Chooser {
         const plan::Placement& home = plan_.placement[base];
         if (is_candidate[base] || !repeatable_[base] || !isKept(base) || home.off_chip >= 0) return;
         is_candidate[base] = true;
+        const int device = plan_.device_of[plan_.worker_of[home.stage]];
+        const auto holds = [&](const std::set<int>& group) { return group.contains(device); };
         all_.push_back({.value = base,
-                        .device = plan_.device_of[plan_.worker_of[home.stage]],
+                        .group = static_cast<size_t>(std::ranges::find_if(groups_, holds) - groups_.begin()),
                         .bytes = plan::alignUp(graph_.values[base].type.extentBytes()) * framesOf(home)});
       });
     }
@@ -148,10 +186,10 @@ class Chooser {
   }
 
   // Orders candidates by bytes per time, the best first. Nodes that run again for one value cost nothing for the next.
-  Candidates greedyOrder(int device) const {
+  Candidates greedyOrder(size_t group) const {
     Candidates left, order;
     for (const RecomputeCandidate& c : all_)
-      if (c.device == device) left.push_back(c);
+      if (c.group == group) left.push_back(c);
     std::vector<bool> again(graph_.values.size(), false), done(graph_.nodes.size(), false), held(again);
     // The worth of a candidate only falls while others are chosen, so old worths serve for a few rounds.
     std::vector<double> worth(left.size(), -1);
@@ -206,32 +244,33 @@ class Chooser {
     return plan::makePlan(graph, plan_options_);
   }
 
-  int64_t peakWith(const Candidates& chosen, size_t worker) const {
-    ir::Graph graph = graph_;
+  int64_t spareWith(const Candidates& chosen, size_t group) const {
     passes::PassContext context;
     context.recompute = rules_;
     context.recompute.kept = keptWithout(chosen);
+    if (divide_) return spareOf(plan::makePlan(divide_(context.recompute), plan_options_), groups_[group]);
+    ir::Graph graph = graph_;
     passes::recompute(graph, context);
-    return plan::peakDeviceBytes(planOf(std::move(graph)))[worker];
+    return spareOf(planOf(std::move(graph)), groups_[group]);
   }
 
-  Candidates chooseFor(size_t worker, int64_t limit) const {
-    const Candidates order = greedyOrder(plan_.device_of[worker]);
+  Candidates chooseFor(size_t group) const {
+    const Candidates order = greedyOrder(group);
     const auto first = [&](size_t count) {
       return Candidates(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count));
     };
     // Finds the shortest prefix of the order that fits, by bisection. Without one, takes any choice that fits.
     size_t fits = 0, low = 0, high = order.size();
-    std::map<size_t, int64_t> peaks;
-    const auto peak = [&](size_t count) {
-      auto [it, is_new] = peaks.emplace(count, 0);
-      if (is_new) it->second = peakWith(first(count), worker);
+    std::map<size_t, int64_t> spares;
+    const auto spare = [&](size_t count) {
+      auto [it, is_new] = spares.emplace(count, 0);
+      if (is_new) it->second = spareWith(first(count), group);
       return it->second;
     };
     const size_t step = std::max<size_t>(1, order.size() / 16);
     for (size_t count = step; fits == 0 && !order.empty(); count += step) {
       count = std::min(count, order.size());
-      if (peak(count) <= limit)
+      if (spare(count) >= 0)
         fits = count;
       else
         low = count;
@@ -240,19 +279,19 @@ class Chooser {
     if (fits > 0) {
       for (high = fits; high - low > 1;) {
         const size_t middle = low + (high - low) / 2;
-        (peak(middle) <= limit ? high : low) = middle;
+        (spare(middle) >= 0 ? high : low) = middle;
       }
-      return withoutTheUnneeded(first(high), worker, limit);
+      return withoutTheUnneeded(first(high), group);
     }
     if (order.size() <= kFewCandidates)
-      if (Candidates any = anyThatFits(order, worker, limit); !any.empty()) return any;
-    const auto least =
-        std::ranges::min_element(peaks, [](const auto& a, const auto& b) { return a.second < b.second; });
-    return least == peaks.end() ? order : first(least->first);
+      if (Candidates any = anyThatFits(order, group); !any.empty()) return any;
+    const auto most =
+        std::ranges::max_element(spares, [](const auto& a, const auto& b) { return a.second < b.second; });
+    return most == spares.end() ? order : first(most->first);
   }
 
   // Removes values that need not be recomputed after all, the longest time first.
-  Candidates withoutTheUnneeded(Candidates chosen, size_t worker, int64_t limit) const {
+  Candidates withoutTheUnneeded(Candidates chosen, size_t group) const {
     Candidates by_time = chosen;
     std::ranges::stable_sort(by_time, std::greater(), &RecomputeCandidate::time_ns);
     int plans = 0;
@@ -260,19 +299,19 @@ class Chooser {
       if (++plans > kMostRemovals) break;
       Candidates fewer = chosen;
       std::erase_if(fewer, [&](const RecomputeCandidate& other) { return other.value == c.value; });
-      if (timeOf(fewer) < timeOf(chosen) && peakWith(fewer, worker) <= limit) chosen = std::move(fewer);
+      if (timeOf(fewer) < timeOf(chosen) && spareWith(fewer, group) >= 0) chosen = std::move(fewer);
     }
     return chosen;
   }
 
   // The set that fits in the least time, among all sets; empty if none fits.
-  Candidates anyThatFits(const Candidates& order, size_t worker, int64_t limit) const {
+  Candidates anyThatFits(const Candidates& order, size_t group) const {
     Candidates best;
     for (uint32_t set = 1; set < (1U << order.size()); ++set) {
       Candidates chosen;
       for (size_t i = 0; i < order.size(); ++i)
         if ((set >> i) & 1U) chosen.push_back(order[i]);
-      if ((best.empty() || timeOf(chosen) < timeOf(best)) && peakWith(chosen, worker) <= limit) best = chosen;
+      if ((best.empty() || timeOf(chosen) < timeOf(best)) && spareWith(chosen, group) >= 0) best = chosen;
     }
     return best;
   }
@@ -280,7 +319,9 @@ class Chooser {
   const ir::Graph& graph_;
   const Captured& captured_;
   const ProgramOptions& options_;
-  std::vector<int32_t> position_;  // position of each node, by id
+  const Divide& divide_;
+  std::vector<std::set<int>> groups_;  // devices
+  std::vector<int32_t> position_;      // position of each node, by id
   plan::PlanOptions plan_options_;
   plan::Plan plan_;
   passes::RecomputeRules rules_;
@@ -290,8 +331,9 @@ class Chooser {
 
 }  // namespace
 
-Recomputed recomputeToFit(const ir::Graph& lowered, const Captured& captured, const ProgramOptions& options) {
-  return Chooser(lowered, captured, options).run();
+Recomputed recomputeToFit(const ir::Graph& lowered, const Captured& captured, const ProgramOptions& options,
+                          const Divide& divide) {
+  return Chooser(lowered, captured, options, divide).run();
 }
 
 }  // namespace abele::compile

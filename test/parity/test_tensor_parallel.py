@@ -144,6 +144,28 @@ def test_recomputation_takes_less_memory(network):
     assert recomputed < kept
 
 
+@pytest.mark.parametrize(("network", "devices", "separate"), [("Mlp", 2, False), ("Gpt", 3, True), ("Bert", 2, True)])
+def test_recomputes_as_little_as_fits(network, devices, separate):
+    def run(recompute, limit=None):
+        opts = options_of(devices, accumulation=4).separateMemory(separate)
+        strategy = abele.PipelinedExecution(abele.AutoStage.SameAsIpu).schedule("gpipe").recompute(recompute)
+        if limit is not None:
+            opts.deviceMemoryLimit(limit)
+        return train(network, 2, opts.setExecutionStrategy(strategy), accumulation=4, micro_batch=4, result=seen)
+
+    def seen(executor):
+        peaks = {f"IPU{device['device']}": device["peak_bytes"] for device in executor.memoryReport()["devices"]}
+        return peaks, executor._executable.session.graphText().count("dir=bwd")
+
+    (kept, least), (again, most) = run(False), run(True)
+    limit = {device: (kept[device] + min(kept[device], again[device])) // 2 for device in kept}
+    assert any(limit[device] < kept[device] for device in limit)
+    peaks, number = run("fit", limit)
+    assert all(peaks[device] <= limit[device] for device in limit)
+    assert least < number < most
+    assert run("fit", 1 << 30) == (kept, least)
+
+
 @pytest.mark.parametrize("network", NETWORKS)
 def test_verify_compares_each_part(network):
     model, _ = make(network, 2)
@@ -304,9 +326,6 @@ def test_compiled_programs_of_other_degrees_are_others(tmp_path):
 
 
 REFUSED = REFUSED_TOGETHER | {
-    "recompute to fit": lambda o: o.setExecutionStrategy(abele.PipelinedExecution().recompute("fit")).deviceMemoryLimit(
-        1 << 30
-    ),
     "auto": lambda o: o.setExecutionStrategy(abele.PipelinedExecution().schedule("auto")),
 }
 

@@ -84,7 +84,7 @@ TEST(RecomputeToFit, FindsWhatBruteForceFinds) {
     }
     for (const int64_t limit : {least, (least + kept_bytes) / 2, kept_bytes - 1, kept_bytes, least - 1}) {
       options.device_memory.every = limit;
-      const compile::Recomputed found = compile::recomputeToFit(graph, {.graph = graph}, options);
+      const compile::Recomputed found = compile::recomputeToFit(graph, {.graph = graph}, options, {});
       EXPECT_EQ(found.needed, limit < kept_bytes);
       if (!found.needed) continue;
       const Outcome outcome = recomputed(graph, options, found.kept);
@@ -107,8 +107,8 @@ TEST(RecomputeToFit, IsDeterministic) {
   const ir::Graph graph = oneDevice(5);
   compile::ProgramOptions options = trainingOptions(schedule::ScheduleKind::kGPipe);
   options.device_memory.every = plan::peakDeviceBytes(plan::makePlan(graph, compile::planOptions(options)))[0] - 64;
-  EXPECT_EQ(compile::recomputeToFit(graph, {.graph = graph}, options).kept,
-            compile::recomputeToFit(graph, {.graph = graph}, options).kept);
+  EXPECT_EQ(compile::recomputeToFit(graph, {.graph = graph}, options, {}).kept,
+            compile::recomputeToFit(graph, {.graph = graph}, options, {}).kept);
 }
 
 compile::ProgramOptions twoStages() {
