@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/instructions.h"
+#include "plan/divided_stages.h"
 #include "plan/liveness.h"
 #include "plan/operator_cost.h"
 
@@ -66,14 +67,15 @@ std::vector<schedule::StageMemory> memoryOf(const ir::Graph& graph, const Plan& 
     memory[s] = {is_first ? plan.persistent_bytes[worker] : 0, together.plan.stash_bytes[s],
                  together.transient_bytes[s], together.plan.users[s]};
   }
+  const DividedStages divided(graph, plan.worker_of);
   for (size_t r = 0; r < apart.plan.rings.size(); ++r) {
     const TaskRing& ring = apart.plan.rings[r];
-    const auto s = static_cast<size_t>(ring.task.stage);
     if (ring.is_received) {
       const TaskRing& now = plan.rings[r];  // received rings come first in every plan, so the index is the same
-      memory[s].persistent_bytes += now.frames * now.bytes;
+      memory[static_cast<size_t>(ring.task.stage)].persistent_bytes += now.frames * now.bytes;
       continue;
     }
+    const auto s = static_cast<size_t>(divided.owner_of[static_cast<size_t>(ring.task.stage)]);
     if (memory[s].rings.empty()) memory[s].rings.push_back({apart.plan.stash_bytes[s], apart.plan.users[s]});
     memory[s].rings.push_back({ring.bytes, ring.users});
     memory[s].apart_transient_bytes = apart.transient_bytes[s];

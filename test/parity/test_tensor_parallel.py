@@ -123,6 +123,19 @@ def test_a_zero_bubble_order_runs_weight_gradients_of_each_device_late():
         assert set(late) == set("012345"), worker
 
 
+@pytest.mark.parametrize("schedule", ["1f1b", "zero-bubble"])
+def test_costs_of_a_run_serve_the_next_one(schedule):
+    def run(costs=None):
+        opts = options_of(2, accumulation=4)
+        strategy = abele.PipelinedExecution(abele.AutoStage.SameAsIpu).schedule(schedule)
+        if costs is not None:
+            strategy.costs(costs)
+        return train("Gpt", 2, opts.setExecutionStrategy(strategy), accumulation=4, result=lambda each: each.costs())
+
+    costs = run()
+    assert len(run(costs)["stages"]) == len(costs["stages"])
+
+
 def train_recomputing(network, devices, recompute, result=devices_of):
     opts = options_of(devices, accumulation=8)
     strategy = abele.PipelinedExecution(abele.AutoStage.SameAsIpu).schedule("gpipe").recompute(recompute)
