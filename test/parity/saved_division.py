@@ -1,4 +1,4 @@
-"""saved_division.py FOLDER HOW...: goes on from FOLDER/net.poptorch, and leaves FOLDER/seen.pt.
+"""saved_division.py FOLDER HOW...: continues from FOLDER/net.poptorch, and leaves FOLDER/seen.pt.
 
 HOW: "load": with the module of the file. "threads": with two threads a device. "alone": a module like the one that was
 saved takes the program alone.

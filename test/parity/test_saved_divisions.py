@@ -1,5 +1,5 @@
-"""Saved programs of blocks over several devices: another process goes on with eager's bits. On another machine they are
-compiled again or refused."""
+"""Saved programs of blocks over several devices: another process continues with eager's bits. On another machine they
+are compiled again or refused."""
 
 import os
 import pathlib
@@ -20,7 +20,7 @@ OTHER = {"ATEN_CPU_CAPABILITY": "default"}
 
 
 def go_on(folder, *how, **environment):
-    """What another process has seen."""
+    """Continues in another process. Returns: its results."""
     child = subprocess.run(
         [sys.executable, SCRIPT, folder, *how], env={**os.environ, **environment}, capture_output=True, text=True
     )
