@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_set>
 #include <utility>
 
 #include "base/cat.h"
@@ -79,17 +80,19 @@ void checkValues(Check& c) {
 
 void checkDefinitions(Check& c) {
   std::vector<bool> seen(c.graph.values.size(), false);
-  auto define = [&](ValueId v, NodeId def, const std::string& where) {
-    if (!c.exists(v)) return c.found(where, " defines %", v, ", which does not exist");
-    if (seen[v]) c.found(where, " defines %", v, " a second time");
+  auto define = [&](ValueId v, const Node* maker) {
+    const auto where = [&] { return maker ? nodeText(*maker) : "an input"; };
+    if (!c.exists(v)) return c.found(where(), " defines %", v, ", which does not exist");
+    if (seen[v]) c.found(where(), " defines %", v, " a second time");
     seen[v] = true;
-    if (c.graph.values[v].def != def) c.found("%", v, " is made by ", where, " but names node ", c.graph.values[v].def);
+    if (const NodeId def = c.graph.values[v].def; def != (maker ? maker->id : kNone))
+      c.found("%", v, " is made by ", where(), " but names node ", def);
   };
-  for (const Input& input : c.graph.inputs) define(input.value, kNone, "an input");
-  std::set<NodeId> ids;
+  for (const Input& input : c.graph.inputs) define(input.value, nullptr);
+  std::unordered_set<NodeId> ids(c.graph.nodes.size());
   for (const Node& node : c.graph.nodes) {
     if (node.id < 0 || !ids.insert(node.id).second) c.found(nodeText(node), " has an id that is negative or taken");
-    forEachResult(node, [&](ValueId v) { define(v, node.id, nodeText(node)); });
+    forEachResult(node, [&](ValueId v) { define(v, &node); });
   }
   // A removed value leaves an undefined base.
   for (size_t v = 0; v < seen.size(); ++v)
@@ -137,15 +140,14 @@ void checkOperands(Check& c) {
 
 void checkResults(Check& c) {
   for (const Node& node : c.graph.nodes) {
-    std::set<ValueId> bases;
-    forEachOperand(node, [&](ValueId v) {
-      if (c.exists(v)) bases.insert(c.graph.baseOf(v));
-    });
     if (node.is_view && !node.writes.empty()) c.found(nodeText(node), " is a view node that writes");
     if (!node.is_view) continue;
     forEachResult(node, [&](ValueId v) {
-      if (c.exists(v) && (c.graph.baseOf(v) == v || !bases.count(c.graph.baseOf(v))))
-        c.found(nodeText(node), " makes %", v, ", which is not a view of an operand");
+      if (!c.exists(v)) return;
+      const ValueId base = c.graph.baseOf(v);
+      bool is_of_operand = false;
+      forEachOperand(node, [&](ValueId o) { is_of_operand |= c.exists(o) && c.graph.baseOf(o) == base; });
+      if (base == v || !is_of_operand) c.found(nodeText(node), " makes %", v, ", which is not a view of an operand");
     });
   }
 }
