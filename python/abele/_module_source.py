@@ -40,16 +40,14 @@ def _names_training(kind):
 
 
 def _kind_of(module):
-    attributes = vars(module)
-    plain = [
-        f"{name}={value!r}"
-        for name, value in attributes.items()
-        if name[0] != "_" and isinstance(value, _PLAIN) and (name != "training" or _names_training(type(module)))
-    ]
-    hooks = sum(len(value) for name, value in attributes.items() if name.endswith("_hooks") and isinstance(value, dict))
-    hooks += sum(
-        len(one._backward_hooks or ()) for one in attributes.get("_parameters", {}).values() if one is not None
-    )
+    attributes, plain, hooks = vars(module), [], 0
+    for name, value in attributes.items():
+        if isinstance(value, dict):
+            hooks += len(value) if name.endswith("_hooks") else 0
+        elif name[0] != "_" and isinstance(value, _PLAIN) and (name != "training" or _names_training(type(module))):
+            plain.append(f"{name}={value!r}")
+    for one in attributes.get("_parameters", {}).values():
+        hooks += len(one._backward_hooks or ()) if one is not None else 0
     return f"{type(module).__qualname__}({', '.join([*plain, f'{hooks} hooks' if hooks else 'no hooks'])})"
 
 
@@ -90,7 +88,7 @@ def require_own_gaps(model):
     # Sizes are enough, so this neither brings weights from devices nor runs functions of the program.
     with wrapping.without_pull(), torch._C.DisableTorchFunctionSubclass():
         for name, value in model.named_parameters():
-            if not value.requires_grad or value.layout != torch.strided or value.is_nested or value.numel() == 0:
+            if not value.requires_grad or value.layout != torch.strided or value.is_nested or value.is_contiguous():
                 continue
             # From the first element to the last, gaps included.
             extent = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
@@ -199,7 +197,7 @@ class ModuleSource:
 
     def modules(self):
         """(path, description without tensors) of each module: its class, numbers and flags, and its number of hooks."""
-        with wrapping.without_pull():
+        with wrapping.without_pull(), torch._C.DisableTorchFunctionSubclass():  # only hooks are read
             return [(path, _kind_of(module)) for path, module in self._model.named_modules()]
 
     def capture(self, given, compile, progress=None):
