@@ -114,7 +114,7 @@ std::optional<Arg> plainArg(const c10::IValue& value) {
 bool isTensorList(const c10::Argument& argument) { return isListOf(argument, /*optional_elements=*/false); }
 bool isOptionalTensorList(const c10::Argument& argument) { return isListOf(argument, /*optional_elements=*/true); }
 
-void forEachTensor(const c10::IValue& value, const std::function<void(int32_t, const at::Tensor&)>& fn) {
+void forEachTensor(const c10::IValue& value, c10::function_ref<void(int32_t, const at::Tensor&)> fn) {
   if (value.isTensor()) {
     if (value.toTensor().defined()) fn(-1, value.toTensor());
     return;

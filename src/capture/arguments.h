@@ -1,10 +1,10 @@
 // One argument of a boxed ATen call -> Arg. Used by the parts of recorder.h.
 #pragma once
 
-#include <functional>
 #include <optional>
 
 #include <c10/util/ArrayRef.h>
+#include <c10/util/FunctionRef.h>
 
 #include "base/arg.h"
 
@@ -28,7 +28,7 @@ bool isTensorList(const c10::Argument& argument);
 bool isOptionalTensorList(const c10::Argument& argument);
 /// Calls fn(element index, tensor) for every defined tensor of a Tensor, Tensor[] or Tensor?[] argument; the index is
 /// kNone (-1) outside a list.
-void forEachTensor(const c10::IValue& value, const std::function<void(int32_t, const at::Tensor&)>& fn);
+void forEachTensor(const c10::IValue& value, c10::function_ref<void(int32_t, const at::Tensor&)> fn);
 /// Calls fn(tensor) for every defined tensor of several arguments.
 template <class Values, class Fn>
 void forEachTensorOf(const Values& values, const Fn& fn) {

@@ -5,12 +5,12 @@
 #include <string>
 #include <typeinfo>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 #include <ATen/record_function.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/Type.h>
+#include <c10/util/flat_hash_map.h>
 #include <c10/util/hash.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
@@ -23,7 +23,7 @@ namespace abele::capture {
 
 Functions functionsOf(const at::Tensor& loss) {
   Functions found, pending{loss.grad_fn().get()};
-  std::unordered_set<torch::autograd::Node*> seen(pending.begin(), pending.end());
+  ska::flat_hash_set<torch::autograd::Node*> seen(pending.begin(), pending.end());
   while (!pending.empty()) {
     torch::autograd::Node* node = pending.back();
     pending.pop_back();
@@ -172,7 +172,7 @@ std::optional<uint64_t> hashOf(const Functions& functions, const std::vector<at:
   std::unordered_map<const c10::TensorImpl*, uint64_t> number_of_parameter;
   for (const at::Tensor& parameter : parameters)
     number_of_parameter.emplace(parameter.unsafeGetTensorImpl(), number_of_parameter.size() + 1);
-  std::unordered_map<const torch::autograd::Node*, uint64_t> number_of;
+  ska::flat_hash_map<const torch::autograd::Node*, uint64_t> number_of;
   for (const torch::autograd::Node* function : functions) number_of.emplace(function, number_of.size() + 1);
   uint64_t hash = 0;
   const auto add = [&hash](uint64_t value) { hash = c10::hash_combine(hash, value); };
