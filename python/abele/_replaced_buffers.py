@@ -5,6 +5,8 @@ If a buffer keeps its type, the program writes it. If its type changes, the new 
 put into the module after each call; if forward reads it, the next call gets its own program.
 """
 
+import collections
+import itertools
 import sys
 
 import torch
@@ -55,6 +57,18 @@ def _type_of(buffer):
         return "None" if buffer is None else f"{buffer.dtype}{list(buffer.shape)}"
 
 
+def _memory_of(tensor):
+    """The identity of its memory, which need not be readable."""
+    has_memory = tensor is not None and tensor.layout == torch.strided
+    return tensor.untyped_storage()._cdata if has_memory else None
+
+
+def _tell_apart(buffers):
+    """Whether the program would compute something else if these buffers were one memory."""
+    pairs = itertools.permutations([each for each in buffers if each is not None], 2)
+    return any(core().isReadAfterWrite(read, written) for read, written in pairs)
+
+
 class _Replaced:
     """A replaced buffer. If its type has changed: its contents after a micro-batch, and whether forward has read it."""
 
@@ -101,16 +115,18 @@ class BufferWatch:
             for name, value in dict.items(watched):
                 original.setdefault(name, value)
 
-    def record(self, options, *, reshapes):
+    def record(self, options, trained, *, reshapes):
         """Makes updates from the buffers that forward replaced.
 
         Args:
+            trained: the parameters that the program changes.
             reshapes: whether buffers may have another type afterwards.
         Returns: (a _Replaced for each, the tensors of those with another type).
         Raises:
-            poptorch.Error: E0108 for buffers with two names, and for those of another type than the next micro-batch
-                of the call would need.
+            poptorch.Error: E0108 for buffers with two names, for those of another type than the next micro-batch of the
+                call would need, and for those in memory of another tensor that the program writes.
         """
+        self._require_own_memory({_memory_of(parameter) for parameter in trained})
         replaced, reshaped = [], []
         for path, module in self._modules.items():
             original, watched = self._watched[path]
@@ -130,6 +146,24 @@ class BufferWatch:
                     _Replaced(module, full, name, after, is_reshaped=is_reshaped, is_read=name in watched.read)
                 )
         return replaced, reshaped
+
+    def _require_own_memory(self, trained):
+        named = collections.defaultdict(list)  # by memory: whether forward replaced it, name, the tensor before
+        for path, (original, watched) in self._watched.items():
+            for name, before in original.items():
+                after = dict.get(watched, name)
+                named[_memory_of(after)].append((after is not before, f"{path}.{name}" if path else name, before))
+        for memory, users in named.items():
+            replaced = [name for is_replaced, name, _ in users if is_replaced]
+            if memory is None or not replaced or not (memory in trained or _tell_apart([each[2] for each in users])):
+                continue
+            others = [name for _, name, _ in users if name != replaced[0]] or ["a parameter"]
+            raise user_error(
+                "E0108",
+                f"forward replaced {replaced[0]} by the memory of {others[0]}, which is also written in place",
+                expected="memory of its own: eager PyTorch would change both from the next call on",
+                remedy="replace it by a clone()",
+            )
 
     def _require_one_name(self, full, buffer):
         count = sum(each is buffer for original, _ in self._watched.values() for each in original.values())

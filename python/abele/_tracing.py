@@ -309,7 +309,8 @@ def call_forward(model, positional, named, *, policy, options, excludes, trainin
             result = model(*positional, **named)
             check(result)
     _require_not_reassigned(model, before)
-    return result, *watch.record(options, reshapes=reshapes)
+    trained = [parameter for parameter in model.parameters() if training and parameter.requires_grad]
+    return result, *watch.record(options, trained, reshapes=reshapes)
 
 
 def getIpuTensorId(t):

@@ -23,6 +23,7 @@ void registerAnnotate(py::module_& module) {
   module.def("allowReads", &capture::allowReads, py::arg("allow"));
   module.def("valueId", &capture::valueId, py::arg("tensor"));
   module.def("replaceBuffer", &capture::replaceBuffer, py::arg("buffer"), py::arg("value"));
+  module.def("isReadAfterWrite", &capture::isReadAfterWrite, py::arg("read"), py::arg("written"));
   module.def("keepValue", &capture::keepValue, py::arg("tensor"));
   module.def("isTraining", &capture::isTraining);
   module.def("constantDifference", &capture::constantDifference, py::arg("start"), py::arg("stop"));

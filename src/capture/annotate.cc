@@ -79,6 +79,9 @@ int64_t valueId(const at::Tensor& tensor) {
 void replaceBuffer(const at::Tensor& buffer, const at::Tensor& value) {
   ask([&](Recorder& recorder) { recorder.replaceBuffer(buffer, value); });
 }
+bool isReadAfterWrite(const at::Tensor& read, const at::Tensor& written) {
+  return ask([&](Recorder& recorder) { return recorder.isReadAfterWrite(read, written); });
+}
 void keepValue(const at::Tensor& tensor) {
   ask([&](Recorder& recorder) {
     if (recorder.values().knows(tensor)) recorder.keep(tensor);

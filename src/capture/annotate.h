@@ -72,6 +72,10 @@ void tellDraws(const BodyDraws& draws);
 /// Requires: a capture; equal shapes and types. Throws E0108 if the buffer shares its memory with another tensor.
 void replaceBuffer(const at::Tensor& buffer, const at::Tensor& value);
 
+/// Whether an operator reads what one buffer held at first after another one has written into the other buffer's
+/// memory.
+bool isReadAfterWrite(const at::Tensor& read, const at::Tensor& written);
+
 /// Backward keeps this value of forward even where recomputation would drop it.
 void keepValue(const at::Tensor& tensor);
 /// False outside a capture.

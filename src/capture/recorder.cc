@@ -150,6 +150,27 @@ void Recorder::replaceBuffer(const at::Tensor& buffer, const at::Tensor& value) 
   inputs_.replace(buffer, now, where);
 }
 
+bool Recorder::isReadAfterWrite(const at::Tensor& read, const at::Tensor& written) {
+  const auto first = [&](const at::Tensor& tensor) {
+    const Segment* segment = table_.inputOf(tensor);
+    if (segment == nullptr || segment->external == ir::kNone) return ir::kNone;
+    const std::string& name = graph().externals[segment->external].name;
+    const auto input = std::ranges::find(graph().inputs, name, [&](const ir::Input& each) {
+      return each.kind == ir::InputKind::kArgument ? std::string() : graph().externals[each.external].name;
+    });
+    return input == graph().inputs.end() ? ir::kNone : input->value;
+  };
+  const ir::ValueId from = first(read), into = first(written);
+  bool is_written = false;
+  for (const ir::Node& node : graph().nodes) {
+    bool reads = false;
+    ir::forEachOperand(node, [&](ir::ValueId v) { reads = reads || (v != ir::kNone && graph().baseOf(v) == from); });
+    if (is_written && reads) return true;
+    for (const ir::Write& write : node.writes) is_written = is_written || graph().baseOf(write.before) == into;
+  }
+  return false;
+}
+
 int32_t Recorder::externalOf(const ModelTensor& tensor) {
   position_.op_name = tensor.name;
   return values_.placeOf(*tensor.tensor).segment->external;

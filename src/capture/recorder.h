@@ -50,6 +50,8 @@ class Recorder final : public OperatorObserver {
   int32_t externalOf(const ModelTensor& tensor);
   /// See annotate.h.
   void replaceBuffer(const at::Tensor& buffer, const at::Tensor& value);
+  /// See annotate.h.
+  bool isReadAfterWrite(const at::Tensor& read, const at::Tensor& written);
   /// Keeps the value that a tensor holds now for Recording::kept.
   void keep(const at::Tensor& tensor) { recording_.kept.push_back(recording_.graph.baseOf(valueOf(tensor))); }
   /// summed_rows: as in Losses::mark.

@@ -320,6 +320,58 @@ def test_a_replaced_buffer_with_two_names_is_refused():
         abele.trainingModel(model, options(), optimizer_of(model))(torch.randn(2, WIDTH), torch.randn(2, WIDTH))
 
 
+class Aliased(Net):
+    """Forward reads a buffer after it writes another one, and gives both one memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("copy", torch.ones(WIDTH))
+
+    def middle(self, x):
+        before = self.copy
+        self.state.add_(x.detach().mean(0))
+        z = x * before
+        self.copy = self.state
+        return z
+
+
+class Follows(Net):
+    """A buffer in the memory of a weight."""
+
+    def middle(self, x):
+        z = x + self.state
+        self.state = self.fc.weight.detach()[0]
+        return z
+
+
+@pytest.mark.parametrize(
+    ("make", "names"), [(Aliased, "copy by the memory of state"), (Follows, "state .*a parameter")]
+)
+def test_a_replaced_buffer_in_written_memory_is_refused(make, names):
+    model = make()
+    executor = abele.trainingModel(model, options(), optimizer_of(model))
+    with pytest.raises(abele.Error, match=f"E0108 .*forward replaced {names}.*written in place"):
+        executor(torch.randn(2, WIDTH), torch.randn(2, WIDTH))
+
+
+class Kept(Net):
+    """Forward gives two buffers one memory, and reads both before it writes."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("last", torch.ones(WIDTH))
+
+    def middle(self, x):
+        z = x + self.last + self.state
+        self.state.mul_(0.9).add_(x.detach().mean(0))
+        self.last = self.state
+        return z
+
+
+def test_two_names_of_memory_that_are_never_told_apart():
+    train(Kept, accumulation=3)
+
+
 @pytest.mark.parametrize("make", [Running, Reset])
 def test_poptorch_refuses_replaced_buffers(make):
     model = make()
