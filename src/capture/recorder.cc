@@ -109,7 +109,7 @@ bool Recorder::looksElsewhere(const c10::OperatorHandle& op, const torch::jit::S
   return self.isTensor() && self.toTensor().defined() && self.toTensor().numel() == 0;
 }
 
-/// Unlocks all memory, because such an operator also reads memory of which it gets only a storage.
+/// Unlocks all memory, because such an operator also reads the memory of a storage that it gets without a tensor.
 void Recorder::callUnlocked(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   locks_.unlockAll();
   const auto called = c10::make_scope_exit([this] { locks_.lockAgain(); });
@@ -154,10 +154,7 @@ bool Recorder::isReadAfterWrite(const at::Tensor& read, const at::Tensor& writte
   const auto first = [&](const at::Tensor& tensor) {
     const Segment* segment = table_.inputOf(tensor);
     if (segment == nullptr || segment->external == ir::kNone) return ir::kNone;
-    const std::string& name = graph().externals[segment->external].name;
-    const auto input = std::ranges::find(graph().inputs, name, [&](const ir::Input& each) {
-      return each.kind == ir::InputKind::kArgument ? std::string() : graph().externals[each.external].name;
-    });
+    const auto input = std::ranges::find(graph().inputs, segment->external, &ir::Input::external);
     return input == graph().inputs.end() ? ir::kNone : input->value;
   };
   const ir::ValueId from = first(read), into = first(written);
