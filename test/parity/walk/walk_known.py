@@ -62,10 +62,6 @@ _SPARSE = "sparse tensors"
 _WEIGHTS = f"{_SHAPE}: with weights of classes, label smoothing and the mean"
 # Refused with a typed error for some samples at least.
 REFUSED = {
-    **dict.fromkeys(
-        ["op empty", "op empty_like", "op empty_permuted", "op empty_strided", "op new_empty"],
-        "returns memory that nothing has filled: two calls differ",
-    ),
     **dict.fromkeys(["op nn.functional.cross_entropy", "module nn.CrossEntropyLoss"], _WEIGHTS),
     "op cov": f"{_VALUES}: with weights given as tensors",
     "op narrow": f"{_VALUES}: with a start that is a tensor",
