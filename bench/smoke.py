@@ -119,7 +119,7 @@ def measure(workload, setups, peers, checked_steps, samples, patience_s):
 
 
 def to_best_peer(rows, kind=None):
-    """By setup, its time divided by that of the workload's fastest peer (of this kind or any); and that peer's name."""
+    """The time of each setup divided by the fastest peer's, and the peer's name. kind: only such peers count."""
     peers = {name: row["ms"] for name, row in rows.items() if name in PEERS and kind in (None, PEERS[name].kind)}
     best = min(peers, key=peers.get)
     return {name: row["ms"] / peers[best] for name, row in rows.items() if name not in PEERS}, best

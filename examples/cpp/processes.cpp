@@ -1,7 +1,7 @@
 // One training in several processes, without Python. A launcher starts the program once for each process, for instance
 //   torchrun --no-python --nproc-per-node 2 build/dev/examples/processes
-// Each process takes its own rows of every batch. All have the same weights, bit for bit, as one process with as many
-// replicas. A signal to any of them (SIGTERM, Ctrl-C) ends all after the same step.
+// Each process takes its own rows of every batch. All have the same weights, bit for bit, as one process with the
+// same number of replicas. A signal to any of them (SIGTERM, Ctrl-C) ends all after the same step.
 //   processes [STEPS]
 #include <torch/torch.h>
 

@@ -9,7 +9,7 @@
 namespace abele::capture {
 namespace {
 
-/// The first address, and the one after the last. Both are the same if there is no memory.
+/// The first address, and the one after the last. A tensor without memory has the same address twice.
 std::pair<uintptr_t, uintptr_t> rangeOf(const at::TensorBase& tensor) {
   // A tensor of a type that Abele lacks is not an operand of a program.
   if (!tensor.has_storage() || tensor.layout() != at::kStrided || !isKnown(tensor.scalar_type())) return {0, 0};

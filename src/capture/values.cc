@@ -82,7 +82,7 @@ ir::ValueId Values::lookUp(const at::Tensor& tensor) {
   const Type type = typeOf(tensor);
   const ir::ValueId known = findView(segment, type, place.offset);
   if (known != ir::kNone) return known;
-  requireSupported(tensor, position_);  // there are no views of values on the host
+  requireSupported(tensor, position_);  // values on the host have no views
   ir::Node& node = writer_.addNode("", position_.where);
   const ir::ValueId view = ir::makeView(writer_.graph(), node, type, place.offset, segment.base);
   segment.views.emplace(place.offset, view);

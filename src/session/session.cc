@@ -40,8 +40,8 @@ AtEnd useDefaultType(caffe2::TypeMeta type) {
   });
 }
 
-/// Appends a step to the report. micro_batch: the number of its first micro-batch in the call. Its times continue those
-/// of the step before.
+/// Appends a step to the report. micro_batch: the number of its first micro-batch in the call. Its times follow those
+/// that the report has already.
 void append(const runtime::StepReport& step, int64_t micro_batch, runtime::StepReport& report) {
   for (runtime::ActionTime action : step.actions) {
     action.micro_batch += static_cast<int32_t>(micro_batch);
