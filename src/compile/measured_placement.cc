@@ -10,6 +10,7 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <set>
 #include <sstream>
 
 #include <ATen/Parallel.h>
@@ -26,7 +27,7 @@
 namespace abele::compile {
 namespace {
 
-constexpr int kSlowerInARow = 2;
+constexpr size_t kSlowerInARow = 2;
 constexpr const char* kHead = "abele placement 2";
 constexpr std::string_view kInTurn = " in turn";
 
@@ -143,11 +144,10 @@ std::vector<PlacementCandidate> placementCandidates(const ProgramOptions& option
 std::vector<PlacementTrial> tryCandidates(const std::vector<PlacementCandidate>& candidates, const Try& run) {
   std::vector<PlacementTrial> trials;
   std::exception_ptr first_error;
-  int64_t best_ns = 0;
-  int slower = 0;
+  PlacementTrial best;
+  std::set<int> slower;  // numbers of devices that ran after the best one
   for (const PlacementCandidate& candidate : candidates) {
-    const PlacementCandidate in_turn = {.devices = candidate.devices, .in_turn = true};
-    if (!trials.empty() && trials.back().candidate == in_turn && trials.back().step_ns > 0) continue;
+    if (slower.size() == kSlowerInARow && !slower.contains(candidate.devices)) break;
     try {
       trials.push_back(run(candidate));
     } catch (const UserError& error) {
@@ -155,12 +155,15 @@ std::vector<PlacementTrial> tryCandidates(const std::vector<PlacementCandidate>&
       trials.push_back({.candidate = candidate, .refused = oneLine(error.message().what)});
       continue;
     }
-    const int64_t step_ns = trials.back().step_ns;
-    slower = best_ns > 0 && step_ns > best_ns ? slower + 1 : 0;
-    if (best_ns == 0 || step_ns < best_ns) best_ns = step_ns;
-    if (slower == kSlowerInARow) break;
+    const PlacementTrial& trial = trials.back();
+    if (best.step_ns == 0 || trial.step_ns <= best.step_ns) {
+      best = trial;
+      slower.clear();
+    } else if (trial.candidate.devices != best.candidate.devices) {
+      slower.insert(trial.candidate.devices);
+    }
   }
-  if (best_ns == 0 && first_error) std::rethrow_exception(first_error);
+  if (best.step_ns == 0 && first_error) std::rethrow_exception(first_error);
   return trials;
 }
 

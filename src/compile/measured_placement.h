@@ -52,9 +52,8 @@ std::vector<PlacementCandidate> placementCandidates(int cores, int64_t micro_bat
 /// The candidates for a replica of this program on this machine.
 std::vector<PlacementCandidate> placementCandidates(const ProgramOptions& options);
 
-/// Tries the candidates in order, but no pipeline of devices that can take turns: it would wait longer. Stops after two
-/// in a row that are slower than the best before them. A candidate whose trial throws a UserError is refused. If all
-/// are refused, throws the first one's error.
+/// Tries the candidates in order. Stops after two numbers of devices in a row with which all ways were slower than the
+/// best. A candidate whose trial throws a UserError is refused. If all are refused, throws the first one's error.
 using Try = std::function<PlacementTrial(const PlacementCandidate& candidate)>;
 std::vector<PlacementTrial> tryCandidates(const std::vector<PlacementCandidate>& candidates, const Try& run);
 

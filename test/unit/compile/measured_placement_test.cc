@@ -57,14 +57,29 @@ TEST(MeasuredPlacement, EndsWhereTwoInARowAreSlower) {
   EXPECT_EQ(asked, (Numbers{1, 2, 4}));
 }
 
-TEST(MeasuredPlacement, APipelineIsTriedIfItsDevicesCannotTakeTurns) {
-  const auto trials = tryCandidates(placementCandidates(4, 8, true), [&](const PlacementCandidate& candidate) {
-    if (candidate == PlacementCandidate{4, true}) throwUser(ErrorCode::E0405, {.what = "too large"});
-    return PlacementTrial{.candidate = candidate, .threads = 4 / candidate.devices, .step_ns = 9 - candidate.devices};
-  });
+// Trials on a machine of 16 cores. A call takes `in_turn` and `pipeline` by number of devices.
+std::vector<PlacementCandidate> askedBothWays(const std::map<int, int64_t>& in_turn,
+                                              const std::map<int, int64_t>& pipeline) {
   std::vector<PlacementCandidate> asked;
-  for (const PlacementTrial& trial : trials) asked.push_back(trial.candidate);
-  EXPECT_EQ(asked, (std::vector<PlacementCandidate>{{1}, {2, true}, {4, true}, {4}}));
+  tryCandidates(placementCandidates(16, 16, true), [&](const PlacementCandidate& candidate) {
+    asked.push_back(candidate);
+    return PlacementTrial{.candidate = candidate,
+                          .step_ns = (candidate.in_turn ? in_turn : pipeline).at(candidate.devices)};
+  });
+  return asked;
+}
+
+TEST(MeasuredPlacement, BothWaysAreTriedWhicheverIsFaster) {
+  const std::vector<PlacementCandidate> all = {{1}, {2, true}, {2}, {4, true}, {4}, {8, true}, {8}, {16, true}, {16}};
+  EXPECT_EQ(askedBothWays({{2, 8}, {4, 6}, {8, 9}, {16, 4}}, {{1, 9}, {2, 7}, {4, 9}, {8, 9}, {16, 9}}), all);
+}
+
+TEST(MeasuredPlacement, EndsWhereBothWaysOfTwoNumbersAreSlower) {
+  EXPECT_EQ(askedBothWays({{2, 6}, {4, 6}}, {{1, 5}, {2, 6}, {4, 6}}),
+            (std::vector<PlacementCandidate>{{1}, {2, true}, {2}, {4, true}, {4}}));
+  // The slower way of the best number does not count.
+  EXPECT_EQ(askedBothWays({{2, 4}, {4, 6}, {8, 6}}, {{1, 5}, {2, 6}, {4, 6}, {8, 6}}),
+            (std::vector<PlacementCandidate>{{1}, {2, true}, {2}, {4, true}, {4}, {8, true}, {8}}));
 }
 
 TEST(MeasuredPlacement, WhatIsRefusedIsNotTaken) {
