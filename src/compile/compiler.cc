@@ -342,17 +342,17 @@ std::vector<at::Generator> ownGenerators(const Program& program) {
   return program.generators ? program.generators() : std::vector<at::Generator>();
 }
 
+at::Generator newGenerator(c10::Device device, uint64_t seed) {
+  if (device.is_cpu()) return at::detail::createCPUGenerator(seed);
+  at::Generator made = at::globalContext().getAcceleratorHooksInterface(device.type()).getNewGenerator(device.index());
+  made.set_current_seed(seed);
+  return made;
+}
+
 at::Generator makeGenerator(const ProgramOptions& options) {
   const c10::Device device = captureDevice(options);
-  if (!device.is_cpu()) {
-    if (!options.has_seed) return at::globalContext().defaultGenerator(device).clone();
-    at::Generator made =
-        at::globalContext().getAcceleratorHooksInterface(device.type()).getNewGenerator(device.index());
-    made.set_current_seed(options.seed);
-    return made;
-  }
-  if (options.has_seed) return at::detail::createCPUGenerator(options.seed);
-  return at::detail::getDefaultCPUGenerator().clone();
+  if (options.has_seed) return newGenerator(device, options.seed);
+  return at::globalContext().defaultGenerator(device).clone();
 }
 
 namespace {

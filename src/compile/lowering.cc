@@ -75,7 +75,7 @@ ir::Graph runPasses(const Captured& captured, const ProgramOptions& options) {
   };
   context.gives_same_bits = [&](const ir::Graph& whole, const ir::Graph& parts) {
     const int64_t devices = asked * options.replicas / options.processes.stages;
-    return givesSameBits(whole, parts, threadsPerDevice(options, devices));
+    return givesSameBits(whole, parts, threadsPerDevice(options, devices), captureDevice(options));
   };
   const auto lower = [&](const passes::RecomputeRules& rules) {
     context.recompute = rules;

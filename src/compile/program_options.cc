@@ -6,6 +6,7 @@
 #include <ATen/Parallel.h>
 
 #include "base/error.h"
+#include "compile/device_list.h"
 #include "compile/measured_placement.h"
 
 namespace abele::compile {
@@ -100,6 +101,12 @@ bool isOffChip(const plan::Locations& locations) {
 
 }  // namespace
 
+// Kernels of different kinds of devices have different bits.
+bool hasSeveralKinds(const ProgramOptions& options) {
+  const std::vector<c10::Device> devices = deviceList(options.device);
+  return std::ranges::any_of(devices, [&](c10::Device each) { return each.type() != devices[0].type(); });
+}
+
 std::string whyNotInTurn(const ProgramOptions& options) {
   if (options.replicas > 1) return cat(options.replicas, " replicas");
   if (options.processes.count > 1) return cat(options.processes.count, " processes");
@@ -114,7 +121,7 @@ void checkDivision(const ProgramOptions& options) {
   const passes::StageRules& rules = options.stages;
   const bool is_pipeline = options.training && options.strategy == Strategy::kPipelined;
   const std::pair<bool, std::string> refused[] = {
-      {!captureDevice(options).is_cpu(), cat("deviceType ", options.device)},
+      {hasSeveralKinds(options), cat("deviceType ", options.device)},
       {isPhased(options), "phased execution"},
       {is_pipeline && options.schedule_rule == ScheduleRule::kFastest, "schedule auto"},
       {isOffChip(options.locations), "tensors off chip"},

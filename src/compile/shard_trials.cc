@@ -11,11 +11,13 @@
 #include <ATen/Version.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/InferenceMode.h>
 
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "compile/compiler.h"
 #include "compile/measured_placement.h"
 #include "ir/text.h"
 #include "kernels/intra_op_threads.h"
@@ -52,7 +54,8 @@ int64_t numIndices(const ir::Graph& graph) {
 
 class Trial {
  public:
-  Trial(const ir::Graph& whole, const ir::Graph& parts) : whole_(whole), parts_(parts), indices_(numIndices(whole)) {
+  Trial(const ir::Graph& whole, const ir::Graph& parts, c10::Device device)
+      : whole_(whole), parts_(parts), device_(device), indices_(numIndices(whole)) {
     for (const ir::Graph* graph : {&whole, &parts})
       for (const ir::Input& input : graph->inputs)
         ABELE_CHECK(input.kind == ir::InputKind::kArgument, "input ", input.value, " of a trial is no argument");
@@ -77,7 +80,7 @@ class Trial {
  private:
   static bool haveSameBits(const at::Tensor& one, const at::Tensor& other) {
     if (one.scalar_type() != other.scalar_type() || one.sizes() != other.sizes()) return false;
-    const at::Tensor a = one.contiguous(), b = other.contiguous();
+    const at::Tensor a = one.cpu().contiguous(), b = other.cpu().contiguous();
     return a.numel() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
   }
 
@@ -90,14 +93,14 @@ class Trial {
         memory.normal_(0, 1, generator_);
       else
         memory.random_(0, memory.scalar_type() == at::kBool ? 2 : indices_, generator_);
-      inputs_.push_back(memory.as_strided(type.sizes, type.strides));
+      inputs_.push_back(memory.to(device_).as_strided(type.sizes, type.strides));
     }
   }
 
   /// Nothing if a result is not of the graph's type.
   std::optional<std::vector<at::Tensor>> resultsOf(const ir::Graph& graph) const {
-    const std::optional<at::Generator> draws = at::detail::createCPUGenerator(kSeed);
-    operators::GraphRun run(graph, draws);
+    const std::optional<at::Generator> draws = newGenerator(device_, kSeed);
+    operators::GraphRun run(graph, draws, device_);
     for (size_t i = 0; i < inputs_.size(); ++i) run.keep(graph.inputs[i].value, inputs_[i]);
     for (const ir::Node& node : graph.nodes)
       if (!node.is_view) run.call(node, kernels::findOperator(node.op));
@@ -109,19 +112,21 @@ class Trial {
 
   const ir::Graph& whole_;
   const ir::Graph& parts_;
+  const c10::Device device_;
   int64_t indices_;
   at::Generator generator_ = at::detail::createCPUGenerator(kSeed);
   std::vector<at::Tensor> inputs_;
 };
 
 /// Like a device's worker, the thread has no mode and no setting of the caller's.
-bool tryApart(const ir::Graph& whole, const ir::Graph& parts, int threads) {
+bool tryApart(const ir::Graph& whole, const ir::Graph& parts, int threads, c10::Device device) {
   return std::async(std::launch::async,
                     [&] {
                       const c10::InferenceMode inference;
+                      const c10::DeviceGuard on(device);
                       kernels::setIntraOpThreads(threads);
                       try {
-                        return Trial(whole, parts).agrees();
+                        return Trial(whole, parts, device).agrees();
                       } catch (const InternalError&) {
                         throw;
                       } catch (const std::exception& error) {
@@ -134,11 +139,11 @@ bool tryApart(const ir::Graph& whole, const ir::Graph& parts, int threads) {
 
 }  // namespace
 
-bool givesSameBits(const ir::Graph& whole, const ir::Graph& parts, int threads) {
+bool givesSameBits(const ir::Graph& whole, const ir::Graph& parts, int threads, c10::Device device) {
   if (allFail()) return false;
   static auto& known = *new kernels::KnownTrials<std::string, bool>;
-  return known.of(cat(threads, "\n", ir::print(whole), ir::print(parts)), [&] {
-    const bool agrees = tryApart(whole, parts, threads);
+  return known.of(cat(device.str(), " ", threads, "\n", ir::print(whole), ir::print(parts)), [&] {
+    const bool agrees = tryApart(whole, parts, threads, device);
     log::debug("shard: parts of ", whole.nodes.empty() ? whole.name : whole.nodes.back().op,
                agrees ? " have the bits of the whole" : " have other bits than the whole");
     return agrees;
@@ -146,7 +151,9 @@ bool givesSameBits(const ir::Graph& whole, const ir::Graph& parts, int threads) 
 }
 
 std::string machineOfTrials(const ProgramOptions& options) {
+  const c10::Device device = captureDevice(options);
   return cat(machineText(options), ", kernels ", at::get_cpu_capability(),
+             device.is_cpu() ? "" : cat(", ", c10::DeviceTypeName(device.type(), /*lower_case=*/true)),
              allFail() ? ", ABELE_SHARD_TRIALS=fail" : "");
 }
 

@@ -10,11 +10,9 @@
 namespace abele::operators {
 namespace {
 
-const c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
-
 /// The region that (type, offset) describes in a base value's memory; offset counts elements of type.
 at::Tensor regionOf(const at::Tensor& base, const Type& type, int64_t offset) {
-  at::Tensor region = at::empty({0}, at::TensorOptions().dtype(static_cast<at::ScalarType>(type.dtype)));
+  at::Tensor region = at::empty({0}, base.options().dtype(static_cast<at::ScalarType>(type.dtype)));
   const int64_t begin = base.storage_offset() * base.itemsize() / region.itemsize() + offset;
   return region.set_(base.storage(), begin, type.sizes, type.strides);
 }
@@ -62,6 +60,9 @@ c10::IValue GraphRun::operand(const Arg& arg, const c10::Argument& parameter) co
       return list;
     }
     case Arg::Kind::kGenerator: return generator_ ? c10::IValue(*generator_) : c10::IValue();
+    case Arg::Kind::kDevice:
+      if (!device_.is_cpu()) return device_;
+      [[fallthrough]];
     default: return kernels::constantValue(arg, parameter);
   }
 }
@@ -79,7 +80,7 @@ void GraphRun::call(const ir::Node& node, const c10::OperatorHandle& op) {
     else
       ABELE_CHECK(false, node.op, " writes into an optional tensor");
   }
-  op.redispatchBoxed(kCpu, &stack);
+  op.redispatchBoxed(c10::DispatchKeySet(c10::computeDispatchKey(at::kFloat, at::kStrided, device_)), &stack);
   for (size_t r = 0; r < node.results.size(); ++r) {
     const auto& ids = node.results[r];
     if (stack[r].isTensor() && !ids.empty() && ids[0] >= 0) keep(ids[0], stack[r].toTensor());

@@ -1,4 +1,4 @@
-// Runs the nodes of a graph one by one, with ATen's kernels for the CPU. Used by subgraph.cc and by compile/.
+// Runs the nodes of a graph one by one, with ATen's kernels for one device. Used by subgraph.cc and by compile/.
 #pragma once
 
 #include <optional>
@@ -15,9 +15,9 @@ namespace abele::operators {
 /// The values of one run.
 class GraphRun {
  public:
-  /// generator: for nodes that draw. Both arguments must outlive the run.
-  GraphRun(const ir::Graph& graph, const std::optional<at::Generator>& generator)
-      : graph_(graph), generator_(generator), values_(graph.values.size()) {}
+  /// generator: for nodes that draw. Both must outlive the run. device: of the tensors that keep() gets.
+  GraphRun(const ir::Graph& graph, const std::optional<at::Generator>& generator, c10::Device device = at::kCPU)
+      : graph_(graph), generator_(generator), device_(device), values_(graph.values.size()) {}
 
   /// A value that was passed to keep(), or a view of one.
   at::Tensor at(int64_t id) const;
@@ -34,6 +34,7 @@ class GraphRun {
 
   const ir::Graph& graph_;
   const std::optional<at::Generator>& generator_;
+  const c10::Device device_;
   std::vector<at::Tensor> values_;  // by base value
   bool has_types_of_graph_ = true;
 };

@@ -18,8 +18,8 @@ from on_accelerator import judged
 
 pytestmark = pytest.mark.own_process
 
-# Rounding at random and blocks over several devices are the processor's alone.
-STAGES = {name: case for name, case in stage_cases.CASES.items() if not case.rounded and case.group == 1}
+# Rounding at random is the processor's alone.
+STAGES = {name: case for name, case in stage_cases.CASES.items() if not case.rounded}
 REPLICAS = [name for name, case in cases.CASES.items() if not case.rounded]
 FEW = ["1f1b", "zero-bubble", "clipped", "dropout", "two-replicas-clipped", "spread-dropout", "inference"]
 # Random numbers of a stage on the CPU are refused.

@@ -1,5 +1,5 @@
-"""Random networks, cuts, schedules, places of tensors and lists of devices on the simulated accelerator, whose streams
-are held up at random: the bits of eager PyTorch on it, no missing wait, no deadlock. ABELE_PROPERTY=first:count runs
+"""Random networks, cuts, groups of devices, schedules, places of tensors and lists of devices on the simulated
+accelerator, whose streams are held up at random: the bits of eager PyTorch on it, no missing wait, no deadlock. ABELE_PROPERTY=first:count runs
 other seeds than the first four."""
 
 import os
@@ -24,15 +24,19 @@ FIRST, COUNT = map(int, os.environ.get("ABELE_PROPERTY", "0:4").split(":"))
 class Skipping(networks.Network):
     """Parts that also read what any earlier one made, or an input, or the weight of an earlier one."""
 
-    def __init__(self, draw, has_dropout):
+    def __init__(self, draw, has_dropout, width):
         count = draw.randint(5, 8)
-        super().__init__([nn.Linear(WIDTH, WIDTH, bias=draw.random() < 0.5) for _ in range(count)])
+        super().__init__([nn.Linear(width, width, bias=draw.random() < 0.5) for _ in range(count)])
+        self.width = width
         self.kinds = [draw.choice(["tanh", "relu_", "gelu", "norm", "view"]) for _ in range(count)]
         self.skips = [draw.randrange(i + 1) if draw.random() < 0.4 else None for i in range(count)]
         self.ties = [draw.randrange(i) if i and draw.random() < 0.25 else None for i in range(count)]
         self.dropout = [has_dropout and draw.random() < 0.3 for _ in range(count)]
-        self.register_buffer("seen", torch.zeros(WIDTH))
+        self.register_buffer("seen", torch.zeros(width))
         self.writes = draw.randrange(count) if draw.random() < 0.5 else None
+
+    def batch(self, n):
+        return torch.randn(n, self.width), torch.randint(4, (n,))
 
     def forward(self, x, target):
         made = [x]
@@ -41,7 +45,7 @@ class Skipping(networks.Network):
             if self.kinds[i] == "relu_":
                 x = x.relu_()
             elif self.kinds[i] == "norm":
-                x = F.layer_norm(x, (WIDTH,))
+                x = F.layer_norm(x, (self.width,))
             elif self.kinds[i] == "view":
                 left, right = x.chunk(2, 1)
                 x = torch.cat([right.tanh(), left], 1)
@@ -60,11 +64,11 @@ class Skipping(networks.Network):
         return x[:, :4], F.cross_entropy(x[:, :4], target)
 
 
-def some_devices(draw, has_dropout):
+def some_devices(draw, may_have_cpu):
     names = [f"simulated:{i}" for i in draw.sample(range(4), draw.randint(1, 4))]
     if draw.random() < 0.3:
         return "simulated"
-    if not has_dropout and draw.random() < 0.3:
+    if may_have_cpu and draw.random() < 0.3:
         names.insert(draw.randrange(len(names) + 1), "cpu")
     return ",".join(names)
 
@@ -83,7 +87,8 @@ def test_a_random_training(seed):
     draw = random.Random(seed)
     has_dropout = draw.random() < 0.5
     torch.manual_seed(seed)
-    model = Skipping(draw, has_dropout)
+    group = draw.choice([1, 1, 2, 3])
+    model = Skipping(draw, has_dropout, WIDTH if group == 1 else 4 * WIDTH)
     reference = on_device(model)
     num_stages = draw.randint(1, min(5, len(model.parts)))
     cuts = [0, *sorted(draw.sample(range(1, len(model.parts)), num_stages - 1))]
@@ -95,10 +100,11 @@ def test_a_random_training(seed):
         poptorch.PipelinedExecution().schedule(schedule) if schedule != "sharded" else poptorch.ShardedExecution()
     )
     opts = options(lambda: strategy, accumulation)
-    opts.deviceType(some_devices(draw, has_dropout))
+    opts.tensorParallel(group).deviceType(some_devices(draw, may_have_cpu=group == 1 and not has_dropout))
     opts.deviceGraphs(True)
     make = draw.choice([lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9), lambda p: torch.optim.AdamW(p, lr=0.01)])
-    some_off_chip(opts, draw)
+    if group == 1:
+        some_off_chip(opts, draw)
     simulated.take_findings()
     simulated.set_delays(seed + 1)
     executor = poptorch.trainingModel(model, opts, make(model.parameters()))
