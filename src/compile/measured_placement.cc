@@ -138,7 +138,8 @@ std::vector<PlacementCandidate> placementCandidates(int cores, int64_t micro_bat
 
 std::vector<PlacementCandidate> placementCandidates(const ProgramOptions& options) {
   const int64_t in_work = options.training ? options.gradient_accumulation : options.device_iterations;
-  return placementCandidates(coresOfReplica(options), in_work, whyNotInTurn(options).empty());
+  const int cores = std::max(1, coresOfReplica(options) / options.stages.group);
+  return placementCandidates(cores, in_work, whyNotInTurn(options).empty());
 }
 
 std::vector<PlacementTrial> tryCandidates(const std::vector<PlacementCandidate>& candidates, const Try& run) {

@@ -122,10 +122,7 @@ void checkDivision(const ProgramOptions& options) {
   const bool is_pipeline = options.training && options.strategy == Strategy::kPipelined;
   const std::pair<bool, std::string> refused[] = {
       {hasSeveralKinds(options), cat("deviceType ", options.device)},
-      {isPhased(options), "phased execution"},
-      {is_pipeline && options.schedule_rule == ScheduleRule::kFastest, "schedule auto"},
-      {isOffChip(options.locations), "tensors off chip"},
-      {measuresDevices(options), "a measured number of devices"}};
+      {is_pipeline && options.schedule_rule == ScheduleRule::kFastest, "schedule auto"}};
   for (const auto& [is_asked, what] : refused)
     ABELE_REQUIRE(!is_asked, E0711,
                   {.what = cat("tensorParallel with ", what, " is not available"),

@@ -66,6 +66,12 @@ def _recomputed(opts):
     opts._Popart.set("autoRecomputation", 3)
 
 
+def _off_chip(opts):
+    location = poptorch.TensorLocationSettings().useOnChipStorage(False).minElementsForOffChip(0)
+    for use in ("Weight", "Optimizer", "Accumulator", "Activation"):
+        getattr(opts.TensorLocations, f"set{use}Location")(location)
+
+
 def _deal(opts):
     settings = poptorch.TensorLocationSettings()
     settings.useReplicatedTensorSharding(True).minElementsForReplicatedTensorSharding(2)
@@ -202,12 +208,14 @@ CASES = {
     "two-replicas-clipped": Case(replicas=2, devices=2, accumulation=3, tied=True, optimizer=_clipped),
     "two-replicas-dropout": Case(replicas=2, devices=2, accumulation=3, dropout=0.5),
     "two-replicas-inference": Case(replicas=2, devices=2, accumulation=1, iterations=5, training=False),
+    "off-chip": Case(edit=_off_chip),
     "inference": Case(training=False, accumulation=1, iterations=5),
     # Processes that have whole blocks, and processes that share a block. Layers are wide enough to be divided.
     "divided": Case(group=2, width=256, tied=True, dropout=0.5),
     "divided-block": Case(group=4, width=256, norm=True, accumulation=2, optimizer=_clipped),
     "divided-lists": Case(group=2, width=256, places=[[0, 2], [0, 2], [1, 3], [1, 3]], tied=True, dropout=0.5),
     "divided-recomputed": Case(group=4, width=256, accumulation=2, edit=_recomputed),
+    "divided-off-chip": Case(group=4, width=256, accumulation=2, edit=_off_chip),
     "divided-inference": Case(group=4, width=256, accumulation=1, iterations=2, training=False),
     # Each process has the same stages of both replicas.
     "spread": Case(replicas=2, spread=True, iterations=2, accumulation=3),

@@ -113,13 +113,13 @@ MODELS = NETWORKS | {"Wide": Wide}
 
 
 def make(network, stages):
-    """stages: their number, or the ipu_id of each."""
+    """stages: their number, or the ipu_id of each. Blocks are named "0", "1" and so on."""
     torch.manual_seed(0)
     model = MODELS[network]()
     reference = copy.deepcopy(model)
     places = range(stages) if isinstance(stages, int) else stages
     for stage, place in enumerate(places):
-        abele.BeginBlock(model.parts[stage * len(model.parts) // len(places)], ipu_id=place)
+        abele.BeginBlock(model.parts[stage * len(model.parts) // len(places)], str(stage), ipu_id=place)
     return model, reference
 
 
@@ -172,17 +172,3 @@ def count_cached(folder, all_options):
         executor(*model.batch(opts.device_iterations))
         executor.destroy()
     return len([path for path in folder.iterdir() if path.is_file() and "lock" not in path.name])
-
-
-def off_chip():
-    return abele.TensorLocationSettings().useOnChipStorage(False)
-
-
-# Options with which neither way to give a device several devices is available.
-REFUSED_TOGETHER = {
-    "phased": lambda o: o.setExecutionStrategy(abele.SerialPhasedExecution("a", "b")),
-    "measured": lambda o: o.setExecutionStrategy(
-        abele.PipelinedExecution(abele.AutoStage.AutoSplit).devices("measured")
-    ),
-    "off chip": lambda o: o.TensorLocations.setWeightLocation(off_chip()),
-}

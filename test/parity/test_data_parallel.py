@@ -5,7 +5,7 @@ import itertools
 import abele
 import pytest
 import torch
-from several_devices import NETWORKS, REFUSED_TOGETHER, STRATEGIES, count_cached, make, options_of, require_bits, train
+from several_devices import NETWORKS, STRATEGIES, count_cached, make, options_of, require_bits, train
 from torch import nn
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -205,7 +205,12 @@ def test_more_devices_than_there_are_are_refused():
         executor(*model.batch(4))
 
 
-REFUSED = REFUSED_TOGETHER | {
+REFUSED = {
+    "phased": lambda o: o.setExecutionStrategy(abele.SerialPhasedExecution("a", "b")),
+    "measured": lambda o: o.setExecutionStrategy(
+        abele.PipelinedExecution(abele.AutoStage.AutoSplit).devices("measured")
+    ),
+    "off chip": lambda o: o.TensorLocations.setWeightLocation(abele.TensorLocationSettings().useOnChipStorage(False)),
     "replicas": lambda o: o.replicationFactor(2),
     "memories": lambda o: o.separateMemory(True),
 }

@@ -54,6 +54,14 @@ def test_trains_as_eager(network, group, stages, devices, strategy, graphs):
     assert len(train(network, stages, devices, opts)) > stages
 
 
+@pytest.mark.parametrize("devices", ["simulated", "simulated:0"])
+@pytest.mark.parametrize("network", ["Gpt", "ConvNet"])
+def test_phases(network, devices):
+    opts = options_of(2, accumulation=ACCUMULATION)
+    opts.setExecutionStrategy(abele.SerialPhasedExecution("0", "1", "2"))
+    assert len(train(network, 3, devices, opts)) > 1
+
+
 def test_no_part_runs_if_all_trials_fail(monkeypatch):
     monkeypatch.setenv("ABELE_SHARD_TRIALS", "fail")
     train("Gpt", 1, "simulated", options_of(2, accumulation=ACCUMULATION))

@@ -1,6 +1,6 @@
 """Random networks, cuts, groups of devices, schedules, places of tensors and lists of devices on the simulated
-accelerator, whose streams are held up at random: the bits of eager PyTorch on it, no missing wait, no deadlock. ABELE_PROPERTY=first:count runs
-other seeds than the first four."""
+accelerator, whose streams are held up at random: the bits of eager PyTorch on it, no missing wait, no deadlock.
+ABELE_PROPERTY=first:count runs other seeds than the first four."""
 
 import os
 import random
@@ -103,8 +103,7 @@ def test_a_random_training(seed):
     opts.tensorParallel(group).deviceType(some_devices(draw, may_have_cpu=group == 1 and not has_dropout))
     opts.deviceGraphs(True)
     make = draw.choice([lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9), lambda p: torch.optim.AdamW(p, lr=0.01)])
-    if group == 1:
-        some_off_chip(opts, draw)
+    some_off_chip(opts, draw)
     simulated.take_findings()
     simulated.set_delays(seed + 1)
     executor = poptorch.trainingModel(model, opts, make(model.parameters()))

@@ -10,7 +10,6 @@ import pytest
 import torch
 from several_devices import (
     NETWORKS,
-    REFUSED_TOGETHER,
     STEPS,
     STRATEGIES,
     count_cached,
@@ -88,6 +87,32 @@ def test_trials_that_fail_leave_operators_whole(network, monkeypatch):
 @pytest.mark.parametrize("network", NETWORKS)
 def test_memories_of_their_own(network):
     assert len(train(network, 2, options_of(2, accumulation=4).separateMemory(True), accumulation=4)) > 2
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_tensors_off_chip(network, strategy):
+    number = list(NETWORKS).index(network) + list(STRATEGIES).index(strategy)
+    opts = options_of(number % 2 + 2, strategy, accumulation=4).separateMemory(number % 3 == 0)
+    location = abele.TensorLocationSettings().useOnChipStorage(False).minElementsForOffChip(0)
+    for use in ("Weight", "Optimizer", "Accumulator", "Activation"):
+        getattr(opts.TensorLocations, f"set{use}Location")(location)
+    assert train(network, 2, opts, accumulation=4, result=lambda executor: executor.report()["off_chip_bytes"]) > 0
+
+
+PHASES = {
+    liveness.name: lambda liveness=liveness: abele.SerialPhasedExecution("0", "1", "2").setTensorsLiveness(liveness)
+    for liveness in abele.Liveness
+} | {"parallel": lambda: abele.ParallelPhasedExecution("0", "1", "2")}
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("phases", PHASES)
+def test_phases(network, phases):
+    number = list(NETWORKS).index(network) + list(PHASES).index(phases)
+    opts = options_of(number % 2 + 2, accumulation=3).separateMemory(number % 3 == 0)
+    opts.setExecutionStrategy(PHASES[phases]())
+    assert len(train(network, 3, opts, accumulation=3)) > 1
 
 
 @pytest.mark.parametrize(("devices", "most"), [(2, 0.7), (4, 0.45)])
@@ -200,6 +225,12 @@ def test_without_a_number_the_groups_have_a_core_for_each_device():
     opts.setExecutionStrategy(abele.PipelinedExecution(abele.AutoStage.AutoSplit))
     used = train("Gpt", 0, opts, accumulation=4)
     assert {0, 1} <= used <= set(range(max(2, len(os.sched_getaffinity(0)) // 2 * 2)))
+
+
+def test_the_number_of_groups_can_be_measured():
+    opts = options_of(2, accumulation=4)
+    opts.setExecutionStrategy(abele.PipelinedExecution(abele.AutoStage.AutoSplit).devices("measured"))
+    assert "devices measured on" in train("Gpt", 0, opts, accumulation=4, result=abele.explain)
 
 
 class Statistic(nn.Module):
@@ -338,18 +369,10 @@ def test_compiled_programs_of_other_degrees_are_others(tmp_path):
     assert count_cached(tmp_path, [options_of(devices) for devices in (1, 2, 3, 2)]) == 3
 
 
-REFUSED = REFUSED_TOGETHER | {
-    "auto": lambda o: o.setExecutionStrategy(abele.PipelinedExecution().schedule("auto")),
-}
-
-
-# AutoSplit ignores blocks, and so does a measured number of devices.
-@pytest.mark.parametrize(
-    ("stages", "what"), [(1, what) for what in REFUSED] + [([[0, 1]], what) for what in REFUSED if what != "measured"]
-)
-def test_what_is_not_available_is_refused(stages, what):
+@pytest.mark.parametrize("stages", [1, [[0, 1]]])
+def test_a_search_for_the_schedule_is_refused(stages):
     opts = options_of(2 if stages == 1 else 1)
-    REFUSED[what](opts)
+    opts.setExecutionStrategy(abele.PipelinedExecution().schedule("auto"))
     model, _ = make("Mlp", stages)
     with pytest.raises(abele.Error, match=r"E0711(.|\n)*tensorParallel(.|\n)*leave one of the two out"):
         executor = abele.trainingModel(model, opts, torch.optim.SGD(model.parameters(), lr=0.1))
