@@ -118,6 +118,13 @@ class Trial {
   std::vector<at::Tensor> inputs_;
 };
 
+/// The operator and the type of its first operand.
+std::string nameOf(const ir::Graph& whole) {
+  const auto node = std::ranges::find_if(whole.nodes, [](const ir::Node& each) { return !each.is_view; });
+  const std::string op = node == whole.nodes.end() ? whole.name : node->op;
+  return whole.inputs.empty() ? op : cat(op, " of ", whole.values[whole.inputs[0].value].type.str());
+}
+
 /// Like a device's worker, the thread has no mode and no setting of the caller's.
 bool tryApart(const ir::Graph& whole, const ir::Graph& parts, int threads, c10::Device device) {
   return std::async(std::launch::async,
@@ -144,7 +151,7 @@ bool givesSameBits(const ir::Graph& whole, const ir::Graph& parts, int threads, 
   static auto& known = *new kernels::KnownTrials<std::string, bool>;
   return known.of(cat(device.str(), " ", threads, "\n", ir::print(whole), ir::print(parts)), [&] {
     const bool agrees = tryApart(whole, parts, threads, device);
-    log::debug("shard: parts of ", whole.nodes.empty() ? whole.name : whole.nodes.back().op,
+    log::debug("shard: parts of ", nameOf(whole),
                agrees ? " have the bits of the whole" : " have other bits than the whole");
     return agrees;
   });
