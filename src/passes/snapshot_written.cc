@@ -38,8 +38,10 @@ class Snapshots {
     std::vector<Node> nodes = std::move(graph_.nodes);
     source_ = &nodes;
     behind_.resize(nodes.size());
-    for (Node& node : nodes)
+    for (Node& node : nodes) {
       if (!node.is_view && node.direction != Direction::kUpdate) readCopies(node);
+      ++reader_;
+    }
     for (ir::Output& output : graph_.outputs)
       if (output.kind == ir::OutputKind::kResult && isWrittenInput(output.value)) output.value = copyOf(output.value);
     graph_.nodes = std::move(nodes);
@@ -53,24 +55,23 @@ class Snapshots {
   static constexpr int32_t kNotWritten = -2;
   static size_t index(ValueId v) { return static_cast<size_t>(v); }
 
-  // The writer of a value is the first node that writes its memory. All its writers are in one stage (assign-stages).
+  // The writer of the first contents is the node that overwrites them, and of others the node that made them.
   void addWrites(int32_t position) {
     const Node& node = graph_.nodes[static_cast<size_t>(position)];
     if (node.direction != Direction::kForward) return;
     for (const ir::Write& w : node.writes) {
-      int32_t& writer = writer_[index(graph_.baseOf(w.before))];
-      if (writer == kNone) continue;
-      if (writer == kNotWritten) writer = position;
-      writer_[index(w.after)] = writer;
-      made_by_[w.after] = position;
+      int32_t& before = writer_[index(w.before)];
+      if (before == kNone) continue;
+      if (before == kNotWritten) before = position;
+      writer_[index(w.after)] = position;
     }
   }
 
   bool isWrittenInput(ValueId v) const {
     const ValueId base = graph_.baseOf(v);
-    return index(base) < writer_.size() && writer_[index(base)] >= 0 && !made_by_.contains(base) &&
-           writerOf(base).stage > 0;
+    return index(base) < writer_.size() && writer_[index(base)] >= 0 && isInput(base) && writerOf(base).stage > 0;
   }
+  bool isInput(ValueId base) const { return graph_.values[index(base)].def == kNone; }
   const Node& writerOf(ValueId base) const { return (*source_)[static_cast<size_t>(writer_[index(base)])]; }
 
   void readCopies(Node& node) {
@@ -102,8 +103,9 @@ class Snapshots {
   ValueId copyOf(ValueId v) {
     if (const auto known = copy_of_.find(v); known != copy_of_.end()) return known->second;
     const ir::Value value = graph_.values[index(v)];
-    const auto made = made_by_.find(value.base);
-    const int32_t after = made == made_by_.end() ? writer_[index(value.base)] - 1 : made->second;
+    const int32_t writer = writer_[index(value.base)];
+    // The node that overwrites the first contents may follow the reader in the program.
+    const int32_t after = isInput(value.base) ? std::min(writer, reader_) - 1 : writer;
     std::vector<Node>& place = after < 0 ? first_ : behind_[static_cast<size_t>(after)];
     if (value.base == v) {
       const ValueId copy = addCopy(place, value);
@@ -130,10 +132,10 @@ class Snapshots {
   }
 
   ir::Graph& graph_;
-  std::vector<int32_t> writer_;         // by base value: position of the first node that writes into its memory
-  std::map<ValueId, int32_t> made_by_;  // written values: position of the node that made each
+  std::vector<int32_t> writer_;  // by base value: position of the writer
   std::map<ValueId, ValueId> copy_of_;
   const std::vector<Node>* source_ = nullptr;
+  int32_t reader_ = 0;                     // position of the node that gets copies
   std::vector<Node> first_;                // nodes to add before all others
   std::vector<std::vector<Node>> behind_;  // nodes to add, by the position that they follow
 };

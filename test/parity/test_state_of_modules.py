@@ -290,9 +290,44 @@ class CutAndTurned(Turned):
         return z, F.mse_loss(z, y)
 
 
-@pytest.mark.parametrize("make", [Cut, CutAndTurned])
+class CutAndSwapped(Turned):
+    """The first stage replaces a buffer, and the second swaps it with one that it has read."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("other", torch.eye(WIDTH))
+
+    def forward(self, x, y):
+        poptorch.Block.start("first", ipu_id=0)
+        x = self.fc(x)
+        self.square = self.square[[1, 0, 3, 2]]
+        poptorch.Block.start("second", ipu_id=1)
+        z = x @ self.other + self.square[0]
+        self.other, self.square = self.square, self.other
+        return z, F.mse_loss(z, y)
+
+
+@pytest.mark.parametrize("make", [Cut, CutAndTurned, CutAndSwapped])
 def test_a_replaced_buffer_in_a_pipeline(make):
     train(make, accumulation=4)
+
+
+class WrittenTwice(Net):
+    """Two stages write one buffer, and backward reads what each saw."""
+
+    def forward(self, x, y):
+        poptorch.Block.start("first", ipu_id=0)
+        x = self.fc(x)
+        self.state.add_(x.detach().mean(0))
+        x = x * (1 + self.state)
+        poptorch.Block.start("second", ipu_id=1)
+        self.state = self.state.mul_(0.5)[[1, 0, 3, 2]]
+        z = x * (1 + self.state)
+        return z, F.mse_loss(z, y)
+
+
+def test_a_buffer_that_two_stages_write():
+    train(WrittenTwice, accumulation=3, strategy=poptorch.ShardedExecution())
 
 
 def test_a_shape_that_the_next_micro_batch_would_read_is_refused():
