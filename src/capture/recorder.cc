@@ -136,8 +136,10 @@ void Recorder::replaceBuffer(const at::Tensor& buffer, const at::Tensor& value) 
   if (failure_) return;
   ir::ValueId now = valueOf(resolved(value));
   Where where = position_.where;
-  const ir::NodeId view = now == ir::kNone ? ir::kNone : graph().values[now].def;
-  if (const ir::Node* maker = view == ir::kNone ? writer_.makerOf(now) : &graph().nodes[view]) {
+  const ir::Node* maker = writer_.makerOf(now);
+  if (maker == nullptr && now != ir::kNone && graph().values[now].def != ir::kNone)
+    maker = &graph().nodes[graph().values[now].def];  // a view of an input
+  if (maker != nullptr) {
     where.block = maker->block;
     where.scope = maker->scope;
     where.source = maker->source;

@@ -52,6 +52,7 @@ class StageAssigner {
     if (numbersBlocks() && findBackEdge().reader == nullptr) joinNeighbours();
     bool runs = !rules_.ordered && findBackEdge().reader != nullptr;
     if (rules_.ordered) {
+      moveCopiesOfInputs();
       keepWritersTogether();
       requireOrder();
     }
@@ -162,6 +163,33 @@ class StageAssigner {
       if (input.kind != ir::InputKind::kArgument) external_[input.value] = input.external;
     for (const Node& node : graph_.nodes)
       for (const ir::Write& w : node.writes) external_[w.after] = external_[w.before];
+  }
+
+  // A copy of an input into an external may run in any stage. Stages before it could not read the external, so it goes
+  // to the first stage that reads it. Such copies may read each other's externals.
+  void moveCopiesOfInputs() {
+    const auto copies_input = [&](const Node& node) {
+      return isForward(node) && node.op == "aten::copy_" && !node.writes.empty() &&
+             external_[node.writes.front().after] != kNone &&
+             makers_.of(static_cast<ValueId>(node.args[1].i)) == nullptr;
+    };
+    for (bool moves = true; moves;) {
+      moves = false;
+      std::map<int32_t, int> first_reader;  // by external
+      for (const Node& node : graph_.nodes) {
+        if (!isForward(node) || node.is_view) continue;
+        ir::forEachOperand(node, [&](ValueId v) {
+          int& first = first_reader.emplace(external_[graph_.baseOf(v)], stageOf(node)).first->second;
+          first = std::min(first, stageOf(node));
+        });
+      }
+      for (Node& node : graph_.nodes) {
+        const int first = copies_input(node) ? first_reader.at(external_[node.writes.front().after]) : kNone;
+        if (first == kNone || first == stageOf(node)) continue;
+        stageOf(node) = first;
+        moves = true;
+      }
+    }
   }
 
   // An external has one home and stages overlap in time, so only one stage may write it. This handles forward nodes

@@ -307,7 +307,24 @@ class CutAndSwapped(Turned):
         return z, F.mse_loss(z, y)
 
 
-@pytest.mark.parametrize("make", [Cut, CutAndTurned, CutAndSwapped])
+class Lagging(Net):
+    """The first stage reads what it had in the last micro-batch: its input, and a row that the second stage keeps."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("last", torch.zeros(ROWS, WIDTH))
+
+    def forward(self, x, y):
+        poptorch.Block.start("first", ipu_id=0)
+        h = self.fc(x) + self.last + self.state
+        self.last = x
+        poptorch.Block.start("second", ipu_id=1)
+        self.state = h.detach()[0]
+        z = self.middle(h)
+        return z, F.mse_loss(z, y)
+
+
+@pytest.mark.parametrize("make", [Cut, CutAndTurned, CutAndSwapped, Lagging])
 def test_a_replaced_buffer_in_a_pipeline(make):
     train(make, accumulation=4)
 
