@@ -162,10 +162,17 @@ bool Recorder::isReadAfterWrite(const at::Tensor& read, const at::Tensor& writte
   const ir::ValueId from = first(read), into = first(written);
   bool is_written = false;
   for (const ir::Node& node : graph().nodes) {
-    bool reads = false;
-    ir::forEachOperand(node, [&](ir::ValueId v) { reads = reads || (v != ir::kNone && graph().baseOf(v) == from); });
+    bool reads = false, reads_other_elements = false;
+    ir::forEachOperand(node, [&](ir::ValueId v) {
+      if (v == ir::kNone || graph().baseOf(v) != from) return;
+      const ir::Value& value = graph().values[v];
+      reads = true;
+      for (const ir::Write& write : node.writes)
+        reads_other_elements = reads_other_elements || value.offset != write.offset || value.type != write.view;
+    });
     if (is_written && reads) return true;
     for (const ir::Write& write : node.writes) is_written = is_written || graph().baseOf(write.before) == into;
+    if (is_written && reads_other_elements) return true;
   }
   return false;
 }

@@ -387,6 +387,21 @@ class Aliased(Net):
         return z
 
 
+class Transposed(Net):
+    """One operator reads a buffer and writes other elements of another one, and forward gives both one memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("square", torch.eye(WIDTH))
+        self.register_buffer("copy", torch.ones(WIDTH, WIDTH))
+
+    def middle(self, x):
+        self.square.add_(self.copy.t())
+        z = x @ self.square
+        self.copy = self.square
+        return z
+
+
 class Follows(Net):
     """A buffer in the memory of a weight."""
 
@@ -397,7 +412,12 @@ class Follows(Net):
 
 
 @pytest.mark.parametrize(
-    ("make", "names"), [(Aliased, "copy by the memory of state"), (Follows, "state .*a parameter")]
+    ("make", "names"),
+    [
+        (Aliased, "copy by the memory of state"),
+        (Transposed, "copy by the memory of square"),
+        (Follows, "state .*a parameter"),
+    ],
 )
 def test_a_replaced_buffer_in_written_memory_is_refused(make, names):
     model = make()
