@@ -55,6 +55,13 @@ struct AllowedReads final : at::ObserverContext {
   Recorder* recorder;
 };
 
+/// With smoothed labels it adds up the weights of the classes that are not ignored.
+struct CrossEntropy final : at::ObserverContext {
+  explicit CrossEntropy(Recorder* r) : recorder(r) { recorder->rewrites().sumChosen(true); }
+  ~CrossEntropy() override { recorder->rewrites().sumChosen(false); }
+  Recorder* recorder;
+};
+
 struct LinearLayer final : public at::ObserverContext {
   explicit LinearLayer(at::ScalarType type) { linearTypes().push_back(type); }
   ~LinearLayer() override { linearTypes().pop_back(); }
@@ -93,6 +100,7 @@ std::unique_ptr<at::ObserverContext> beforeComposite(const at::RecordFunction& f
   const std::string_view name = function.name();
   const bool has_classes = name == "aten::one_hot" && inputs.size() == 2 && inputs[1].isInt() && inputs[1].toInt() >= 0;
   if (has_classes || name == "aten::istft") return std::make_unique<AllowedReads>(recorder);
+  if (name == "aten::cross_entropy_loss") return std::make_unique<CrossEntropy>(recorder);
   if (name == "aten::kl_div") return beforeSum(inputs);
   if (name == "aten::div") return beforeDivision(*recorder, inputs);
   if (name == "aten::linear") return beforeLinear(inputs);

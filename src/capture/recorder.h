@@ -75,6 +75,7 @@ class Recorder final : public OperatorObserver {
   Inputs& inputs() { return inputs_; }
   Locks& locks() { return locks_; }
   Reads& reads() { return reads_; }
+  Rewrites& rewrites() { return rewrites_; }
   const Losses& losses() const { return losses_; }
   bool stridesGroups() const { return request_.strides_groups; }
   const GraphWriter& writer() const { return writer_; }

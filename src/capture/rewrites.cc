@@ -101,9 +101,9 @@ bool Rewrites::isOnMetaDevice(const c10::OperatorHandle& op, const torch::jit::S
 // --- another operator in its place -----------------------------------------------------------------------------------
 
 bool Rewrites::recordAnother(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  return recordWithMathBits(op, stack) || recordProdGradient(op, stack) || recordInFloat32(op, stack) ||
-         recordWithWiderStatistics(op, stack) || recordWithStridedGroups(op, stack) || recordWithFixedShapes(stack) ||
-         recordWithGradMode(stack);
+  return recordWithMathBits(op, stack) || recordProdGradient(op, stack) || recordSumOfChosen(op, stack) ||
+         recordInFloat32(op, stack) || recordWithWiderStatistics(op, stack) || recordWithStridedGroups(op, stack) ||
+         recordWithFixedShapes(stack) || recordWithGradMode(stack);
 }
 
 // Values of the graph have no conjugate and negative bits. For most operators torch's dispatcher first computes
@@ -163,6 +163,29 @@ bool Rewrites::recordProdGradient(const c10::OperatorHandle& op, torch::jit::Sta
   stack->emplace_back(std::exchange(product_, {}));
   const Locks::Unlocked unlocked(locks_, *stack, 3);
   record_(c10::Dispatcher::singleton().findSchemaOrThrow("abele_torch::prod_backward", ""), stack);
+  return true;
+}
+
+// weight.gather(0, index.masked_select(mask)).sum()
+bool Rewrites::recordSumOfChosen(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (!sums_chosen_) return false;
+  const auto operand = [&](size_t i) { return argumentAt(op, *stack, i).toTensor(); };
+  if (position_.op_name == "aten::masked_select" && values_.mayVary(operand(1))) {
+    chosen_ = {operand(0), operand(1)};
+  } else if (position_.op_name == "aten::gather" && !chosen_.empty() && operand(2).is_same(chosen_.back())) {
+    chosen_.back() = operand(0);
+  } else {
+    if (position_.op_name != "aten::sum" || chosen_.empty() || !operand(0).is_same(chosen_.back())) return false;
+    chosen_.pop_back();
+    stack->resize(stack->size() - numArguments(op));
+    stack->insert(stack->end(), chosen_.begin(), chosen_.end());
+    const Locks::Unlocked unlocked(locks_, *stack, chosen_.size());
+    record_(c10::Dispatcher::singleton().findSchemaOrThrow("abele_torch::sum_of_chosen", ""), stack);
+    chosen_.clear();
+    return true;
+  }
+  op.callBoxed(stack);
+  chosen_.push_back(stack->back().toTensor());
   return true;
 }
 

@@ -35,6 +35,9 @@ class Rewrites {
   /// The gradient of prod checks whether its input has zeros. This function answers no and records the formula as one
   /// operator, which checks the values of each micro-batch. Returns false if the operator is not such a check.
   bool answerProdGradient(torch::jit::Stack* stack) const;
+  /// Whether the program uses tensors of chosen elements (masked_select) only for sums of what they choose. Such a sum
+  /// is then one operator, so that the shape in between may differ.
+  void sumChosen(bool sums) { sums_chosen_ = sums; }
   /// Records another operator in place of this one. Returns false if this one is recorded as it is.
   bool recordAnother(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   /// Throws E0101 for an operator whose result's shape depends on values that may differ. keeps: returns whether the
@@ -47,6 +50,7 @@ class Rewrites {
  private:
   bool recordWithMathBits(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   bool recordProdGradient(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  bool recordSumOfChosen(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   bool recordWithFixedShapes(torch::jit::Stack* stack);
   bool recordIfThere(const char* form, torch::jit::Stack* stack);
   bool recordWithGradMode(torch::jit::Stack* stack);
@@ -66,6 +70,8 @@ class Rewrites {
   const bool strides_groups_;
   bool permutes_groups_ = false;  // the channels of the operator being recorded are already permuted
   at::Tensor product_, factors_;  // operands of the gradient of prod that is being recorded
+  bool sums_chosen_ = false;
+  std::vector<at::Tensor> chosen_;  // operands of the sum, and the last result on the way to it
   Position& position_;
   const Values& values_;
   Locks& locks_;

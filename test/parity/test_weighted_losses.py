@@ -73,3 +73,48 @@ def test_both_packages_have_them(loss, devices, package):
         assert torch.equal(losses, torch.stack(expected))
     executor.copyWeightsToHost()
     assert torch.equal(model.layer.weight, reference.layer.weight)
+
+
+class Smoothed(nn.Module):
+    def __init__(self, form, **settings):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.form, self.settings = nn.Linear(8, 5), form, settings
+        self.register_buffer("weight", torch.rand(5) + 0.1)
+
+    def forward(self, x, target):
+        scores, target = self.form(self.layer(x), target)
+        loss = F.cross_entropy(scores, target, self.weight, label_smoothing=0.1, **self.settings)
+        return loss, abele.identity_loss(loss, "mean")
+
+
+FORMS = {
+    "rows": lambda scores, target: (scores, target),
+    "pictures": lambda scores, target: (scores.view(3, 4, 9, 5).permute(0, 3, 1, 2), target.view(3, 4, 9)),
+    "probabilities": lambda scores, target: (scores, F.one_hot(target, 5) * 0.75),
+}
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("form", FORMS)
+def test_smoothed_targets_of_weighted_classes(form, reduction, devices):
+    """The number of targets that are ignored is another one in each step."""
+    ignored = {} if form == "probabilities" else {"ignore_index": 2}
+    model = Smoothed(FORMS[form], reduction=reduction, **ignored)
+    reference = copy.deepcopy(model)
+    options = abele.Options().outputMode(abele.OutputMode.All).threadsPerDevice(torch.get_num_threads())
+    options.setExecutionStrategy(abele.PipelinedExecution(abele.AutoStage.AutoSplit).devices(devices))
+    executor = abele.trainingModel(model, options, torch.optim.SGD(model.parameters(), lr=0.1))
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+    for step in range(8):
+        x, target = torch.randn(108, 8), torch.randint(5, (108,))
+        target[: 5 * step] = 2
+        optimizer.zero_grad()
+        expected = reference(x, target)
+        expected[1].backward()
+        optimizer.step()
+        for ours, theirs in zip(executor(x, target), expected, strict=True):
+            assert torch.equal(ours, theirs), step
+    executor.copyWeightsToHost()
+    assert torch.equal(model.layer.weight, reference.layer.weight)

@@ -11,7 +11,7 @@ _PAST_OPERATORS = "a composite operator that works past all operators (shown_for
 _CHECK = "a check of values that changes nothing is left out"
 _DRAWS = "a random operator without a generator is recorded as what it calls, which has one"
 _FILLED = "memory that nothing has filled is recorded as it was"
-_FIXED_SHAPE = "a form with a fixed shape (fixed_shapes.def)"
+_FIXED_SHAPE = "a form with a fixed shape (kernels/fixed_shapes.cc)"
 _ON_DEVICE = "how much a batch counts is a value of the device"
 _PADDING = "padding masks never shorten what an encoder computes"
 # Recorded otherwise than eager runs it, on purpose; the values are equal where CLOSE does not say otherwise.
@@ -45,7 +45,17 @@ OTHER_OPERATORS = {
         ],
         _FILLED,
     ),
-    **dict.fromkeys(["op bincount", "op nn.functional.ctc_loss", "module nn.CTCLoss"], _FIXED_SHAPE),
+    **dict.fromkeys(
+        [
+            *("op bincount", "op nn.functional.ctc_loss", "module nn.CTCLoss", "op nn.functional.cross_entropy"),
+            *(
+                "op nn.functional.linear_cross_entropy",
+                "module nn.CrossEntropyLoss",
+                "module nn.LinearCrossEntropyLoss",
+            ),
+        ],
+        _FIXED_SHAPE,
+    ),
     **dict.fromkeys([f"module nn.BatchNorm{n}d" for n in (1, 2, 3)], _ON_DEVICE),
     **dict.fromkeys(["module nn.Transformer", "module nn.TransformerEncoder"], _PADDING),
     **dict.fromkeys(
@@ -59,10 +69,8 @@ OTHER_OPERATORS = {
 _VALUES = "reads values to decide what to compute"
 _SHAPE = "the shape of the result depends on values"
 _SPARSE = "sparse tensors"
-_WEIGHTS = f"{_SHAPE}: with weights of classes, label smoothing and the mean"
 # Refused with a typed error for some samples at least.
 REFUSED = {
-    **dict.fromkeys(["op nn.functional.cross_entropy", "module nn.CrossEntropyLoss"], _WEIGHTS),
     "op cov": f"{_VALUES}: with weights given as tensors",
     "op narrow": f"{_VALUES}: with a start that is a tensor",
     "op tensor_split": f"{_VALUES}: with indices that are a tensor",
@@ -77,7 +85,6 @@ REFUSED = {
     "op index_put": f"{_SHAPE}: the gradient of values that are written through a mask, other than t[mask] = values",
     "op index_fill": f"{_SHAPE}: the gradient of a value that is a tensor",
     "module nn.AdaptiveLogSoftmaxWithLoss": _SHAPE,
-    "module nn.LinearCrossEntropyLoss": _SHAPE,
     "op resize_": "resizes a tensor that has elements",
     "op hash_tensor": "its result is of type uint64",
     "op to_sparse": _SPARSE,
