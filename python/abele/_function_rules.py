@@ -10,6 +10,15 @@ from torch.overrides import TorchFunctionMode
 from ._native import isCapturing
 
 _HANDING_ON = (torch.overrides.handle_torch_function.__code__,)
+# Arguments that torch 2.13 does not hand on to modes.
+_KEPT_BACK = {torch.nn.functional.l1_loss: "weight", torch.chain_matmul: "out"}
+
+
+def _with_kept_back(func, kwargs, frame):
+    """The named arguments, with the one that the function has kept back. frame: which has called the mode."""
+    own = frame.f_back.f_locals if frame.f_code in _HANDING_ON else {}
+    name = _KEPT_BACK[func]
+    return kwargs if own.get(name) is None else {**kwargs, name: own[name]}
 
 
 class FunctionRules(TorchFunctionMode):
@@ -46,6 +55,8 @@ class FunctionRules(TorchFunctionMode):
         return frame
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in _KEPT_BACK:
+            kwargs = _with_kept_back(func, kwargs or {}, sys._getframe(1))
         if not isCapturing():  # a function that the host runs in every step
             return func(*args, **(kwargs or {}))
         rule = self._table.get(func)

@@ -26,6 +26,12 @@ def twice(x):
     return out - 1
 
 
+def chained(x):
+    out = torch.zeros(2, 3)
+    torch.chain_matmul(x, x.t(), x, out=out)
+    return out * 2
+
+
 def several(x):
     values, places = torch.zeros(7), torch.zeros(1, dtype=torch.long)
     torch.max(x, 1, out=(values, places))
@@ -33,7 +39,8 @@ def several(x):
 
 
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
-@pytest.mark.parametrize("function", [computed, shrunk, twice, several])
+@pytest.mark.filterwarnings("ignore:torch.chain_matmul is deprecated")
+@pytest.mark.parametrize("function", [computed, shrunk, twice, chained, several])
 def test_results_are_those_of_eager(function):
     class Model(torch.nn.Module):
         def forward(self, x):

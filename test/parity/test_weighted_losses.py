@@ -44,6 +44,7 @@ LOSSES = {
     "module": lambda: Classifier(nn.CrossEntropyLoss(weight=WEIGHTS.clone())),
     "smoothed": lambda: Classifier(lambda x, t: F.cross_entropy(x, t, WEIGHTS, reduction="sum", label_smoothing=0.1)),
     "ignored": lambda: Classifier(lambda x, t: F.cross_entropy(x, t, weight=WEIGHTS, ignore_index=1, reduction="sum")),
+    "distances": lambda: Classifier(lambda x, t: F.l1_loss(x, F.one_hot(t, 3) * 0.5, weight=WEIGHTS.expand(ROWS, 3))),
     "nll": lambda: Classifier(lambda x, t: F.nll_loss(x.log_softmax(-1), t, WEIGHTS)),
     "ctc of each row": lambda: Speech(is_padded=True, reduction="none"),
     "ctc of concatenated targets": lambda: Speech(is_padded=False, reduction="mean"),
