@@ -75,25 +75,19 @@ class Snapshots {
   const Node& writerOf(ValueId base) const { return (*source_)[static_cast<size_t>(writer_[index(base)])]; }
 
   void readCopies(Node& node) {
-    for (size_t a = 0; a < node.args.size(); ++a) {
-      Arg& arg = node.args[a];
-      forEachId(arg, [&](int64_t& id) {
-        const auto element = arg.kind == Arg::Kind::kId ? kNone : static_cast<int32_t>(&id - arg.ints.data());
-        if (!writes(node, a, element)) replace(id, node);
-      });
-    }
+    for (Arg& arg : node.args) forEachId(arg, [&](int64_t& id) { replace(id, node); });
   }
 
-  // A node needs the memory itself for an operand that it writes, as a hook in backward may.
-  static bool writes(const Node& node, size_t arg, int32_t element) {
-    return std::any_of(node.writes.begin(), node.writes.end(),
-                       [&](const ir::Write& w) { return static_cast<size_t>(w.arg) == arg && w.element == element; });
+  // A node needs the memory itself if it writes there, as a hook in backward may. Operands that overlap what it writes
+  // are then read while they change, as in eager PyTorch.
+  static bool writesInto(const Node& node, ValueId base) {
+    return std::any_of(node.writes.begin(), node.writes.end(), [&](const ir::Write& w) { return w.before == base; });
   }
 
   void replace(int64_t& id, const Node& reader) {
     const auto v = static_cast<ValueId>(id);
     const ValueId base = graph_.baseOf(v);
-    if (writer_[index(base)] < 0) return;
+    if (writer_[index(base)] < 0 || writesInto(reader, base)) return;
     const Node& writer = writerOf(base);
     // An earlier stage would have to wait for the micro-batch before; plan refuses that if it cannot.
     const bool is_later = reader.direction != Direction::kForward || reader.stage > writer.stage;
