@@ -70,6 +70,12 @@ class Files:
             AssertionError: the parent of the file is a file.
         """
         session = self._native.compiled("save")
+        if self._program.reshaped:
+            raise createPoptorchError(
+                f"save(): forward replaces {self._program.reshaped[0]} by a tensor of another shape or with other "
+                "strides, so the next call needs another program, and a file holds one\n"
+                "  try       write into the buffer: copy_(new_value)"
+            )
         if self._program.has_objects():
             raise createPoptorchError(
                 "save(): the arguments or results of the program are objects with tensors inside, whose classes a file "

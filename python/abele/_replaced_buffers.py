@@ -2,7 +2,9 @@
 PyTorch.
 
 If a buffer keeps its type, the program writes it. If its type changes, the new buffer is a result of the program and is
-put into the module after each call; if forward reads it, the next call gets its own program.
+put into the module after each call; if forward reads it, the next call gets its own program. Strides are part of the
+type, because kernels add up in another order with other strides, but in calls of several micro-batches a buffer keeps
+its strides.
 """
 
 import collections
@@ -52,9 +54,25 @@ class _Watched(dict):
         return super().values()
 
 
+def _strides_of(buffer):
+    """None if the memory has gaps, or elements that share memory."""
+    if buffer.layout != torch.strided:
+        return None
+    extent = 1
+    for stride, size in sorted(zip(buffer.stride(), buffer.shape, strict=True)):
+        if size != 1 and stride != extent:
+            return None
+        extent *= size
+    return buffer.stride()
+
+
 def _type_of(buffer):
     with wrapping.without_pull():
-        return "None" if buffer is None else f"{buffer.dtype}{list(buffer.shape)}"
+        if buffer is None:
+            return "None"
+        strides = _strides_of(buffer)
+        text = f"{buffer.dtype}{list(buffer.shape)}"
+        return text if strides is None or buffer.is_contiguous() else f"{text} with strides {list(strides)}"
 
 
 def _memory_of(tensor):
@@ -78,11 +96,19 @@ class _Replaced:
         self.tensor = self._buffers[name]  # that programs know
         self.is_reshaped, self.is_read = is_reshaped, is_read
         self.shape = None if after is None else tuple(after.shape)
+        self.strides = None if after is None else _strides_of(after)
 
     @property
     def now(self):
         """The module's present buffer."""
         return self._buffers.get(self.name)
+
+    def last_of(self, values):
+        """The new buffer, in memory of its own, from the results of a call's micro-batches."""
+        last = values if values.shape == self.shape else values[-self.shape[0] :] if self.shape else values[-1]
+        if self.strides is None:
+            return last.clone(memory_format=torch.contiguous_format)
+        return torch.empty_strided(self.shape, self.strides, dtype=last.dtype, device=last.device).copy_(last)
 
     def put(self, tensor):
         """Puts the tensor into the module."""
@@ -136,15 +162,17 @@ class BufferWatch:
                     continue
                 full = f"{path}.{name}" if path else name
                 self._require_one_name(full, before)
+                is_read = name in watched.read
                 is_reshaped = _type_of(before) != _type_of(after)
+                if is_reshaped and _differ_in_strides(before, after):
+                    is_reshaped = is_read and reshapes and _num_micro_batches(options) == 1
+                elif is_reshaped:
+                    _require_one_micro_batch(full, before, after, is_read, options, reshapes)
                 if is_reshaped:
-                    _require_one_micro_batch(full, before, after, name in watched.read, options, reshapes)
                     reshaped += [] if after is None else [after.detach()]
                 else:
                     core().replaceBuffer(before, after)
-                replaced.append(
-                    _Replaced(module, full, name, after, is_reshaped=is_reshaped, is_read=name in watched.read)
-                )
+                replaced.append(_Replaced(module, full, name, after, is_reshaped=is_reshaped, is_read=is_read))
         return replaced, reshaped
 
     def _require_own_memory(self, trained):
@@ -176,8 +204,17 @@ class BufferWatch:
             )
 
 
+def _differ_in_strides(one, other):
+    """Whether tensors of different types differ in nothing else."""
+    return None not in (one, other) and (one.dtype, one.shape) == (other.dtype, other.shape)
+
+
+def _num_micro_batches(options):
+    return options.device_iterations * options.Training.gradient_accumulation * options.replication_factor
+
+
 def _require_one_micro_batch(full, before, after, is_read, options, reshapes):
-    count = options.device_iterations * options.Training.gradient_accumulation * options.replication_factor
+    count = _num_micro_batches(options)
     is_summed = options.output_mode == OutputMode.Sum
     if reshapes and (count == 1 or not (is_read or is_summed)):
         return
@@ -228,17 +265,17 @@ class ReplacedBuffers:
     def take(self, program, outputs):
         """Puts the last outputs of a step into the module. Returns: (the other outputs, whether a tensor of the module
         is new)."""
-        reshaped = [self._known[each.path] for each in program.replaced if each.is_reshaped]
-        shapes = [each.shape for each in program.replaced if each.is_reshaped]
-        count = sum(shape is not None for shape in shapes)
+        reshaped = [each for each in program.replaced if each.is_reshaped]
+        count = sum(each.shape is not None for each in reshaped)
         outputs, values = outputs[: len(outputs) - count], iter(outputs[len(outputs) - count :])
         is_new = False
-        for each, shape in zip(reshaped, shapes, strict=True):
-            value = None if shape is None else _last_of(next(values), shape)
+        for result in reshaped:
+            each = self._known[result.path]
+            value = None if result.shape is None else result.last_of(next(values))
             if value is not None and _type_of(value) == _type_of(each.tensor):
                 _copy(value, each.tensor)
             else:
-                each.put(None if value is None else value.clone())
+                each.put(value)
                 is_new = True
         return outputs, is_new
 
@@ -246,10 +283,3 @@ class ReplacedBuffers:
 def _copy(source, target):
     with wrapping.without_pull(), torch.no_grad():
         target.copy_(source)
-
-
-def _last_of(value, shape):
-    """The part of the last micro-batch."""
-    if tuple(value.shape) == shape:
-        return value
-    return value[-shape[0] :] if shape else value[-1]

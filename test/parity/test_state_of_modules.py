@@ -236,6 +236,29 @@ class Turned(Net):
         return x * self.scale + self.square[0]
 
 
+class Restrided(Net):
+    """Kernels add up a buffer in the order of its strides, which change in each call, or in the first."""
+
+    def __init__(self, turns):
+        super().__init__()
+        self.turns = turns
+        self.register_buffer("large", torch.rand(65, 65))
+
+    def middle(self, x):
+        z = x + self.large.sum(0)[:WIDTH]
+        turned = (self.large if self.turns else self.large.t().contiguous()).t()
+        self.large = turned + x.detach().sum()
+        return z
+
+
+@pytest.mark.parametrize("turns", [False, True])
+def test_a_buffer_that_gets_other_strides(turns, tmp_path):
+    executor = train(lambda: Restrided(turns))
+    if turns:
+        with pytest.raises(abele.Error, match="forward replaces large by a tensor of .* other strides"):
+            executor.save(str(tmp_path / "a.poptorch"))
+
+
 @pytest.mark.parametrize("accumulation", [1, 3])
 @pytest.mark.parametrize("make", [Running, Reset, Turned])
 def test_buffers_that_forward_replaces(make, accumulation):
