@@ -55,15 +55,23 @@ class _Watched(dict):
 
 
 def _strides_of(buffer):
-    """None if the memory has gaps, or elements that share memory."""
+    """None if elements share memory other than along a whole dimension, as those of an expanded tensor do."""
     if buffer.layout != torch.strided:
         return None
     extent = 1
     for stride, size in sorted(zip(buffer.stride(), buffer.shape, strict=True)):
-        if size != 1 and stride != extent:
+        if size < 2 or stride == 0:
+            continue
+        if stride < extent:
             return None
-        extent *= size
+        extent += stride * (size - 1)
     return buffer.stride()
+
+
+def _has_gaps(buffer):
+    """Whether its memory has more or fewer elements than the tensor."""
+    extent = 1 + sum(stride * (size - 1) for stride, size in zip(buffer.stride(), buffer.shape, strict=True))
+    return buffer.numel() > 0 and extent != buffer.numel()
 
 
 def _type_of(buffer):
@@ -95,6 +103,7 @@ class _Replaced:
         self.name, self.path = name, path
         self.tensor = self._buffers[name]  # that programs know
         self.is_reshaped, self.is_read = is_reshaped, is_read
+        self.is_newer = False  # than what the program has that reads it
         self.shape = None if after is None else tuple(after.shape)
         self.strides = None if after is None else _strides_of(after)
 
@@ -108,7 +117,9 @@ class _Replaced:
         last = values if values.shape == self.shape else values[-self.shape[0] :] if self.shape else values[-1]
         if self.strides is None:
             return last.clone(memory_format=torch.contiguous_format)
-        return torch.empty_strided(self.shape, self.strides, dtype=last.dtype, device=last.device).copy_(last)
+        once = _once(last, self.strides)
+        own = torch.empty_strided(once.shape, self.strides, dtype=last.dtype, device=last.device)
+        return own.copy_(once).expand(self.shape)
 
     def put(self, tensor):
         """Puts the tensor into the module."""
@@ -164,7 +175,7 @@ class BufferWatch:
                 self._require_one_name(full, before)
                 is_read = name in watched.read
                 is_reshaped = _type_of(before) != _type_of(after)
-                if is_reshaped and _differ_in_strides(before, after):
+                if _differ_in_strides(before, after):
                     is_reshaped = is_read and reshapes and _num_micro_batches(options) == 1
                 elif is_reshaped:
                     _require_one_micro_batch(full, before, after, is_read, options, reshapes)
@@ -205,8 +216,10 @@ class BufferWatch:
 
 
 def _differ_in_strides(one, other):
-    """Whether tensors of different types differ in nothing else."""
-    return None not in (one, other) and (one.dtype, one.shape) == (other.dtype, other.shape)
+    """Whether one tensor cannot have the values of the other for its strides alone."""
+    if one is None or other is None or (one.dtype, one.shape) != (other.dtype, other.shape):
+        return False
+    return _type_of(one) != _type_of(other) or _has_gaps(other)
 
 
 def _num_micro_batches(options):
@@ -248,6 +261,8 @@ class ReplacedBuffers:
         for path, each in self._known.items():
             now = each.now
             if now is each.tensor:
+                written += [path] if each.is_newer else []
+                each.is_newer = False
                 continue
             if now is None or _type_of(now) != _type_of(each.tensor):
                 each.tensor = now
@@ -274,12 +289,19 @@ class ReplacedBuffers:
             value = None if result.shape is None else result.last_of(next(values))
             if value is not None and _type_of(value) == _type_of(each.tensor):
                 _copy(value, each.tensor)
+                each.is_newer = result.is_read
             else:
                 each.put(value)
                 is_new = True
         return outputs, is_new
 
 
+def _once(tensor, strides):
+    """The part of it whose elements have memory of their own in a tensor with these strides."""
+    return tensor[tuple(slice(1 if stride == 0 else None) for stride in strides)] if strides else tensor
+
+
 def _copy(source, target):
     with wrapping.without_pull(), torch.no_grad():
-        target.copy_(source)
+        strides = _strides_of(target)
+        _once(target, strides).copy_(_once(source, strides))
