@@ -223,7 +223,8 @@ def test_files_are_those_of_the_published_form(tmp_path):
 
 
 def test_foreign_keys_of_published_files_are_no_error(tmp_path):
-    published = DEFAULTS | {"optimum_version": "1.6.1", "transformers_version": "4.29.2"}
+    versions = {"optimum_version": "1.6.1", "transformers_version": "4.29.2"}
+    published = DEFAULTS | versions | {"profile_dir": "", "use_popdist": False}  # settings of earlier versions
     (tmp_path / "ipu_config.json").write_text(json.dumps(published))
     assert IPUConfig.from_pretrained(tmp_path) == IPUConfig()
 

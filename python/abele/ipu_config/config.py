@@ -23,6 +23,8 @@ from ..options import Options
 _DEPRECATED = {
     "sharded_execution_for_inference": "inference always uses sharded execution",
     "enable_half_first_order_momentum": "the optimizer's first_order_momentum_accum_type says it",
+    "profile_dir": "Options.enableProfiling says it",
+    "use_popdist": "the environment says it",
 }
 _HUB_ARGUMENTS = frozenset(
     ("cache_dir", "force_download", "local_files_only", "proxies", "resume_download", "revision", "token")

@@ -58,7 +58,7 @@ TEST(IpuConfig, AFileIsOptions) {
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "ipu_config.json")
       << R"({"layers_per_ipu": [2, 2], "gradient_accumulation_steps": 8, "inference_device_iterations": 3,
-             "replication_factor": 2, "transformers_version": "4.20"})";
+             "replication_factor": 2, "transformers_version": "4.20", "profile_dir": "", "use_popdist": false})";
   const IpuConfig config = IpuConfig::read(folder.string());
   std::filesystem::remove_all(folder);
   const abele::Options training = config.options(), inference = config.options(/*for_inference=*/true);
