@@ -128,6 +128,10 @@ class PythonModule : public model::ModuleSource {
         const WithGil with_gil;
         return name_of(reinterpret_cast<uintptr_t>(storage));
       };
+      program.free_garbage = [] {
+        const WithGil with_gil;
+        py::module_::import("gc").attr("collect")();
+      };
       program.mode_object = mode.is_none() ? nullptr : mode.ptr();
       try {
         const NoGil no_gil;  // autograd must not run with the GIL; forward takes it again

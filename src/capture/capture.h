@@ -65,6 +65,9 @@ struct Request {
   bool strides_groups = false;
   /// The program's name for the tensor of this storage ("encoder.cache"); "" if it has none. May be empty.
   std::function<std::string(const c10::StorageImpl*)> name_of;
+  /// Frees tensors that the program does not reach any more. Called if results of forward are alive at the end. May be
+  /// empty.
+  std::function<void()> free_garbage;
   /// Called after every operator with the number of bytes of its operands and results. May be empty.
   std::function<void(int64_t bytes)> touched;
   /// Called with every tensor that a recorded operator has computed, and its value: a new one, or the new value of the

@@ -236,9 +236,7 @@ void Recorder::rethrowLockedRead(const std::exception& error) {
   position_.refuseRead();
 }
 
-void Recorder::noteHeldResult() {
-  if (request_.is_nested) return;
-  losses_.release();
+Recorder::HeldResults Recorder::heldResults() {
   std::unordered_set<const c10::StorageImpl*> ours;
   const auto add = [&](const std::vector<at::Tensor>& tensors) {
     for (const at::Tensor& each : tensors)
@@ -247,10 +245,21 @@ void Recorder::noteHeldResult() {
   add(recording_.results);
   add(recording_.host_results);
   std::ranges::for_each(recording_.gradients, add);
-  std::multimap<const ir::Node*, const c10::StorageImpl*> held;  // in the order of the program
+  HeldResults held;
   for (const auto& [storage, value] : table_.aliveResults(ours)) {
     const ir::Node* maker = writer_.varies(value) ? writer_.makerOf(value) : nullptr;
     if (maker != nullptr) held.emplace(maker, storage);
+  }
+  return held;
+}
+
+void Recorder::noteHeldResult() {
+  if (request_.is_nested) return;
+  losses_.release();
+  HeldResults held = heldResults();
+  if (!held.empty() && request_.free_garbage) {
+    request_.free_garbage();
+    held = heldResults();
   }
   if (held.empty()) return;
   std::set<std::string> lines;

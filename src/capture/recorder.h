@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -100,6 +101,9 @@ class Recorder final : public OperatorObserver {
     }
   }
   void fail();
+  /// Results of forward that are alive, except those that the program returns, in the order of the program.
+  using HeldResults = std::multimap<const ir::Node*, const c10::StorageImpl*>;
+  HeldResults heldResults();
   void noteHeldResult();
 
   const Request& request_;

@@ -333,6 +333,7 @@ capture::Request requestOf(const Program& program, const ProgramOptions& options
   request.trusts_reads = options.trusts_reads;
   request.strides_groups = options.strides_groups;
   request.name_of = program.name_of;
+  request.free_garbage = program.free_garbage;
   request.prints_contents = options.checks_capture != CaptureCheck::kOff || program.draws;
   kernels::registerOperatorForms();
   return request;

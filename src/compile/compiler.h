@@ -34,6 +34,7 @@ struct Program {
   void* mode_object = nullptr;
   bool checks_comparisons = false;                                   // as in capture::Request
   std::function<std::string(const c10::StorageImpl*)> name_of = {};  // as in capture::Request
+  std::function<void()> free_garbage = {};                           // as in capture::Request
   std::function<std::string(int32_t)> reads_model = {};              // as in capture::Request
   std::function<void(const capture::Recording&)> recorded = {};      // called with the recording of the capture
   /// Called after the first capture. Returns the module of the front end's language (Python's random, numpy) whose

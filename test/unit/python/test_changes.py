@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import gc
 import inspect
 import re
 
@@ -216,6 +217,27 @@ def test_what_forward_leaves_in_attributes_is_named_once(package, warnings):
     places = f"test_changes.py:{first} (0.maps['attention']), and at test_changes.py:{first + 1} (0.hidden[0]): only"
     assert f"the program keeps a tensor that forward makes at {places}" in line
     model(X)
+    assert not warnings()
+
+
+class LeavesGarbage(torch.nn.Module):
+    """The function refers to itself, so its tensor lives until Python looks for garbage."""
+
+    def forward(self, x):
+        scaled = x * 3
+
+        def power(n):
+            return scaled if n == 1 else scaled * power(n - 1)
+
+        return power(2)
+
+
+def test_garbage_is_not_named(warnings):
+    gc.disable()
+    try:
+        poptorch.inferenceModel(LeavesGarbage())(X)
+    finally:
+        gc.enable()
     assert not warnings()
 
 
