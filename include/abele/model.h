@@ -107,7 +107,6 @@ class ABELE_API CompiledModel {
   /// (E0704). Forward must accept them (E0708).
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs);
   template <detail::Argument... Inputs>
-    requires(sizeof...(Inputs) > 0)
   auto operator()(const Inputs&... inputs) {
     return runFlat(detail::flattened(inputs...));
   }
@@ -124,14 +123,12 @@ class ABELE_API CompiledModel {
   /// Captures and compiles for inputs of these shapes without running a step, and makes this the current program.
   void compile(const std::vector<at::Tensor>& inputs);
   template <detail::Argument... Inputs>
-    requires(sizeof...(Inputs) > 0)
   void compile(const Inputs&... inputs) {
     compileFlat(detail::flattened(inputs...));
   }
   /// compile(), then save(). Works for ConnectionType::kNever too, on a machine without devices.
   void compileAndExport(const std::string& path, const std::vector<at::Tensor>& inputs);
   template <detail::Argument... Inputs>
-    requires(sizeof...(Inputs) > 0)
   void compileAndExport(const std::string& path, const Inputs&... inputs) {
     if (!isCompiled()) compile(inputs...);
     save(path);
@@ -247,7 +244,6 @@ class ABELE_API CompiledModel {
   Verification verifyFlat(const std::vector<detail::Flat>& batches);
   static detail::Flat flatArguments(const std::vector<at::Tensor>& inputs);
   template <detail::Argument... Inputs>
-    requires(sizeof...(Inputs) > 0)
   static detail::Flat flatArguments(const Inputs&... inputs) {
     return detail::flattened(inputs...);
   }

@@ -264,6 +264,22 @@ TEST(Models, ThatWereMovedFromSaySo) {
   next.setRngState(next.rngState());
 }
 
+struct CounterImpl : nn::Module {
+  CounterImpl() { count = register_buffer("count", torch::zeros({1})); }
+  Tensor forward() { return count.add_(1).clone(); }
+  Tensor count;
+};
+TORCH_MODULE(Counter);
+
+TEST(Modules, CanHaveNoArguments) {
+  Counter counter;
+  auto model = abele::inferenceModel(counter);
+  model.compile();
+  EXPECT_EQ(model()[0].item<float>(), 1);
+  EXPECT_EQ(model.call<Tensor>().item<float>(), 2);
+  EXPECT_EQ(model({})[0].item<float>(), 3);
+}
+
 TEST(Structures, GenericForwardsTakeSeparateTensors) {
   const Tensor x = torch::randn({2, 3}), y = torch::randn({2, 3});
   EXPECT_TRUE(torch::equal(abele::inferenceModel([](auto in) { return in.relu(); })(x)[0], x.relu()));
