@@ -301,6 +301,23 @@ def test_dropout_draws_for_every_micro_batch():
     assert losses(1) == first and losses(2) != first
 
 
+@pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
+def test_a_classifier_warns_of_nothing(activation, caplog):
+    def make():
+        given = keras.Input((WIDTH,))
+        both = layers.Concatenate()([layers.Dense(4)(given), layers.Dense(4)(given)])
+        return keras.Model(given, layers.Dense(CLASSES, activation=activation)(both))
+
+    configure(2)
+    model = staged(under_strategy(make), [0, 0, 0, 1])
+    model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+    model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"], steps_per_execution=4)
+    model.fit(X, Y, batch_size=4, verbose=0)
+    model.evaluate(X, Y, batch_size=4, verbose=0)
+    model.predict(X, batch_size=4, verbose=0)
+    assert not [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
 @spec("keras/4/random_numbers")
 def test_a_seeded_layer_draws_from_the_device(caplog):
     def make():

@@ -189,6 +189,8 @@ def _forward(model, mode, structure, stages, wants_predictions, step, tensors):
         return tuple(results)
     step.predictions = Structure(predicted)
     values = Structure.tensors(predicted)
+    for value in values:
+        value.__dict__.pop("_keras_logits", None)  # those of softmax and sigmoid, which only losses read
     masks = [backend.get_keras_mask(value) for value in values]
     step.masked = tuple(index for index, mask in enumerate(masks) if mask is not None)
     return (*results, *values, *(masks[index] for index in step.masked))
