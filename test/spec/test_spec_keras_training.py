@@ -301,6 +301,24 @@ def test_dropout_draws_for_every_micro_batch():
     assert losses(1) == first and losses(2) != first
 
 
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_losses_that_look_at_the_labels(loss):
+    """They convert labels that are all 0 or 1."""
+
+    def make():
+        return keras.Sequential([keras.Input((WIDTH,)), layers.Dense(8), layers.Dense(1)])
+
+    labels = np.concatenate([Y[:16] % 2, 2 * (Y[16:32] % 2) - 1]).astype("float32")[:, None]
+    configure(2)
+    model, reference = staged(under_strategy(make), [0, 1]), plain(make)
+    model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+    model.compile("sgd", loss, steps_per_execution=4)
+    reference.compile(optimizers.SGD(0.01, gradient_accumulation_steps=4), loss)
+    for each in (model, reference):
+        each.fit(X[:32], labels, batch_size=4, shuffle=False, verbose=0)
+    assert largest_difference(model, reference) == 0
+
+
 @pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
 def test_a_classifier_warns_of_nothing(activation, caplog):
     def make():

@@ -5,10 +5,12 @@ import functools
 
 import torch
 from keras.src import backend, tree
+from keras.src.backend.torch import core as torch_core
 from keras.src.backend.torch import random as torch_random
 from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.utils import traceback_utils
 
+from .._native import core
 from ..annotations import Block
 from ..losses import identity_loss
 from . import _assignments
@@ -113,6 +115,31 @@ def _device_seeds():
 
 
 @contextlib.contextmanager
+def _both_branches(variables):
+    """Inside, keras.ops.cond computes both branches if its condition may differ from batch to batch, and chooses.
+
+    Not for branches that write variables, or with gradients: one that is not chosen could turn these into NaN.
+    """
+    original = torch_core.cond
+
+    def cond(condition, true_fn, false_fn):
+        if not (isinstance(condition, torch.Tensor) and core().mayVary(condition)):
+            return original(condition, true_fn, false_fn)
+        versions = [variable._value._version for variable in variables]
+        results = true_fn(), false_fn()
+        are_pure = versions == [variable._value._version for variable in variables]
+        if not are_pure or any(tensor.requires_grad for tensor in Structure.tensors(results)):
+            return original(condition, true_fn, false_fn)
+        return tree.map_structure(functools.partial(torch.where, condition), *results)
+
+    torch_core.cond = cond
+    try:
+        yield
+    finally:
+        torch_core.cond = original
+
+
+@contextlib.contextmanager
 def plain_tracebacks():
     """Removes Keras' wrappers of calls, which would read values of tensors to describe them in messages."""
     was_enabled = traceback_utils.is_traceback_filtering_enabled()
@@ -173,6 +200,7 @@ def _forward(model, mode, structure, stages, wants_predictions, step, tensors):
     results, parts = [], []
     with contextlib.ExitStack() as stack:
         stack.enter_context(_device_seeds())
+        stack.enter_context(_both_branches(step.trainable + step.others))
         stack.enter_context(plain_tracebacks())
         if stages is not None:
             stack.enter_context(stages.cut())
