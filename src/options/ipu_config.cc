@@ -445,7 +445,10 @@ IpuConfig::IpuConfig(const std::string& json) {
   if (!given.is_object()) options::refuseSetting("an IPUConfig is a JSON object of settings");
   for (const char* name :
        {"sharded_execution_for_inference", "enable_half_first_order_momentum", "profile_dir", "use_popdist"})
-    if (given.erase(name) != 0) options::note(log::Level::kWarn, cat("IPUConfig: ", name, " is deprecated"));
+    if (const auto old = given.find(name); old != given.end()) {
+      if (*old != false && *old != "") options::note(log::Level::kWarn, cat("IPUConfig: ", name, " is deprecated"));
+      given.erase(old);
+    }
   settings_ = std::make_shared<const Settings>(Settings{options::completeIpuSettings(std::move(given))});
 }
 

@@ -53,6 +53,15 @@ TEST(IpuConfig, LayersAreSharedAmongTheDevices) {
   EXPECT_EQ(codeOf([&] { large.layerDevices(4); }), "E0702");
 }
 
+TEST(IpuConfig, DeprecatedSettingsWarnIfTheyAskForSomething) {
+  testing::internal::CaptureStderr();
+  IpuConfig(R"({"profile_dir": "", "use_popdist": false, "sharded_execution_for_inference": true})");
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("sharded_execution_for_inference is deprecated"), std::string::npos) << log;
+  EXPECT_EQ(log.find("profile_dir"), std::string::npos) << log;
+  EXPECT_EQ(log.find("use_popdist"), std::string::npos) << log;
+}
+
 TEST(IpuConfig, AFileIsOptions) {
   const auto folder = std::filesystem::path(testing::TempDir()) / "abele_ipu_config_test";
   std::filesystem::create_directories(folder);
