@@ -245,6 +245,8 @@ Recorder::HeldResults Recorder::heldResults() {
   add(recording_.results);
   add(recording_.host_results);
   std::ranges::for_each(recording_.gradients, add);
+  // Backward inside backward, as of a reentrant checkpoint, leaves gradients on arguments that require them.
+  for (const at::Tensor& each : inputs_.arguments()) add({each.grad()});
   HeldResults held;
   for (const auto& [storage, value] : table_.aliveResults(ours)) {
     const ir::Node* maker = writer_.varies(value) ? writer_.makerOf(value) : nullptr;

@@ -241,6 +241,22 @@ def test_garbage_is_not_named(warnings):
     assert not warnings()
 
 
+class ChecksPoints(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+
+    def forward(self, x):
+        y = torch.utils.checkpoint.checkpoint(self.linear, x.requires_grad_(), use_reentrant=True)
+        return poptorch.identity_loss(y.sum(), "none")
+
+
+def test_gradients_of_arguments_are_not_named(warnings):
+    net = ChecksPoints()
+    poptorch.trainingModel(net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1))(X.clone())
+    assert not warnings()
+
+
 class KeepsForOthers(torch.nn.Module):
     """Autograd keeps the square root for the gradient of what stays in the list, and the program does not."""
 
