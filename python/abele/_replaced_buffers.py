@@ -136,6 +136,7 @@ class BufferWatch:
     def __init__(self, modules):
         self._modules = {path: module for path, module in modules.items() if module.__dict__.get("_buffers")}
         self._watched = {}
+        self._put = []  # buffers of a module, name, tensor before, tensor after
 
     def __enter__(self):
         for path, module in self._modules.items():
@@ -185,6 +186,24 @@ class BufferWatch:
                     core().replaceBuffer(before, after)
                 replaced.append(_Replaced(module, full, name, after, is_reshaped=is_reshaped, is_read=is_read))
         return replaced, reshaped
+
+    def put_new(self):
+        """The module has the new buffers until put_back(): backward may run parts of forward again, which read them."""
+        for original, watched in self._watched.values():
+            for name, before in list(original.items()):
+                after = dict.get(watched, name)
+                if after is not before:
+                    original[name] = after
+                    self._put.append((original, name, before, after))
+
+    def put_back(self):
+        """The module has the buffers that it had before forward. Returns: names of those that were replaced again."""
+        again = []
+        for original, name, before, after in self._put:
+            again += [] if original.get(name) is after else [name]
+            original[name] = before
+        self._put.clear()
+        return again
 
     def _require_own_memory(self, trained):
         named = collections.defaultdict(list)  # by memory: whether forward replaced it, name, the tensor before

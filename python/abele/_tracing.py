@@ -166,8 +166,22 @@ def _owned(model):
     return found
 
 
+def _put_back():
+    """Gives the module the buffers that it had before forward, and raises E0108 if backward replaced them again."""
+    watch, _thread.watch = getattr(_thread, "watch", None), None
+    again = [] if watch is None else watch.put_back()
+    if again:
+        raise user_error(
+            "E0108",
+            f"forward replaced {again[0]}, and again when backward ran it once more",
+            expected="an update in place",
+            remedy=f"self.{again[0]}.copy_(new_value)",
+        )
+
+
 def _require_not_reassigned(model, before):
     """Restores parameters and buffers that forward reassigned, and raises E0108."""
+    _put_back()
     after = _owned(model)
     changed = [key for key, tensor in before.items() if after.get(key) is not tensor]
     modules = dict(model.named_modules()) if changed else {}
@@ -181,7 +195,8 @@ def _require_not_reassigned(model, before):
         )
 
 
-_thread = threading.local()  # captures: options of the program that this thread captures
+# captures: options of the program that this thread captures; watch: a BufferWatch while backward is captured.
+_thread = threading.local()
 
 
 @contextlib.contextmanager
@@ -275,6 +290,7 @@ def around_program(model, options, around, policy, *, training):
         )
     with contextlib.ExitStack() as stack:
         stack.enter_context(replaced("captures", options, _thread))
+        stack.callback(_put_back)
         rules = _rules_for(model, options, policy, training)
         stack.callback(rules.clear)
         stack.enter_context(around(rules))
@@ -296,6 +312,7 @@ def call_forward(model, positional, named, *, policy, options, excludes, trainin
         reshapes: whether forward may replace buffers by tensors of other types.
     Returns: its result, a _Replaced for each buffer that it replaced, and the tensors of those with another type.
     """
+    _put_back()
     before = _owned(model)
     modules = model.named_modules() if policy.many_programs else ()
     watch = BufferWatch({path: module for path, module in modules if not isinstance(module, _NORMS)})
@@ -310,7 +327,11 @@ def call_forward(model, positional, named, *, policy, options, excludes, trainin
             check(result)
     _require_not_reassigned(model, before)
     trained = [parameter for parameter in model.parameters() if training and parameter.requires_grad]
-    return result, *watch.record(options, trained, reshapes=reshapes)
+    recorded = watch.record(options, trained, reshapes=reshapes)
+    if training:
+        watch.put_new()
+        _thread.watch = watch
+    return result, *recorded
 
 
 def getIpuTensorId(t):

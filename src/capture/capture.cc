@@ -84,6 +84,15 @@ void recordResults(Recorder& recorder, const std::vector<at::Tensor>& results) {
   }
 }
 
+/// Results of forward in memory of their own, which backward may have written.
+void recordResultsAgain(Recorder& recorder, const std::vector<at::Tensor>& results) {
+  for (ir::Output& output : recorder.graph().outputs) {
+    if (output.kind != ir::OutputKind::kResult) continue;
+    const at::Tensor& result = results[output.target];
+    if (!recorder.inputs().contains(result)) output.value = recorder.valueOf(resolved(result));
+  }
+}
+
 /// The results for the caller. Those in memory of the model or of an argument are copied, because that memory gets its
 /// old contents back.
 std::vector<at::Tensor> detached(Recorder& recorder, const std::vector<at::Tensor>& results) {
@@ -264,7 +273,11 @@ void recordProgram(Recorder& recorder, const Request& request, std::vector<at::T
     if (request.training) aside.requireNone();
     memory.requireUnreplaced();
     recordResults(recorder, results);
-    if (request.training) recordBackward(recorder, request, results, mode);
+    if (request.training) {
+      recordBackward(recorder, request, results, mode);
+      recordResultsAgain(recorder, results);
+      recorder.replaceBuffersAgain();
+    }
     recorder.locks().unlockAll();
     const DispatchMode::Paused paused(mode);
     if (request.training && !request.is_nested)  // memory that is left afterwards was kept by forward

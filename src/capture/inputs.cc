@@ -182,7 +182,8 @@ void Inputs::noteOutside() {
 void Inputs::replace(const at::Tensor& buffer, ir::ValueId value, const Where& where) {
   const Place place = table_.find(buffer);
   Segment& segment = *place.segment;
-  const ir::ValueId before = segment.base;
+  const auto earlier = replaced_.find(segment.external);
+  const ir::ValueId before = earlier == replaced_.end() ? segment.base : earlier->second.after;
   const Type type = writer_.graph().values[before].type;
   const ModelTensor* own = bufferOf(buffer);
   ABELE_REQUIRE(
@@ -194,7 +195,7 @@ void Inputs::replace(const at::Tensor& buffer, ir::ValueId value, const Where& w
        .remedy = "register a clone() of the tensor as the buffer"});
   const ir::ValueId after = writer_.addCopy(before, value, where, /*varies=*/true);
   segment.written = true;
-  replaced_.insert_or_assign(segment.external, Replaced{before, after});
+  replaced_.insert_or_assign(segment.external, Replaced{segment.base, after});
 }
 
 ir::ValueId Inputs::lastValueOf(const Segment& segment) const {

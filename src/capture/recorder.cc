@@ -135,11 +135,13 @@ ir::ValueId Recorder::valueOf(const at::Tensor& tensor) {
 void Recorder::replaceBuffer(const at::Tensor& buffer, const at::Tensor& value) {
   if (failure_) return;
   ir::ValueId now = valueOf(resolved(value));
+  replacements_.push_back({buffer, value, now == ir::kNone ? now : graph().baseOf(now)});
   Where where = position_.where;
   const ir::Node* maker = writer_.makerOf(now);
   if (maker == nullptr && now != ir::kNone && graph().values[now].def != ir::kNone)
     maker = &graph().nodes[graph().values[now].def];  // a view of an input
   if (maker != nullptr) {
+    where.direction = maker->direction;
     where.block = maker->block;
     where.scope = maker->scope;
     where.source = maker->source;
@@ -150,6 +152,17 @@ void Recorder::replaceBuffer(const at::Tensor& buffer, const at::Tensor& value) 
   // A view of the buffer itself would be read while it is overwritten.
   if (now != ir::kNone && now != base && graph().baseOf(now) == base) now = writer_.addClone(now, where);
   inputs_.replace(buffer, now, where);
+}
+
+void Recorder::replaceBuffersAgain() {
+  for (const auto& [buffer, value, contents] : std::exchange(replacements_, {})) {
+    if (failure_) return;
+    const ir::ValueId now = valueOf(resolved(value));
+    if (now != ir::kNone && graph().baseOf(now) != contents)
+      replaceBuffer(buffer, value);
+    else
+      replacements_.push_back({buffer, value, contents});
+  }
 }
 
 bool Recorder::isReadAfterWrite(const at::Tensor& read, const at::Tensor& written) {
@@ -244,6 +257,7 @@ Recorder::HeldResults Recorder::heldResults() {
   };
   add(recording_.results);
   add(recording_.host_results);
+  for (const Replacement& each : replacements_) add({each.value});
   std::ranges::for_each(recording_.gradients, add);
   // Backward inside backward, as of a reentrant checkpoint, leaves gradients on arguments that require them.
   for (const at::Tensor& each : inputs_.arguments()) add({each.grad()});

@@ -51,6 +51,8 @@ class Recorder final : public OperatorObserver {
   int32_t externalOf(const ModelTensor& tensor);
   /// See annotate.h.
   void replaceBuffer(const at::Tensor& buffer, const at::Tensor& value);
+  /// Call after backward, which may have written into tensors that replaced buffers.
+  void replaceBuffersAgain();
   /// See annotate.h.
   bool isReadAfterWrite(const at::Tensor& read, const at::Tensor& written);
   /// Keeps the value that a tensor holds now for Recording::kept.
@@ -123,6 +125,11 @@ class Recorder final : public OperatorObserver {
   Reads reads_;
   Rewrites rewrites_;
   const DispatchMode* mode_ = nullptr;
+  struct Replacement {
+    at::Tensor buffer, value;
+    ir::ValueId contents = ir::kNone;  // the base value in the memory of `value`
+  };
+  std::vector<Replacement> replacements_;
   std::exception_ptr failure_;
   int depth_ = 0;
   bool saves_by_hooks_ = false;

@@ -212,6 +212,20 @@ class Neuron(Net):
         return spikes + self.state
 
 
+class Listening(Net):
+    """A hook of backward writes the state, which has the input's shape from the first call on."""
+
+    def middle(self, x):
+        z = x * (1 + self.state.mean())
+        self.state = x.detach() * 0.5
+
+        def listen(gradient):
+            self.state.add_(gradient.detach())
+
+        z.register_hook(listen)
+        return z
+
+
 class Filled(Net):
     """A buffer that is None until the first call."""
 
@@ -272,7 +286,7 @@ def test_buffers_that_forward_replaces(make, accumulation):
     train(make, accumulation=accumulation)
 
 
-@pytest.mark.parametrize("make", [Reset, Neuron, Filled])
+@pytest.mark.parametrize("make", [Reset, Neuron, Listening, Filled])
 def test_replaced_buffers_of_other_shapes(make):
     train(make, rows=lambda step: 2 if step == 2 else ROWS, steps=5)
 
@@ -504,6 +518,28 @@ class Listened(Net):
         return z
 
 
+class Checkpointed(Net):
+    """Runs again in backward, where it reads the new state."""
+
+    def middle(self, x):
+        self.state = 0.5 * self.state + x.detach().mean(0)
+        return checkpoint(lambda z: torch.tanh(z) * self.state + z, x, use_reentrant=False)
+
+
+class ListenedAgain(Net):
+    """A hook of backward writes what replaced a buffer."""
+
+    def middle(self, x):
+        z = x * (1 + self.state)
+        self.state = 0.5 * self.state + x.detach().mean(0)
+
+        def listen(gradient):
+            self.state.add_(gradient.detach().abs().sum(0))
+
+        z.register_hook(listen)
+        return z
+
+
 STRATEGIES = {
     "one stage": lambda: None,
     "1f1b": lambda: poptorch.PipelinedExecution().schedule("1f1b"),
@@ -513,7 +549,7 @@ STRATEGIES = {
 
 @pytest.mark.parametrize("accumulation", [1, 3])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("make", [Normalised, Listened])
+@pytest.mark.parametrize("make", [Normalised, Listened, Checkpointed, ListenedAgain])
 def test_buffers_that_backward_writes(make, strategy, accumulation):
     train(make, accumulation=accumulation, strategy=STRATEGIES[strategy]())
 
@@ -553,3 +589,21 @@ def test_parameters_that_overlap_in_part_are_refused():
     model.middle = lambda x: x + model.left.view(2, WIDTH)[0] * model.right.view(2, WIDTH)[1]
     with pytest.raises(abele.Error, match="E0105 .*part of its memory"):
         abele.trainingModel(model, options(), optimizer_of(model))(torch.randn(2, WIDTH), torch.randn(2, WIDTH))
+
+
+class CheckpointedState(Net):
+    """Replaces its state in a part of forward that runs again in backward."""
+
+    def middle(self, x):
+        def part(z):
+            self.state = 0.5 * self.state + z.detach().mean(0)
+            return z * self.state
+
+        return checkpoint(part, x, use_reentrant=False)
+
+
+def test_a_buffer_that_backward_replaces_again_is_refused():
+    model = CheckpointedState()
+    with pytest.raises(abele.Error, match="E0108 .*forward replaced state, and again when backward"):
+        abele.trainingModel(model, options(), optimizer_of(model))(torch.randn(2, WIDTH), torch.randn(2, WIDTH))
+    assert torch.equal(model.state, torch.zeros(WIDTH))
