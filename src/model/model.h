@@ -176,8 +176,8 @@ class Model {
   /// Returns false if the program is to be compiled; nothing has changed then.
   bool adopt(Adopted adopted);
 
-  /// Continues from a state; a model that is not compiled yet does so when it is. updates: number of updates before the
-  /// state; empty: the state's step count. Throws E0706, E0708, without any change.
+  /// Continues from a state. A model that is not compiled yet takes the state when it is compiled. updates: number of
+  /// updates before the state; empty: the state's step count. Throws E0706, E0708, without any change.
   void goOnFrom(const files::TrainedState& state, std::optional<int64_t> updates = std::nullopt);
   /// A checkpoint of the current program. weights: the model's tensors, equal to the devices'. Other parts are read
   /// from the devices when the checkpoint is written; until then the model must not change. Throws E0705.
@@ -210,7 +210,8 @@ class Model {
   /// one cannot write.
   void save(const std::string& path, Saving saving);
   /// Continues from the optimizer state and the random state in a file, or in the parts beside it. A model that is not
-  /// compiled yet does so when it is. updates: as in goOnFrom(). Requires: a program of the model came from the file.
+  /// compiled yet takes them when it is compiled. updates: as in goOnFrom(). Requires: a program of the model came from
+  /// the file.
   void resume(const files::ProgramFile& file, const files::Checkpoint* parts = nullptr,
               std::optional<int64_t> updates = std::nullopt);
   /// Records the next `steps` calls in this file, action by action, together with all other events of the process. Ends

@@ -17,7 +17,7 @@
 
 namespace abele::device {
 
-/// Requires: all that it refers to outlives it. Threads: the worker's.
+/// Requires: everything that it refers to outlives it. Threads: the worker's.
 class WorkerCalls {
  public:
   using Make = std::function<std::unique_ptr<Call>(const exe::Instruction&, exe::Direction)>;
