@@ -205,7 +205,8 @@ def around_compile(model):
 
     Yields: a function that restores tensors that were reassigned meanwhile, and raises E0108.
     """
-    with called_hooks():
+    with called_hooks(), contextlib.ExitStack() as stack:
+        stack.callback(_put_back)
         before = _owned(model)
         try:
             # The checks of anomaly mode read values, which would become part of the program.
@@ -290,7 +291,6 @@ def around_program(model, options, around, policy, *, training):
         )
     with contextlib.ExitStack() as stack:
         stack.enter_context(replaced("captures", options, _thread))
-        stack.callback(_put_back)
         rules = _rules_for(model, options, policy, training)
         stack.callback(rules.clear)
         stack.enter_context(around(rules))
@@ -305,6 +305,19 @@ def around_program(model, options, around, policy, *, training):
         yield
 
 
+def watch_buffers(model, policy):
+    """A BufferWatch for the next forward. The module has the buffers again that it had before the last one."""
+    _put_back()
+    modules = model.named_modules() if policy.many_programs else ()
+    return BufferWatch({path: module for path, module in modules if not isinstance(module, _NORMS)})
+
+
+def keep_buffers(watch):
+    """The module has the buffers that forward has replaced until the next forward, or until around_compile() ends."""
+    watch.put_new()
+    _thread.watch = watch
+
+
 def call_forward(model, positional, named, *, policy, options, excludes, training, reshapes=False):
     """Runs forward as captured code.
 
@@ -312,10 +325,8 @@ def call_forward(model, positional, named, *, policy, options, excludes, trainin
         reshapes: whether forward may replace buffers by tensors of other types.
     Returns: its result, a _Replaced for each buffer that it replaced, and the tensors of those with another type.
     """
-    _put_back()
+    watch = watch_buffers(model, policy)
     before = _owned(model)
-    modules = model.named_modules() if policy.many_programs else ()
-    watch = BufferWatch({path: module for path, module in modules if not isinstance(module, _NORMS)})
     with contextlib.ExitStack() as stack:
         stack.enter_context(watch)
         stack.enter_context(typed_reads(excludes))
@@ -329,8 +340,7 @@ def call_forward(model, positional, named, *, policy, options, excludes, trainin
     trained = [parameter for parameter in model.parameters() if training and parameter.requires_grad]
     recorded = watch.record(options, trained, reshapes=reshapes)
     if training:
-        watch.put_new()
-        _thread.watch = watch
+        keep_buffers(watch)
     return result, *recorded
 
 

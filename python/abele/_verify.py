@@ -13,7 +13,7 @@ from ._errors import user_error
 from ._models import inferenceModel, trainingModel
 from ._module_source import model_tensors
 from ._native import PACKAGE_FOLDERS, core
-from ._tracing import CaptureMode, around_compile, around_program, call_forward
+from ._tracing import CaptureMode, around_compile, around_program, call_forward, keep_buffers, watch_buffers
 from .executor import Executor
 from .options import Options
 
@@ -185,8 +185,11 @@ def _verified(executor, batches):
 
     def eager(micro_batch):
         positional, named, built = arguments_of(micro_batch)
-        with torch.set_grad_enabled(training), _made_beside(micro_batch):
-            return tensors_of(model(*positional, **named), built)
+        watch = watch_buffers(model, executor._policy)
+        with watch, torch.set_grad_enabled(training), _made_beside(micro_batch):
+            result = model(*positional, **named)
+        keep_buffers(watch)
+        return tensors_of(result, built)
 
     with around_compile(model):
         found = core().verify(
