@@ -196,6 +196,14 @@ class BufferWatch:
                     original[name] = after
                     self._put.append((original, name, before, after))
 
+    def news(self):
+        """(buffer before, copy of what replaced it) for those of equal shape."""
+        return [
+            (before, after.detach().clone())
+            for _, _, before, after in self._put
+            if None not in (before, after) and before.shape == after.shape
+        ]
+
     def put_back(self):
         """The module has the buffers that it had before forward. Returns: names of those that were replaced again."""
         again = []

@@ -318,6 +318,16 @@ def keep_buffers(watch):
     _thread.watch = watch
 
 
+def take_buffers():
+    """Copies the buffers that the last forward has put into the module into those from before, which it then has."""
+    watch = getattr(_thread, "watch", None)
+    news = [] if watch is None else watch.news()
+    _put_back()
+    for before, value in news:
+        with torch.no_grad():
+            before.copy_(value)
+
+
 def call_forward(model, positional, named, *, policy, options, excludes, training, reshapes=False):
     """Runs forward as captured code.
 

@@ -13,7 +13,15 @@ from ._errors import user_error
 from ._models import inferenceModel, trainingModel
 from ._module_source import model_tensors
 from ._native import PACKAGE_FOLDERS, core
-from ._tracing import CaptureMode, around_compile, around_program, call_forward, keep_buffers, watch_buffers
+from ._tracing import (
+    CaptureMode,
+    around_compile,
+    around_program,
+    call_forward,
+    keep_buffers,
+    take_buffers,
+    watch_buffers,
+)
 from .executor import Executor
 from .options import Options
 
@@ -196,6 +204,7 @@ def _verified(executor, batches):
             native,
             captured,
             eager,
+            take_buffers,
             model_tensors(model),
             [tensors for _, _, tensors, *_ in calls],
             executor._native.optimizerSpec(),

@@ -37,15 +37,17 @@ py::dict dictOf(const Verification& verification) {
                   "text"_a = verification.text);
 }
 
-py::dict verify(compile::ProgramOptions options, Forward forward, Forward eager, const std::vector<TensorRow>& model,
-                const std::vector<Tensors>& batches, const compile::OptimizerSpec& optimizer,
-                const std::function<PythonUpdate()>& make_update, const py::object& mode,
-                std::vector<std::string> excludes, std::function<std::vector<at::Generator>()> generators) {
+py::dict verify(compile::ProgramOptions options, Forward forward, Forward eager, std::function<void()> after_eager,
+                const std::vector<TensorRow>& model, const std::vector<Tensors>& batches,
+                const compile::OptimizerSpec& optimizer, const std::function<PythonUpdate()>& make_update,
+                const py::object& mode, std::vector<std::string> excludes,
+                std::function<std::vector<at::Generator>()> generators) {
   std::deque<at::Tensor> tensors;
   verification::VerifyRequest request{.options = std::move(options),
                                       .program = {.forward = calledWithGil(std::move(forward))},
                                       .optimizer = optimizer,
                                       .eager = calledWithGil(std::move(eager)),
+                                      .after_eager = calledWithGil(std::move(after_eager)),
                                       .make_update = {}};
   for (const auto& [name, tensor, is_parameter] : model) {
     tensors.push_back(tensor);
@@ -66,9 +68,9 @@ py::dict verify(compile::ProgramOptions options, Forward forward, Forward eager,
 }  // namespace
 
 void registerVerify(py::module_& module) {
-  module.def("verify", &verify, py::arg("options"), py::arg("forward"), py::arg("eager"), py::arg("model"),
-             py::arg("batches"), py::arg("optimizer"), py::arg("make_update"), py::arg("mode"), py::arg("excludes"),
-             py::arg("generators"));
+  module.def("verify", &verify, py::arg("options"), py::arg("forward"), py::arg("eager"), py::arg("after_eager"),
+             py::arg("model"), py::arg("batches"), py::arg("optimizer"), py::arg("make_update"), py::arg("mode"),
+             py::arg("excludes"), py::arg("generators"));
 }
 
 }  // namespace abele::bind

@@ -27,6 +27,9 @@ struct VerifyRequest {
   compile::OptimizerSpec optimizer;
   /// Plain forward of a micro-batch, with the same results as program.forward.
   std::function<std::vector<at::Tensor>(std::vector<at::Tensor>)> eager;
+  /// Copies what eager's forward has put in the place of buffers into the model's tensors. Called after backward; may
+  /// be empty.
+  std::function<void()> after_eager = {};
   /// Eager's optimizer, without state. Empty: torchUpdate.
   std::function<Update()> make_update;
 };

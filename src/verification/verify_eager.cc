@@ -139,6 +139,7 @@ PlainStep runPlainly(const VerifyRequest& request, const ir::Graph& captured, co
     for (size_t i = 0; i < owners.size(); ++i) step.gradients[owners[i]] = gradients[i];
   }
   for (const at::Tensor& result : results) step.results.push_back(result.defined() ? result.detach() : result);
+  if (request.after_eager) request.after_eager();
   return step;
 }
 

@@ -7,6 +7,7 @@ import numpy
 import poptorch
 import pytest
 import torch
+import torch.utils.checkpoint
 from against_eager import Odd
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -102,6 +103,23 @@ def test_an_executor_goes_on_as_if_nothing_had_been_verified():
         losses[-1] += [step(*batch)[1] for batch in given[1:]]
         step.destroy()
     assert all(torch.equal(a, b) for a, b in zip(*losses, strict=True))
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_buffers_that_forward_replaces(trains):
+    """Backward reads the new one, because the middle runs again there."""
+
+    def middle(net, x):
+        net.state = 0.5 * net.state + x.detach().mean(0)
+        return torch.utils.checkpoint.checkpoint(lambda z: torch.tanh(z) * net.state, x, use_reentrant=False)
+
+    net = made(middle)
+    net.register_buffer("state", torch.ones(WIDTH))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1) if trains else None
+    options = training() if trains else abele.Options().deviceIterations(ACCUMULATION)
+    before = net.state
+    assert abele.verify(net.train(trains), *batches(), options=options, optimizer=optimizer)
+    assert net.state is before and torch.equal(before, torch.ones(WIDTH))
 
 
 def test_named_arguments():
