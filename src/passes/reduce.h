@@ -13,8 +13,7 @@ namespace abele::passes {
 /// dropped value reads an earlier value of the same type or a new argument.
 /// Requires: the graph satisfies the rules of `form`, and shows(graph). `shows` is called only for graphs that satisfy
 /// them, and never twice for the same text.
-/// Returns: a graph for which `shows` is true, and is no longer true if any part is dropped. Deterministic if `shows`
-/// is.
+/// Returns: a graph that no longer shows it when any part is dropped. Deterministic if `shows` is.
 /// Source:   Zeller and Hildebrandt 2002, "Simplifying and isolating failure-inducing input".
 ir::Graph reduceGraph(ir::Graph graph, ir::Form form, const std::function<bool(const ir::Graph&)>& shows);
 
