@@ -166,11 +166,12 @@ bool Rewrites::recordProdGradient(const c10::OperatorHandle& op, torch::jit::Sta
   return true;
 }
 
-// weight.gather(0, index.masked_select(mask)).sum()
+// weight.gather(0, index.masked_select(mask)).sum(). Accelerators have no such operator: a selection would wait for the
+// device, and a sum with zeros for the rest would have other roundings.
 bool Rewrites::recordSumOfChosen(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (!sums_chosen_) return false;
   const auto operand = [&](size_t i) { return argumentAt(op, *stack, i).toTensor(); };
-  if (position_.op_name == "aten::masked_select" && values_.mayVary(operand(1))) {
+  if (position_.op_name == "aten::masked_select" && operand(1).is_cpu() && values_.mayVary(operand(1))) {
     chosen_ = {operand(0), operand(1)};
   } else if (position_.op_name == "aten::gather" && !chosen_.empty() && operand(2).is_same(chosen_.back())) {
     chosen_.back() = operand(0);

@@ -14,11 +14,8 @@
 #include <ATen/ops/div.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/eq.h>
-#include <ATen/ops/flatten.h>
 #include <ATen/ops/flip.h>
 #include <ATen/ops/gather.h>
-#include <ATen/ops/logical_not.h>
-#include <ATen/ops/masked_fill.h>
 #include <ATen/ops/masked_select.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>
@@ -109,12 +106,6 @@ at::Tensor sumOfChosen(const at::Tensor& index, const at::Tensor& mask, const at
   return weight.gather(0, index.masked_select(mask)).sum();
 }
 
-// Without waiting for the device.
-at::Tensor sumOfChosenOfDevice(const at::Tensor& index, const at::Tensor& mask, const at::Tensor& weight) {
-  const at::Tensor rest = mask.logical_not().flatten();
-  return weight.gather(0, index.flatten().masked_fill(rest, 0)).masked_fill_(rest, 0).sum();
-}
-
 torch::Library makeShapesLibrary() {
   torch::Library library(torch::Library::FRAGMENT, "abele_torch", std::nullopt, __FILE__, __LINE__);
   library.def(
@@ -128,7 +119,6 @@ torch::Library makeShapesLibrary() {
   library.impl("prod_backward", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(prodBackwardOfDevice));
   library.def("sum_of_chosen(Tensor index, Tensor mask, Tensor weight) -> Tensor");
   library.impl("sum_of_chosen", c10::DispatchKey::CPU, TORCH_FN(sumOfChosen));
-  library.impl("sum_of_chosen", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(sumOfChosenOfDevice));
   library.def("bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor");
   library.impl("bincount", c10::DispatchKey::CPU, TORCH_FN(bincount));
   library.impl("ctc_loss", c10::DispatchKey::CPU, TORCH_FN(ctcLoss));

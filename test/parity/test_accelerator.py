@@ -273,6 +273,19 @@ def test_random_numbers_of_a_stage_on_the_cpu_are_refused():
         executor(*model.batch(3 * MICRO_BATCH))
 
 
+def test_another_number_of_smoothed_targets_with_weights_is_refused():
+    class Loss(torch.nn.Module):
+        def forward(self, x, target):
+            weight = torch.ones(4, device=x.device)
+            return torch.nn.functional.cross_entropy(x, target, weight, label_smoothing=0.1)
+
+    executor = poptorch.inferenceModel(Loss(), poptorch.Options().deviceType("simulated:0"))
+    x = torch.randn(3, 4)
+    executor(x, torch.tensor([0, 1, 2]))
+    with pytest.raises(poptorch.Error, match="E0101"):
+        executor(x, torch.tensor([0, -100, 2]))
+
+
 def test_clipping_looks_at_the_gradients_of_all_devices():
     def train_clipped(device):
         torch.manual_seed(0)
