@@ -173,7 +173,7 @@ class StageAssigner {
              external_[node.writes.front().after] != kNone &&
              makers_.of(static_cast<ValueId>(node.args[1].i)) == nullptr;
     };
-    for (bool moves = true; moves;) {
+    for (bool moves = std::ranges::any_of(graph_.nodes, copies_input); moves;) {
       moves = false;
       std::map<int32_t, int> first_reader;  // by external
       for (const Node& node : graph_.nodes) {
