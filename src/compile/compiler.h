@@ -101,6 +101,7 @@ CompiledProgram executableOnly(const MadeProgram& compiled);
 /// Adds the cached part to `compiled`. recorded: the program as captured. Throws E0501 for another program's
 /// executable.
 void takeExecutable(CompiledProgram found, MadeProgram& compiled, const ir::Graph& recorded);
+/// A new generator of this device at this seed.
 at::Generator newGenerator(c10::Device device, uint64_t seed);
 /// A new generator, never the default one, at the start of micro-batch 0 of the first step.
 at::Generator makeGenerator(const ProgramOptions& options);

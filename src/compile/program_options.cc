@@ -99,13 +99,13 @@ bool isOffChip(const plan::Locations& locations) {
          locations.activations.off_chip;
 }
 
-}  // namespace
-
 // Kernels of different kinds of devices have different bits.
 bool hasSeveralKinds(const ProgramOptions& options) {
   const std::vector<c10::Device> devices = deviceList(options.device);
   return std::ranges::any_of(devices, [&](c10::Device each) { return each.type() != devices[0].type(); });
 }
+
+}  // namespace
 
 std::string whyNotInTurn(const ProgramOptions& options) {
   if (options.replicas > 1) return cat(options.replicas, " replicas");

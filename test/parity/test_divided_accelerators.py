@@ -3,11 +3,10 @@ no missing wait between streams."""
 
 import abele
 import pytest
-import several_devices
 import torch
 from against_eager import MICRO_BATCH
 from on_accelerator import judged, on_device, require_equals_eager
-from several_devices import devices_of, make, options_of
+from several_devices import devices_of, make, options_of, require_bits
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.own_process]
 
@@ -79,7 +78,7 @@ def test_predicts_as_eager(network):
             reference(*(each.to("simulated:0") for each in rows))[0].cpu()
             for rows in zip(*(tensor.split(MICRO_BATCH) for tensor in batch), strict=True)
         ]
-    several_devices.require_bits(ours, torch.cat(theirs), "output")
+    require_bits(ours, torch.cat(theirs), "output")
     assert len(devices_of(executor)) == 2
     executor.destroy()
 

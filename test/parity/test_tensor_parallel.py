@@ -19,6 +19,7 @@ from several_devices import (
     require_bits,
     train,
 )
+from test_off_chip import LOCATIONS
 from torch import nn
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -94,9 +95,7 @@ def test_memories_of_their_own(network):
 def test_tensors_off_chip(network, strategy):
     number = list(NETWORKS).index(network) + list(STRATEGIES).index(strategy)
     opts = options_of(number % 2 + 2, strategy, accumulation=4).separateMemory(number % 3 == 0)
-    location = abele.TensorLocationSettings().useOnChipStorage(False).minElementsForOffChip(0)
-    for use in ("Weight", "Optimizer", "Accumulator", "Activation"):
-        getattr(opts.TensorLocations, f"set{use}Location")(location)
+    LOCATIONS["all"](opts)
     assert train(network, 2, opts, accumulation=4, result=lambda executor: executor.report()["off_chip_bytes"]) > 0
 
 
