@@ -67,7 +67,7 @@ capture::Recording record(const Program& program, const ProgramOptions& options,
                           at::Generator& generator, std::vector<at::Generator> own,
                           std::optional<uint64_t> known_backward = {}) {
   capture::Request request = requestOf(program, options);
-  request.arguments = firstMicroBatch(inputs, inputMicroBatches(options));
+  request.arguments = firstMicroBatches(inputs, 1, inputMicroBatches(options));
   request.generator = &generator;
   request.device = captureDevice(options);
   const OnDevice moved(program.model, request.device);
@@ -364,6 +364,18 @@ ProgramOptions placedAt(ProgramOptions options, const PlacementCandidate& candid
   return options;
 }
 
+constexpr int64_t kLongNs = 1'000'000'000;  // a call from here on is long for a trial
+
+/// Builds the program for a call of another number of micro-batches. The stages and the schedule stay.
+void buildFor(MadeProgram& made, const ProgramOptions& options) {
+  const plan::PlanOptions counts = planOptions(options);
+  plan::PlanOptions planned = made.plan.options;
+  planned.device_iterations = counts.device_iterations;
+  planned.accumulation = counts.accumulation;
+  made.plan = plan::makePlan(made.graph, planned);
+  made.executable = exe::build(made.graph, made.plan, replicationOf(options));
+}
+
 }  // namespace
 
 ProgramOptions measureDevices(const CompileRequest& request, const capture::Recording& recording,
@@ -380,13 +392,26 @@ ProgramOptions measureDevices(const CompileRequest& request, const capture::Reco
   if (std::optional<MeasuredPlacement> kept = store.find()) {
     placement = *std::move(kept);
   } else {
+    std::optional<bool> is_long;  // the first candidate that runs tells
     const auto tried = [&](const PlacementCandidate& candidate) {
-      const ProgramOptions placed = placedAt(options, candidate);
-      MadeProgram trial = made;
-      lower(trial, recording, placed, request);
-      PlacementTrial timed = time(std::move(trial), placed);
-      timed.candidate = candidate;
-      return timed;
+      const ProgramOptions whole = placedAt(options, candidate);
+      MadeProgram lowered = made;
+      lower(lowered, recording, whole, request);
+      const auto timed = [&](MadeProgram trial, const ProgramOptions& with) {
+        PlacementTrial result = time(std::move(trial), with);
+        result.candidate = candidate;
+        result.step_ns = result.step_ns * roundsOfCall(whole, candidate) / roundsOfCall(with, candidate);
+        return result;
+      };
+      if (is_long.value_or(true)) {
+        const ProgramOptions part = shortCall(whole, candidate.devices);
+        MadeProgram trial = lowered;
+        buildFor(trial, part);
+        const PlacementTrial result = timed(std::move(trial), part);
+        if (!is_long) is_long = result.step_ns >= kLongNs;
+        if (*is_long) return result;
+      }
+      return timed(std::move(lowered), whole);
     };
     placement = {.machine = machineText(options), .trials = tryCandidates(placementCandidates(options), tried)};
     store.keep(placement);

@@ -69,10 +69,10 @@ void checkBatchSplit(const ProgramOptions& options, const std::vector<at::Tensor
   for (size_t i = 0; i < inputs.size(); ++i) checkOneInput(options, i, inputs[i]);
 }
 
-std::vector<at::Tensor> firstMicroBatch(const std::vector<at::Tensor>& inputs, int64_t micro_batches) {
+std::vector<at::Tensor> firstMicroBatches(const std::vector<at::Tensor>& inputs, int64_t count, int64_t of) {
   std::vector<at::Tensor> rows;
   for (const at::Tensor& input : bindable(inputs))
-    rows.push_back(micro_batches > 1 ? input.narrow(0, 0, input.size(0) / micro_batches) : input);
+    rows.push_back(count < of ? input.narrow(0, 0, input.size(0) / of * count) : input);
   return rows;
 }
 

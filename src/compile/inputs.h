@@ -12,7 +12,8 @@ namespace abele::compile {
 void requireBuffers(const ProgramOptions& options, const std::vector<capture::ModelTensor>& model);
 /// Throws E0703 if dim 0 of an input cannot be split into the micro-batches of a call.
 void checkBatchSplit(const ProgramOptions& options, const std::vector<at::Tensor>& inputs);
-/// The rows of micro-batch 0. They are slices of the inputs, so they have the strides that eager PyTorch sees.
-std::vector<at::Tensor> firstMicroBatch(const std::vector<at::Tensor>& inputs, int64_t micro_batches);
+/// The rows of the first `count` of `of` micro-batches. They are slices of the inputs, so they have the strides that
+/// eager PyTorch sees.
+std::vector<at::Tensor> firstMicroBatches(const std::vector<at::Tensor>& inputs, int64_t count, int64_t of);
 
 }  // namespace abele::compile

@@ -25,7 +25,7 @@ struct PlacementCandidate {
 struct PlacementTrial {
   PlacementCandidate candidate = {};
   int threads = 1;      // threads of each device
-  int64_t step_ns = 0;  // median time of a call of the model; 0: not run
+  int64_t step_ns = 0;  // time of a call of the model; 0: not run
   std::string refused;  // why it was not run, one line
   bool operator==(const PlacementTrial&) const = default;
 };
@@ -52,8 +52,15 @@ std::vector<PlacementCandidate> placementCandidates(int cores, int64_t micro_bat
 /// The candidates for a replica of this program on this machine.
 std::vector<PlacementCandidate> placementCandidates(const ProgramOptions& options);
 
+/// The options of a call with one update, and with as few micro-batches as keep this number of devices busy. Trials of
+/// long calls run such a call.
+ProgramOptions shortCall(ProgramOptions options, int devices);
+/// Number of times that a device of this candidate works on a micro-batch, or waits as long, in a call.
+int64_t roundsOfCall(const ProgramOptions& options, const PlacementCandidate& candidate);
+
 /// Tries the candidates in order. Stops after two numbers of devices in a row with which all ways were slower than the
-/// best. A candidate whose trial throws a UserError is refused. If all are refused, throws the first one's error.
+/// best. Then tries those within a twentieth of the best once more, and keeps the shorter times. A candidate whose
+/// trial throws a UserError is refused. If all are refused, throws the first one's error.
 using Try = std::function<PlacementTrial(const PlacementCandidate& candidate)>;
 std::vector<PlacementTrial> tryCandidates(const std::vector<PlacementCandidate>& candidates, const Try& run);
 

@@ -204,7 +204,7 @@ void Session::compile(const compile::Program& program, const std::vector<at::Ten
   options = compile::measureDevices(
       request, recording, *next,
       [&](compile::MadeProgram made, const compile::ProgramOptions& with) {
-        return timeTrial(program, std::move(made), with, inputs, *pages);
+        return timeTrial(program, std::move(made), with, inputs, compile::inputMicroBatches(options), *pages);
       },
       next->placement);
   if (!next->placement.trials.empty()) next->phases.end("measure devices");

@@ -5,7 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
-#include "compile/tensors.h"
+#include "compile/inputs.h"
 #include "memory/reused_pages.h"
 #include "session/impl.h"
 
@@ -39,7 +39,7 @@ int64_t callNs(Compiled& compiled, const compile::ProgramOptions& options, const
 
 compile::PlacementTrial timeTrial(const compile::Program& program, compile::MadeProgram made,
                                   const compile::ProgramOptions& options, const std::vector<at::Tensor>& inputs,
-                                  memory::ReusedPages& pages) {
+                                  int64_t micro_batches, memory::ReusedPages& pages) {
   const at::NoGradGuard no_grad;
   compile::ProgramOptions apart = options;
   apart.share_weights = false;
@@ -57,19 +57,17 @@ compile::PlacementTrial timeTrial(const compile::Program& program, compile::Made
   pages.drop();  // the trial before took more
   const bool has_contents = std::ranges::none_of(inputs, [](const at::Tensor& input) { return input.is_meta(); });
   const bool is_synthetic = options.synthetic_data != compile::SyntheticData::kOff;
-  const std::vector<at::Tensor> bound =
-      compile::bindable(has_contents && !is_synthetic
-                            ? inputs
-                            : syntheticLike(compiled->input_types,
-                                            is_synthetic ? options.synthetic_data : compile::SyntheticData::kNormal));
-  // Kernels tune themselves in their first run, which takes little of a long call.
-  std::vector<int64_t> times = {callNs(*compiled, apart, bound, program.poll)};
-  if (times.front() < kMostNs) {
-    times.clear();
-    const Clock::time_point start = Clock::now();
-    while (nsSince(start) < (times.size() < kFewestSteps ? kMostNs : kFewestNs) || times.empty())
-      times.push_back(callNs(*compiled, apart, bound, program.poll));
-  }
+  const std::vector<at::Tensor> bound = compile::firstMicroBatches(
+      has_contents && !is_synthetic
+          ? inputs
+          : syntheticLike(compiled->input_types,
+                          is_synthetic ? options.synthetic_data : compile::SyntheticData::kNormal),
+      compile::inputMicroBatches(options), micro_batches);
+  callNs(*compiled, apart, bound, program.poll);  // gets pages, and kernels tune themselves
+  std::vector<int64_t> times;
+  const Clock::time_point start = Clock::now();
+  while (nsSince(start) < (times.size() < kFewestSteps ? kMostNs : kFewestNs) || times.empty())
+    times.push_back(callNs(*compiled, apart, bound, program.poll));
   std::ranges::nth_element(times, times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2));
   const int threads = threadsPerDevice(apart, compiled->executable);
   const memory::IntoReusedPages reuse(pages);

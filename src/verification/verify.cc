@@ -279,7 +279,7 @@ class Run {
     at::Generator generator = at::globalContext().defaultGenerator(device_).clone();
     request.generator = &generator;
     request.device = device_;
-    request.arguments = compile::firstMicroBatch(arguments, 1);
+    request.arguments = compile::firstMicroBatches(arguments, 1, 1);
     request.generators = compile::ownGenerators(request_.program);
     request.loss_gradient = lossGradient();
     auto& values = eager_.values.emplace_back(compiled_->captured.values.size());

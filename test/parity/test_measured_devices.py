@@ -63,6 +63,39 @@ def test_trials_leave_the_model_and_its_random_numbers_alone():
         assert torch.equal(ours, expected)
 
 
+def test_a_long_call():
+    """Its trials run some of its micro-batches."""
+
+    class Wide(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(2)))
+
+        def forward(self, x):
+            hidden = self.layers(x)
+            return poptorch.identity_loss(hidden.square().mean(), "none"), hidden[:, :2]
+
+    torch.manual_seed(2)
+    model, x = Wide(), torch.randn(200 * 128, 512)
+    reference = copy.deepcopy(model)
+    opts = options(measured, accumulation=200).outputMode(poptorch.OutputMode.EveryN, 100)
+    opts.anchorTensor("hidden", "layers/0/MatMul:0", poptorch.OutputMode.EveryN, 50)
+    executor = poptorch.trainingModel(model, opts, torch.optim.SGD(model.parameters(), lr=0.1))
+    losses, hidden = executor(x)
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+    expected = []
+    for rows in x.split(128):
+        loss, _ = reference(rows)
+        (loss / 200).backward()
+        expected.append(loss.detach())
+    optimizer.step()
+    assert torch.equal(losses, torch.stack(expected[99::100]))
+    assert len(hidden) == 128 * 200 // 100
+    assert len(executor.getAnchoredTensor("hidden")) == 128 * 200 // 50
+    for name, value in executor.state_dict().items():
+        assert torch.equal(value, reference.state_dict()[name]), name
+
+
 def test_arguments_that_forward_writes_are_written_once():
     class Counting(torch.nn.Module):
         def forward(self, x, count):

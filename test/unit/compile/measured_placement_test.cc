@@ -82,6 +82,67 @@ TEST(MeasuredPlacement, EndsWhereBothWaysOfTwoNumbersAreSlower) {
             (std::vector<PlacementCandidate>{{1}, {2, true}, {2}, {4, true}, {4}, {8, true}, {8}}));
 }
 
+// Trials whose times are those of a list, by number of devices and in order of the trials.
+std::vector<PlacementTrial> triedWithNoise(std::map<int, Numbers> ns, Numbers* asked) {
+  return tryCandidates(placementCandidates(4, 8, false), [&](const PlacementCandidate& candidate) {
+    asked->push_back(candidate.devices);
+    Numbers& times = ns.at(candidate.devices);
+    const int first = times.front();
+    times.erase(times.begin());
+    return PlacementTrial{.candidate = candidate, .step_ns = first};
+  });
+}
+
+TEST(MeasuredPlacement, CloseOnesAreTriedAgainInTheOppositeOrder) {
+  Numbers asked;
+  const auto trials = triedWithNoise({{1, {1000, 990}}, {2, {1040, 900}}, {4, {1051}}}, &asked);
+  EXPECT_EQ(asked, (Numbers{1, 2, 4, 2, 1}));
+  EXPECT_EQ((MeasuredPlacement{"", trials}).best().candidate.devices, 2);
+  EXPECT_EQ(trials[0].step_ns, 990);
+  EXPECT_EQ(trials[1].step_ns, 900);
+
+  asked.clear();
+  const auto slower = triedWithNoise({{1, {1000, 1200}}, {2, {1050, 1100}}, {4, {2000}}}, &asked);
+  EXPECT_EQ((MeasuredPlacement{"", slower}).best().candidate.devices, 1);  // noise makes no time shorter
+  EXPECT_EQ(slower[1].step_ns, 1050);
+
+  asked.clear();
+  triedWithNoise({{1, {1000}}, {2, {1200}}, {4, {1300}}}, &asked);
+  EXPECT_EQ(asked, (Numbers{1, 2, 4}));  // one that is alone needs no second time
+}
+
+TEST(MeasuredPlacement, ALongCallIsTriedWithSomeOfItsMicroBatches) {
+  ProgramOptions options;
+  options.training = true;
+  options.gradient_accumulation = 64;
+  options.device_iterations = 3;
+  for (const auto& [devices, expected] : std::map<int, int>{{1, 4}, {2, 4}, {3, 6}, {8, 16}}) {
+    const ProgramOptions brief = shortCall(options, devices);
+    EXPECT_EQ(brief.gradient_accumulation, expected) << devices;
+    EXPECT_EQ(brief.device_iterations, 1);
+  }
+  options.gradient_accumulation = 2;
+  EXPECT_EQ(shortCall(options, 2).gradient_accumulation, 2);
+  options.training = false;
+  options.gradient_accumulation = 1;
+  options.device_iterations = 50;
+  EXPECT_EQ(shortCall(options, 2).device_iterations, 4);
+  EXPECT_EQ(shortCall(options, 2).gradient_accumulation, 1);
+}
+
+TEST(MeasuredPlacement, RoundsOfACallCountFillingAPipeline) {
+  ProgramOptions options;
+  options.training = true;
+  options.gradient_accumulation = 10;
+  options.device_iterations = 2;
+  EXPECT_EQ(roundsOfCall(options, {1}), 20);
+  EXPECT_EQ(roundsOfCall(options, {4}), 2 * 13);
+  EXPECT_EQ(roundsOfCall(options, {4, /*in_turn=*/true}), 2 * 3);
+  options.training = false;
+  options.gradient_accumulation = 1;
+  EXPECT_EQ(roundsOfCall(options, {4}), 2 + 3);  // a call that predicts fills a pipeline once
+}
+
 TEST(MeasuredPlacement, WhatIsRefusedIsNotTaken) {
   const MeasuredPlacement placement{"here", tried({{1, 5'000'000}, {8, 4'000'000}})};
   EXPECT_EQ(placement.best().candidate.devices, 8);
