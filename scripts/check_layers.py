@@ -44,8 +44,9 @@ LAYERS = {
     "src/device/accelerator": ("base exe runtime collective device device/aten device/processes kernels memory", TORCH),
     # operators/ are LibTorch operators like ATen's: the capture records them, the devices look them up by name.
     "src/operators": (
-        "base ir capture/annotate.h capture/capture_body.h capture/elements_text.h include "
-        "kernels/constants.h kernels/gelu_loops.h kernels/norm_loops.h kernels/operator_lookup.h kernels/parallel.h",
+        "base ir capture/annotate.h capture/capture_body.h capture/elements_text.h include kernels/basic.h "
+        "kernels/constants.h kernels/gelu_loops.h kernels/norm_loops.h kernels/operator_lookup.h kernels/parallel.h "
+        "kernels/products.h",
         TORCH,
     ),
     # From the user's options to a program that runs, each over those before it.

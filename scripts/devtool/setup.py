@@ -28,6 +28,7 @@ PACKAGES = {
     "libcli11-dev": "CLI/CLI.hpp",
     "nlohmann-json3-dev": "nlohmann/json.hpp",
     "libxxhash-dev": "xxhash.h",
+    "libblis-serial-dev": "blis-serial/blis.h",
     "ccache": "ccache",
 }
 VENV = ROOT / ".venv"

@@ -20,6 +20,7 @@
 #include "kernels/element_loops.h"
 #include "kernels/known_trials.h"
 #include "kernels/parallel.h"
+#include "kernels/products.h"
 #include "kernels/scratch.h"
 
 namespace abele::kernels {
@@ -139,6 +140,7 @@ ProductWay wayOfProduct(const at::Tensor& sum, const at::Tensor& left, const at:
 }
 
 void ProductSum::add(const at::Tensor& sum, const at::Tensor& left, const at::Tensor& right, bool first) {
+  if (reorders_ && sum.is_cpu()) return fastProduct(sum, left, right, /*adds=*/!first);
   at::Tensor to = sum;
   if (!way_) way_ = wayOfProduct(sum, left, right, /*sum_is_free=*/first);
   if (first && isDense(sum)) {

@@ -22,12 +22,12 @@ enum class ProductWay : uint8_t { kInOne, kInPieces, kApart };
 /// `sum`; otherwise the trial needs memory of the same size.
 ProductWay wayOfProduct(const at::Tensor& sum, const at::Tensor& left, const at::Tensor& right, bool sum_is_free);
 
-/// sum += left.mm(right). reorders: always uses one product, without a trial. After n products over rows of k, each
-/// element of the sum is then within (n * k + n) * u * sum |left| |right| of the real one, where u is half the distance
-/// from 1 to the next number.
+/// sum += left.mm(right). reorders: always uses one product, on a CPU fastProduct. After n products over rows of
+/// k, each element of the sum is then within (n * k + n) * u * sum |left| |right| of the real one, where u is
+/// half the distance from 1 to the next number.
 class ProductSum {
  public:
-  explicit ProductSum(bool reorders) {
+  explicit ProductSum(bool reorders) : reorders_(reorders) {
     if (reorders) way_ = ProductWay::kInOne;
   }
   /// first: overwrites the sum with this product. Requires: all calls have operands of the same layout and the same
@@ -35,6 +35,7 @@ class ProductSum {
   void add(const at::Tensor& sum, const at::Tensor& left, const at::Tensor& right, bool first);
 
  private:
+  bool reorders_;
   std::optional<ProductWay> way_;  // the result of the trial
 };
 

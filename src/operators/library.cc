@@ -23,6 +23,10 @@ TORCH_LIBRARY(abele_op, m) {
   m.def(
       "cross_entropy_backward_(Tensor grad, Tensor(a!) log_probs, Tensor target, Tensor? weight, int reduction,"
       " int ignore_index, Tensor total_weight) -> ()");
+  m.def("mm(Tensor left, Tensor right) -> Tensor");
+  m.def("mm.out(Tensor left, Tensor right, *, Tensor(a!) out) -> Tensor(a!)");
+  m.def("addmm(Tensor term, Tensor left, Tensor right) -> Tensor");
+  m.def("addmm.out(Tensor term, Tensor left, Tensor right, *, Tensor(a!) out) -> Tensor(a!)");
   m.def("gelu(Tensor x) -> Tensor");
   m.def("gelu.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)");
   m.def("gelu_backward(Tensor grad, Tensor x) -> Tensor");
@@ -62,6 +66,10 @@ TORCH_LIBRARY_IMPL(abele_op, CPU, m) {
   m.impl("require_same", requireSameKernel);
   m.impl("masked_gradient", maskedGradientKernel);
   m.impl("log_softmax_", logSoftmaxOnCpu);
+  m.impl("mm", productKernel);
+  m.impl("mm.out", productInto);
+  m.impl("addmm", addedProductKernel);
+  m.impl("addmm.out", addedProductInto);
   m.impl("gelu", geluKernel);
   m.impl("gelu.out", geluInto);
   m.impl("gelu_backward", geluBackwardKernel);

@@ -42,6 +42,10 @@ void crossEntropyBackwardOnCpu(const at::Tensor& grad, at::Tensor log_probs_NC, 
 void crossEntropyBackwardKernel(const at::Tensor& grad, at::Tensor log_probs_NC, const at::Tensor& target_N,
                                 const std::optional<at::Tensor>& weight_C, int64_t reduction, int64_t ignore_index,
                                 const at::Tensor& total_weight);
+at::Tensor productKernel(const at::Tensor& left, const at::Tensor& right);
+at::Tensor& productInto(const at::Tensor& left, const at::Tensor& right, at::Tensor& out);
+at::Tensor addedProductKernel(const at::Tensor& term, const at::Tensor& left, const at::Tensor& right);
+at::Tensor& addedProductInto(const at::Tensor& term, const at::Tensor& left, const at::Tensor& right, at::Tensor& out);
 at::Tensor geluKernel(const at::Tensor& x);
 at::Tensor& geluInto(const at::Tensor& x, at::Tensor& out);
 at::Tensor geluBackwardKernel(const at::Tensor& grad, const at::Tensor& x);

@@ -84,6 +84,8 @@ std::vector<std::string> defaultPipeline(const PipelineFacts& facts) {
   if (facts.training && facts.splits_weight_gradients) p.push_back("split-weight-gradient");
   // After split-weight-gradient, which moves a gradient and its sum to one task, and needs to see them as two nodes.
   if (facts.training && facts.fuses_accumulation) p.push_back("fuse-accumulation");
+  // After fuse-accumulation, which joins ATen's products with their sums.
+  if (facts.approximates) p.push_back("fast-products");
   // Last of all: it looks for the task that reads a value first, and the passes before it move nodes to other tasks.
   if (facts.has_several_spaces) p.push_back("insert-transfers");
   return p;

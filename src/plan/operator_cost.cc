@@ -180,8 +180,10 @@ double Estimate::recurrent() const {
 
 double Estimate::flops() const {
   const std::string& op = node_.op;
-  if (op == "aten::mm" || op == "aten::bmm") return product(0, 1);
-  if (op == ownOpName(OwnOp::kAccumulateProduct) || op == "aten::addmm" || op == "aten::baddbmm") return product(1, 2);
+  if (op == "aten::mm" || op == "abele_op::mm" || op == "aten::bmm") return product(0, 1);
+  if (op == ownOpName(OwnOp::kAccumulateProduct) || op == "aten::addmm" || op == "abele_op::addmm" ||
+      op == "aten::baddbmm")
+    return product(1, 2);
   if (is("aten::convolution_backward")) {
     // One convolution for each of the two large gradients that are wanted.
     const bool is_transposed = node_.args.size() > 7 && node_.args[7].kind == Arg::Kind::kBool && node_.args[7].i != 0;

@@ -1,4 +1,4 @@
-"""Options.fusion("fast"): functions of our own, within a bound of eager PyTorch."""
+"""Options.fusion("fast"): functions of our own and products, within a bound of eager PyTorch."""
 
 import copy
 
@@ -73,6 +73,8 @@ def test_training_is_within_a_bound(rows, threads):
     assert FORWARD in text
     assert BACKWARD in text
     assert "aten::gelu" not in text
+    assert "abele_op::addmm" in text
+    assert "aten::mm" not in text and "aten::addmm" not in text
 
 
 def test_bfloat16():
