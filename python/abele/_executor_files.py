@@ -70,9 +70,10 @@ class Files:
             AssertionError: the parent of the file is a file.
         """
         session = self._native.compiled("save")
-        if self._program.reshaped:
+        bound = [each.path for each in self._program.replaced if each.is_reshaped or each.is_bound]
+        if bound:
             raise createPoptorchError(
-                f"save(): forward replaces {self._program.reshaped[0]} by a tensor of another shape or with other "
+                f"save(): forward replaces {bound[0]} by a tensor of another shape or with other "
                 "strides, so the next call needs another program, and a file holds one\n"
                 "  try       write into the buffer: copy_(new_value)"
             )

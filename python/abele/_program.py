@@ -105,15 +105,15 @@ class Program:
         return program
 
     @property
-    def reshaped(self):
-        """Names of buffers that have another type after a call."""
-        return [each.path for each in self.replaced if each.is_reshaped]
+    def replaced_names(self):
+        """Names of buffers that forward replaces."""
+        return [each.path for each in self.replaced]
 
     def has_objects(self):
-        """Whether forward takes or returns objects with tensors inside. Buffers whose type changes count as such."""
+        """Whether forward takes or returns objects with tensors inside. Buffers whose shape changes count as such."""
         positional = self.arguments[0]
         return (
-            bool(self.reshaped)
+            any(each.is_reshaped for each in self.replaced)
             or self.objects is not None
             or bool(positional and isinstance(positional[-1], _objects.Opened))
         )

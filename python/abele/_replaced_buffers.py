@@ -1,10 +1,10 @@
 """Buffers that forward replaces (`self.state = new`), as running states and spiking neurons do: an update, as in eager
 PyTorch.
 
-If a buffer keeps its type, the program writes it. If its type changes, the new buffer is a result of the program and is
-put into the module after each call; if forward reads it, the next call gets its own program. Strides are part of the
-type, because kernels add up in another order with other strides, but in calls of several micro-batches a buffer keeps
-its strides.
+If a buffer keeps its dtype and shape, the program writes it. Otherwise the new buffer is a result of the program and is
+put into the module after each call; if forward reads it, the next call gets its own program. Kernels add up in another
+order with other strides, so a buffer that the program wrote gets the new strides after the call, and the next call gets
+its own program. Later micro-batches of the same call read it with the old strides (E0108 where that changes results).
 """
 
 import collections
@@ -68,10 +68,15 @@ def _strides_of(buffer):
     return buffer.stride()
 
 
-def _has_gaps(buffer):
-    """Whether its memory has more or fewer elements than the tensor."""
-    extent = 1 + sum(stride * (size - 1) for stride, size in zip(buffer.stride(), buffer.shape, strict=True))
-    return buffer.numel() > 0 and extent != buffer.numel()
+def _has_room(buffer, value):
+    """Whether a tensor with the buffer's strides can have the values of another: they may differ in all dimensions."""
+    if buffer is None or value is None or (buffer.dtype, buffer.shape) != (value.dtype, value.shape):
+        return False
+    ours, theirs = _strides_of(buffer), _strides_of(value)
+    if ours is None:
+        return False
+    repeats = [size > 1 and stride == 0 for stride, size in zip(ours, buffer.shape, strict=True)]
+    return not any(repeats) or (theirs is not None and all(theirs[d] == 0 for d in range(len(repeats)) if repeats[d]))
 
 
 def _type_of(buffer):
@@ -96,16 +101,24 @@ def _tell_apart(buffers):
 
 
 class _Replaced:
-    """A replaced buffer. If its type has changed: its contents after a micro-batch, and whether forward has read it."""
+    """A replaced buffer.
 
-    def __init__(self, module, path, name, after, *, is_reshaped, is_read):
+    Args:
+        after: its contents after a micro-batch.
+        is_reshaped: the program does not write it, but returns what replaces it.
+        is_read: by forward before it was replaced.
+        is_bound: another program is needed for the next call.
+    """
+
+    def __init__(self, module, path, name, after, *, is_reshaped, is_read, is_bound):
         self._buffers = module.__dict__["_buffers"]
         self.name, self.path = name, path
         self.tensor = self._buffers[name]  # that programs know
-        self.is_reshaped, self.is_read = is_reshaped, is_read
+        self.is_reshaped, self.is_read, self.is_bound = is_reshaped, is_read, is_bound
         self.is_newer = False  # than what the program has that reads it
         self.shape = None if after is None else tuple(after.shape)
         self.strides = None if after is None else _strides_of(after)
+        self.type = _type_of(after)
 
     @property
     def now(self):
@@ -114,11 +127,16 @@ class _Replaced:
 
     def last_of(self, values):
         """The new buffer, in memory of its own, from the results of a call's micro-batches."""
-        last = values if values.shape == self.shape else values[-self.shape[0] :] if self.shape else values[-1]
+        return self.copy_of(
+            values if values.shape == self.shape else values[-self.shape[0] :] if self.shape else values[-1]
+        )
+
+    def copy_of(self, value):
+        """A copy with the strides of what replaced the buffer."""
         if self.strides is None:
-            return last.clone(memory_format=torch.contiguous_format)
-        once = _once(last, self.strides)
-        own = torch.empty_strided(once.shape, self.strides, dtype=last.dtype, device=last.device)
+            return value.clone(memory_format=torch.contiguous_format)
+        once = _once(value, self.strides)
+        own = torch.empty_strided(once.shape, self.strides, dtype=value.dtype, device=value.device)
         return own.copy_(once).expand(self.shape)
 
     def put(self, tensor):
@@ -175,16 +193,17 @@ class BufferWatch:
                 full = f"{path}.{name}" if path else name
                 self._require_one_name(full, before)
                 is_read = name in watched.read
-                is_reshaped = _type_of(before) != _type_of(after)
-                if _differ_in_strides(before, after):
-                    is_reshaped = is_read and reshapes and _num_micro_batches(options) == 1
-                elif is_reshaped:
-                    _require_one_micro_batch(full, before, after, is_read, options, reshapes)
+                is_reshaped, is_kept = not _has_room(before, after), False
+                is_bound = is_read and _type_of(before) != _type_of(after)
                 if is_reshaped:
+                    _require_one_micro_batch(full, before, after, is_read, options, reshapes)
                     reshaped += [] if after is None else [after.detach()]
                 else:
-                    core().replaceBuffer(before, after)
-                replaced.append(_Replaced(module, full, name, after, is_reshaped=is_reshaped, is_read=is_read))
+                    overlaps = _strides_of(after) is None  # its strides cannot be kept
+                    is_kept = overlaps or (is_bound and (not reshapes or _num_micro_batches(options) > 1))
+                    core().replaceBuffer(before, after, is_read and is_kept)
+                how = {"is_reshaped": is_reshaped, "is_read": is_read, "is_bound": is_bound and not is_kept}
+                replaced.append(_Replaced(module, full, name, after, **how))
         return replaced, reshaped
 
     def put_new(self):
@@ -242,13 +261,6 @@ class BufferWatch:
             )
 
 
-def _differ_in_strides(one, other):
-    """Whether one tensor cannot have the values of the other for its strides alone."""
-    if one is None or other is None or (one.dtype, one.shape) != (other.dtype, other.shape):
-        return False
-    return _type_of(one) != _type_of(other) or _has_gaps(other)
-
-
 def _num_micro_batches(options):
     return options.device_iterations * options.Training.gradient_accumulation * options.replication_factor
 
@@ -304,9 +316,13 @@ class ReplacedBuffers:
         """A text that distinguishes calls by the types of these buffers."""
         return "".join(f"; {path}: {_type_of(self._known[path].tensor)}" for path in sorted(self._typed))
 
-    def take(self, program, outputs):
-        """Puts the last outputs of a step into the module. Returns: (the other outputs, whether a tensor of the module
-        is new)."""
+    def take(self, program, outputs, download):
+        """Puts the last outputs of a step into the module, and gives buffers that the program wrote their new strides.
+
+        Args:
+            download: copies them to the module.
+        Returns: (the other outputs, whether a tensor of the module is new).
+        """
         reshaped = [each for each in program.replaced if each.is_reshaped]
         count = sum(each.shape is not None for each in reshaped)
         outputs, values = outputs[: len(outputs) - count], iter(outputs[len(outputs) - count :])
@@ -320,7 +336,16 @@ class ReplacedBuffers:
             else:
                 each.put(value)
                 is_new = True
-        return outputs, is_new
+        other = [each for each in program.replaced if not each.is_reshaped]
+        other = [each for each in other if each.type != _type_of(self._known[each.path].tensor)]
+        if other:
+            download()
+        for result in other:
+            each = self._known[result.path]
+            with wrapping.without_pull():
+                each.put(result.copy_of(each.tensor.detach()))
+            self._typed.add(result.path)
+        return outputs, is_new or bool(other)
 
 
 def _once(tensor, strides):

@@ -6,6 +6,7 @@ Source: spec executor.md.
 import collections
 import contextlib
 import copy
+import functools
 import operator
 import os
 import reprlib
@@ -238,7 +239,8 @@ class Executor(StateSync, Files, Introspection):
             session.copyBuffersToDevice([path for path in written if path in self._program.buffers])
 
     def _take_buffers(self, outputs):
-        outputs, is_new = self._replaced.take(self._program, outputs)
+        download = functools.partial(self._native.download, with_state=False)
+        outputs, is_new = self._replaced.take(self._program, outputs, download)
         if is_new and self._training:
             wrapping.wrap_tensors(self._user_model, self)
         if is_new:

@@ -22,7 +22,7 @@ void registerAnnotate(py::module_& module) {
   module.def("mayVary", &capture::mayVary, py::arg("tensor"));
   module.def("allowReads", &capture::allowReads, py::arg("allow"));
   module.def("valueId", &capture::valueId, py::arg("tensor"));
-  module.def("replaceBuffer", &capture::replaceBuffer, py::arg("buffer"), py::arg("value"));
+  module.def("replaceBuffer", &capture::replaceBuffer, py::arg("buffer"), py::arg("value"), py::arg("keeps_strides"));
   module.def("isReadAfterWrite", &capture::isReadAfterWrite, py::arg("read"), py::arg("written"));
   module.def("keepValue", &capture::keepValue, py::arg("tensor"));
   module.def("isTraining", &capture::isTraining);

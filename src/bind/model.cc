@@ -145,13 +145,13 @@ class PythonModule : public model::ModuleSource {
     };
     py::object structure =
         source_->attr("capture")(call->given, py::cpp_function(body, py::return_value_policy::reference));
-    auto reshaped = structure.attr("reshaped").cast<std::vector<std::string>>();
+    auto replaced = structure.attr("replaced_names").cast<std::vector<std::string>>();
     return {.result_form = {},
             .structure = kept(std::move(structure)),
             .constants = std::move(constants),
             .written = std::move(written),
             .frozen = std::move(frozen),
-            .reshaped = std::move(reshaped)};
+            .replaced = std::move(replaced)};
   }
   void claim(const std::vector<modules::NamedTensor>& /*tensors*/) override {
     const WithGil gil;

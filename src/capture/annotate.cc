@@ -76,8 +76,8 @@ int64_t valueId(const at::Tensor& tensor) {
       ir::kNone);
 }
 
-void replaceBuffer(const at::Tensor& buffer, const at::Tensor& value) {
-  ask([&](Recorder& recorder) { recorder.replaceBuffer(buffer, value); });
+void replaceBuffer(const at::Tensor& buffer, const at::Tensor& value, bool keeps_strides) {
+  ask([&](Recorder& recorder) { recorder.replaceBuffer(buffer, value, keeps_strides); });
 }
 bool isReadAfterWrite(const at::Tensor& read, const at::Tensor& written) {
   return ask([&](Recorder& recorder) { return recorder.isReadAfterWrite(read, written); });

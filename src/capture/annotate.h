@@ -69,8 +69,10 @@ struct BodyDraws {
 void tellDraws(const BodyDraws& draws);
 
 /// Records that forward replaced a buffer of the model by `value`, which the buffer holds from the next micro-batch on.
-/// Requires: a capture; equal shapes and types. Throws E0108 if the buffer shares its memory with another tensor.
-void replaceBuffer(const at::Tensor& buffer, const at::Tensor& value);
+/// keeps_strides: the next micro-batch reads it with the buffer's strides, and not with the value's. Requires: a
+/// capture; equal shapes and types. Throws E0108 if the buffer shares its memory with another tensor. If results depend
+/// on kept strides, the capture ends in E0108.
+void replaceBuffer(const at::Tensor& buffer, const at::Tensor& value, bool keeps_strides);
 
 /// Whether an operator reads what one buffer held at first after another one has written into the other buffer's
 /// memory.

@@ -18,13 +18,13 @@ ir::Node& GraphWriter::addNode(std::string op, Where where) {
   return node;
 }
 
-ir::ValueId GraphWriter::addCopy(ir::ValueId before, ir::ValueId value, const Where& where, bool varies) {
+ir::ValueId GraphWriter::addCopy(ir::ValueId before, Type view, ir::ValueId value, const Where& where, bool varies) {
   const Type type = graph_.values[before].type;
   const ir::ValueId after = addValue(type, graph_.nextNodeId(), varies);
   ir::Node& node = addNode("aten::copy_", where);
   node.args = {Arg::id(before), Arg::id(value), Arg::boolean(false)};
   node.results = {{ir::kNone}};
-  node.writes = {{.arg = 0, .view = type, .before = before, .after = after}};
+  node.writes = {{.arg = 0, .view = std::move(view), .before = before, .after = after}};
   return after;
 }
 

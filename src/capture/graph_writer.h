@@ -23,8 +23,9 @@ class GraphWriter {
   const ir::Graph& graph() const { return graph_; }
 
   ir::Node& addNode(std::string op, Where where);
-  /// Adds a node that overwrites the whole base value `before` with `value`. Returns the new base value.
-  ir::ValueId addCopy(ir::ValueId before, ir::ValueId value, const Where& where, bool varies);
+  /// Adds a node that overwrites the part `view` of the base value `before`, which begins where it does, with `value`.
+  /// Returns the new base value.
+  ir::ValueId addCopy(ir::ValueId before, Type view, ir::ValueId value, const Where& where, bool varies);
   /// Adds a node that copies the value into memory of its own. Returns the copy.
   ir::ValueId addClone(ir::ValueId value, const Where& where);
   /// Adds a base value that `node` makes.

@@ -178,22 +178,30 @@ void Inputs::noteOutside() {
   }
 }
 
+at::Tensor distinctPart(const at::Tensor& tensor, const at::Tensor& buffer) {
+  std::vector<int64_t> sizes = tensor.sizes().vec();
+  for (size_t d = 0; d < sizes.size(); ++d)
+    if (buffer.stride(static_cast<int64_t>(d)) == 0) sizes[d] = std::min<int64_t>(sizes[d], 1);
+  return sizes == tensor.sizes() ? tensor
+                                 : tensor.detach().as_strided(sizes, tensor.strides(), tensor.storage_offset());
+}
+
 // The memory keeps what it holds: backward may still read it.
 void Inputs::replace(const at::Tensor& buffer, ir::ValueId value, const Where& where) {
   const Place place = table_.find(buffer);
   Segment& segment = *place.segment;
   const auto earlier = replaced_.find(segment.external);
   const ir::ValueId before = earlier == replaced_.end() ? segment.base : earlier->second.after;
-  const Type type = writer_.graph().values[before].type;
+  const Type type = writer_.graph().values[before].type, view = typeOf(distinctPart(buffer, buffer));
   const ModelTensor* own = bufferOf(buffer);
   ABELE_REQUIRE(
-      own != nullptr && place.offset == 0 && type == typeOf(buffer), E0108,
+      own != nullptr && place.offset == 0 && type == memoryType(buffer) && !repeatsMemory(view), E0108,
       {.what = cat("forward replaced ", own ? own->name : "a buffer", ", which shares its memory with another tensor"),
        .at = where.source,
        .found = typeOf(buffer).str(),
-       .expected = "separate memory, without gaps",
+       .expected = "separate memory",
        .remedy = "register a clone() of the tensor as the buffer"});
-  const ir::ValueId after = writer_.addCopy(before, value, where, /*varies=*/true);
+  const ir::ValueId after = writer_.addCopy(before, view, value, where, /*varies=*/true);
   segment.written = true;
   replaced_.insert_or_assign(segment.external, Replaced{segment.base, after});
 }

@@ -17,6 +17,9 @@ namespace abele::capture {
 
 class Values;
 
+/// The elements of a tensor of the buffer's shape that have memory of their own in the buffer, which may be expanded.
+at::Tensor distinctPart(const at::Tensor& tensor, const at::Tensor& buffer);
+
 /// Threads: owner only.
 class Inputs {
  public:
@@ -39,7 +42,8 @@ class Inputs {
   /// For a constant, the line that first used it.
   std::optional<std::string> lineOfConstant(const at::Tensor& tensor) const;
 
-  /// replaceBuffer() of annotate.h for a value that forward has made. Requires: the buffer has a base value.
+  /// replaceBuffer() of annotate.h for a value that forward has made, which has the shape of distinctPart(). Requires:
+  /// the buffer has a base value.
   void replace(const at::Tensor& buffer, ir::ValueId value, const Where& where);
   /// Whether the tensor shares some, but not all, bytes with another input of the graph. Requires: the tensor is known.
   bool overlapsAnotherInUse(const at::Tensor& tensor) const;

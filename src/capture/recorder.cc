@@ -15,6 +15,8 @@
 #include "capture/annotate.h"
 #include "capture/arguments.h"
 #include "capture/math_bits.h"
+#include "capture/stride_readers.h"
+#include "capture/type_bridge.h"
 
 namespace abele::capture {
 namespace {
@@ -132,10 +134,15 @@ ir::ValueId Recorder::valueOf(const at::Tensor& tensor) {
   return values_.lookUp(tensor);
 }
 
-void Recorder::replaceBuffer(const at::Tensor& buffer, const at::Tensor& value) {
+void Recorder::replaceBuffer(const at::Tensor& buffer, const at::Tensor& value, bool keeps_strides) {
   if (failure_) return;
-  ir::ValueId now = valueOf(resolved(value));
-  replacements_.push_back({buffer, value, now == ir::kNone ? now : graph().baseOf(now)});
+  const at::Tensor contents = [&] {
+    const at::Tensor plain = resolved(value);
+    const DispatchMode::Paused paused(*mode_);
+    return distinctPart(plain, buffer);
+  }();
+  ir::ValueId now = valueOf(contents);
+  replacements_.push_back({buffer, value, now == ir::kNone ? now : graph().baseOf(now), keeps_strides});
   Where where = position_.where;
   const ir::Node* maker = writer_.makerOf(now);
   if (maker == nullptr && now != ir::kNone && graph().values[now].def != ir::kNone)
@@ -155,24 +162,44 @@ void Recorder::replaceBuffer(const at::Tensor& buffer, const at::Tensor& value) 
 }
 
 void Recorder::replaceBuffersAgain() {
-  for (const auto& [buffer, value, contents] : std::exchange(replacements_, {})) {
+  for (const Replacement& each : std::exchange(replacements_, {})) {
     if (failure_) return;
-    const ir::ValueId now = valueOf(resolved(value));
-    if (now != ir::kNone && graph().baseOf(now) != contents)
-      replaceBuffer(buffer, value);
+    const ir::ValueId now = valueOf(resolved(each.value));
+    if (now != ir::kNone && graph().baseOf(now) != each.contents)
+      replaceBuffer(each.buffer, each.value, each.keeps_strides);
     else
-      replacements_.push_back({buffer, value, contents});
+      replacements_.push_back(each);
+  }
+}
+
+ir::ValueId Recorder::firstValueOf(const at::Tensor& buffer) {
+  const Segment* segment = table_.inputOf(buffer);
+  if (segment == nullptr || segment->external == ir::kNone) return ir::kNone;
+  const auto input = std::ranges::find_if(graph().inputs, [&](const ir::Input& each) {
+    return each.kind == ir::InputKind::kBuffer && each.external == segment->external;
+  });
+  return input == graph().inputs.end() ? ir::kNone : input->value;
+}
+
+void Recorder::requireKeptStrides() {
+  for (const Replacement& each : replacements_) {
+    if (!each.keeps_strides) continue;
+    const ir::Node* reader = firstReaderOfStrides(graph(), firstValueOf(each.buffer));
+    if (reader == nullptr) continue;
+    const ModelTensor* own = inputs_.bufferOf(each.buffer);
+    throwUser(ErrorCode::E0108,
+              {.what = cat("forward replaced ", own ? own->name : "a buffer",
+                           " by a tensor with other strides, which the next micro-batch of the call would read"),
+               .at = cat(reader->op, reader->source.empty() ? "" : ", ", reader->source, ", depends on its strides"),
+               .found = cat(typeOf(each.buffer).str(), " becomes ", typeOf(each.value).str()),
+               .expected = "the strides of the buffer, because kernels round in another order with others",
+               .remedy = inLanguage("replace it by new.contiguous(), or call the module natively before its first call "
+                                    "here, so that the buffer has the strides")});
   }
 }
 
 bool Recorder::isReadAfterWrite(const at::Tensor& read, const at::Tensor& written) {
-  const auto first = [&](const at::Tensor& tensor) {
-    const Segment* segment = table_.inputOf(tensor);
-    if (segment == nullptr || segment->external == ir::kNone) return ir::kNone;
-    const auto input = std::ranges::find(graph().inputs, segment->external, &ir::Input::external);
-    return input == graph().inputs.end() ? ir::kNone : input->value;
-  };
-  const ir::ValueId from = first(read), into = first(written);
+  const ir::ValueId from = firstValueOf(read), into = firstValueOf(written);
   bool is_written = false;
   for (const ir::Node& node : graph().nodes) {
     bool reads = false, reads_other_elements = false;
@@ -290,6 +317,7 @@ void Recorder::noteHeldResult() {
 
 Recording Recorder::finish() {
   reads_.requireNoCount();
+  requireKeptStrides();
   inputs_.recordWrites();
   reads_.requireUnwrittenBuffers();
   noteHeldResult();

@@ -50,7 +50,7 @@ class Recorder final : public OperatorObserver {
   /// Index in Graph::externals of a model tensor; adds the tensor if nothing has read it so far.
   int32_t externalOf(const ModelTensor& tensor);
   /// See annotate.h.
-  void replaceBuffer(const at::Tensor& buffer, const at::Tensor& value);
+  void replaceBuffer(const at::Tensor& buffer, const at::Tensor& value, bool keeps_strides);
   /// Call after backward, which may have written into tensors that replaced buffers.
   void replaceBuffersAgain();
   /// See annotate.h.
@@ -107,6 +107,10 @@ class Recorder final : public OperatorObserver {
   using HeldResults = std::multimap<const ir::Node*, const c10::StorageImpl*>;
   HeldResults heldResults();
   void noteHeldResult();
+  /// What the buffer held at first; kNone if nothing reads it.
+  ir::ValueId firstValueOf(const at::Tensor& buffer);
+  /// Throws E0108 if results depend on the strides of a buffer that keeps them.
+  void requireKeptStrides();
 
   const Request& request_;
   Recorder* outer_;  // for a nested capture, the recorder of the enclosing program; else null
@@ -128,6 +132,7 @@ class Recorder final : public OperatorObserver {
   struct Replacement {
     at::Tensor buffer, value;
     ir::ValueId contents = ir::kNone;  // the base value in the memory of `value`
+    bool keeps_strides = false;
   };
   std::vector<Replacement> replacements_;
   std::exception_ptr failure_;

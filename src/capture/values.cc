@@ -124,7 +124,8 @@ void Values::adoptContents(const at::Tensor& tensor) {
   const ir::ValueId from = table_.find(contents).segment->base;
 
   Segment& filled = *table_.find(tensor).segment;
-  filled.base = writer_.addCopy(filled.base, from, position_.where, /*varies=*/false);
+  filled.base =
+      writer_.addCopy(filled.base, writer_.graph().values[filled.base].type, from, position_.where, /*varies=*/false);
   filled.views.clear();
   filled.written = true;
 }

@@ -49,8 +49,8 @@ void Model::followNames(ModelProgram& program, bool keeps_values) {
     const bool is_done = has_dtype || (keeps_values && rules_.policy.shares_weights);
     if (is_done && !is_gone && own.tensor.is_same(next->tensor)) continue;
     const bool fits = has_dtype && own.tensor.sizes() == next->tensor.sizes();
-    // The front end has the newest values of buffers that change their types.
-    if ((!fits || keeps_values) && std::ranges::count(program.captured.reshaped, own.name) > 0) continue;
+    // The front end puts the newest values into the module if it has another tensor.
+    if ((!fits || keeps_values) && std::ranges::count(program.captured.replaced, own.name) > 0) continue;
     ABELE_REQUIRE(fits, E0704,
                   {.what = cat(own.name, " differs from the tensor that the model was compiled with"),
                    .found = is_gone ? "no tensor of this name" : source_->typeText(next->tensor),

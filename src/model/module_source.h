@@ -29,7 +29,7 @@ class ModuleSource {
     calls::Constants constants = {};               // results that are the same for all inputs and weights
     std::vector<size_t> written = {};              // inputs that forward writes into
     std::shared_ptr<modules::Frozen> frozen = {};  // state that the program keeps; null: it was loaded
-    std::vector<std::string> reshaped = {};        // buffers whose shape the front end changes after a call
+    std::vector<std::string> replaced = {};        // buffers that forward replaces
   };
   using Compile = std::function<session::Session&(compile::Program&)>;
 
