@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import threading
 
 import torch
 from keras.src import backend, tree
@@ -10,6 +11,7 @@ from keras.src.backend.torch import random as torch_random
 from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.utils import traceback_utils
 
+from .._item_access import exchanged, replaced
 from .._native import core
 from ..annotations import Block
 from ..losses import identity_loss
@@ -93,37 +95,37 @@ class Stages:
         values.update(zip(call.outputs, results, strict=True))
 
 
-@contextlib.contextmanager
-def _device_seeds():
-    """Inside, random numbers of layers come from the device's stream, even those of layers with their own seeds."""
-    original = torch_random.torch_seed_generator
-    seeds = []
+# While this thread captures: seeds of layers whose random numbers came from the device's stream; the model's variables.
+_thread = threading.local()
 
-    def stream_of_the_device(seed):
+
+def _stream_of_the_device(original):
+    """Random numbers of layers come from the device's stream, even those of layers with their own seeds."""
+
+    def generator(seed):
+        seeds = getattr(_thread, "seeds", None)
+        if seeds is None:
+            return original(seed)
         if not seeds:
             logger.warning(
                 "A seed of a layer has no effect in a compiled model: random numbers come from the device's stream, "
                 "which starts where keras.utils.set_random_seed() put torch's."
             )
         seeds.append(seed)
+        return None
 
-    torch_random.torch_seed_generator = stream_of_the_device
-    try:
-        yield
-    finally:
-        torch_random.torch_seed_generator = original
+    return generator
 
 
-@contextlib.contextmanager
-def _both_branches(variables):
-    """Inside, keras.ops.cond computes both branches if its condition may differ from batch to batch, and chooses.
+def _both_branches(original):
+    """keras.ops.cond computes both branches if its condition may differ from batch to batch, and chooses.
 
     Not for branches that write variables, or with gradients: one that is not chosen could turn these into NaN.
     """
-    original = torch_core.cond
 
     def cond(condition, true_fn, false_fn):
-        if not (isinstance(condition, torch.Tensor) and core().mayVary(condition)):
+        variables = getattr(_thread, "variables", None)
+        if variables is None or not (isinstance(condition, torch.Tensor) and core().mayVary(condition)):
             return original(condition, true_fn, false_fn)
         versions = [variable._value._version for variable in variables]
         results = true_fn(), false_fn()
@@ -132,11 +134,18 @@ def _both_branches(variables):
             return original(condition, true_fn, false_fn)
         return tree.map_structure(functools.partial(torch.where, condition), *results)
 
-    torch_core.cond = cond
-    try:
+    return cond
+
+
+@contextlib.contextmanager
+def _captured_functions(variables):
+    """Inside, functions of Keras that no mode of torch can replace do on this thread what a program can do."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(replaced("seeds", [], _thread))
+        stack.enter_context(replaced("variables", variables, _thread))
+        stack.enter_context(exchanged(torch_random, "torch_seed_generator", _stream_of_the_device))
+        stack.enter_context(exchanged(torch_core, "cond", _both_branches))
         yield
-    finally:
-        torch_core.cond = original
 
 
 @contextlib.contextmanager
@@ -199,8 +208,7 @@ def _forward(model, mode, structure, stages, wants_predictions, step, tensors):
     x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(structure.pack(tensors))
     results, parts = [], []
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_device_seeds())
-        stack.enter_context(_both_branches(step.trainable + step.others))
+        stack.enter_context(_captured_functions(step.trainable + step.others))
         stack.enter_context(plain_tracebacks())
         if stages is not None:
             stack.enter_context(stages.cut())
