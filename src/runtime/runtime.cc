@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cfenv>
 #include <condition_variable>
 #include <cstdlib>
 #include <exception>
@@ -117,6 +118,7 @@ struct Runtime::Impl {
     }
     if (!runs_step) return true;
     const WorksFor caller_of_step(caller);
+    std::fesetenv(&arithmetic);
     if (!runActions(worker, {})) abandon();
     return true;
   }
@@ -313,6 +315,7 @@ struct Runtime::Impl {
       error = nullptr;
       begin = Clock::now();
       caller = currentCaller();
+      std::fegetenv(&arithmetic);
       caller_works = !exe.workers.empty() && isMine(0) && backend.canWorkOnThisThread(0);
       last_poll_ns = 0;
       is_running = true;
@@ -392,6 +395,7 @@ struct Runtime::Impl {
   bool is_running = false;
   bool caller_works = false;  // in this step the caller's thread does worker 0's work
   Caller* caller = nullptr;   // caller of this step
+  std::fenv_t arithmetic{};   // the rounding mode of its thread, and its treatment of denormal numbers
   std::exception_ptr error;
 
   // The caller writes these while the workers are parked.
