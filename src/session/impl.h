@@ -44,6 +44,7 @@ struct Compiled : compile::MadeProgram {
   at::Tensor unscaled_loss_gradient;  // its value without loss scaling
   std::vector<Slices> slices;         // by external index
   std::vector<at::Tensor*> model_of;  // by external index: the model's tensor, null for externals of our own
+  std::vector<Type> type_of;          // by external index: the type of the model's tensor at the time of loading
   std::vector<size_t> written_by_forward;  // externals; a training leaves out parameters
   WeightWatch weight_watch;                // watches the tensors of model_of
   compile::MetaTensors meta;

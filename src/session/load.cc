@@ -73,18 +73,33 @@ void materializeModel(const Compiled& compiled, const compile::ProgramOptions& o
                                         "first call")});
 }
 
-/// Whether the tensor has the type that the program was compiled for. If a parameter has groups of replicas, `host` has
-/// a value for each group.
-bool fits(const Compiled& compiled, size_t external, const at::Tensor& host) {
-  const Type& type = compiled.executable.slots[compiled.executable.externals[external].slot].type;
+/// The type of the tensor without the dimension of the groups of replicas; undefined if it lacks that.
+Type typeOfValue(const Compiled& compiled, size_t external, const at::Tensor& host) {
   Type own = compile::typeOf(host);
   if (const size_t count = compiled.slices[external].replica.size(); count > 0) {
-    if (own.sizes.empty() || own.sizes[0] != static_cast<int64_t>(count)) return false;
+    if (own.sizes.empty() || own.sizes[0] != static_cast<int64_t>(count)) return {};
     own.sizes.erase(own.sizes.begin());
     own.strides.erase(own.strides.begin());
   }
+  return own;
+}
+
+/// Strides of dimensions with one element do not matter.
+bool areAlike(const Type& a, const Type& b) {
+  if (a.sizes != b.sizes) return false;
+  for (size_t d = 0; d < a.sizes.size(); ++d)
+    if (a.sizes[d] > 1 && a.strides[d] != b.strides[d]) return false;
+  return true;
+}
+
+/// Whether the tensor has the type that the program was compiled for. The devices have the memory of a tensor with gaps
+/// as a whole, where its elements have to lie as they did.
+bool fits(const Compiled& compiled, size_t external, const at::Tensor& host) {
+  const Type& type = compiled.executable.slots[compiled.executable.externals[external].slot].type;
+  const Type own = typeOfValue(compiled, external, host);
   if (own.dtype != type.dtype) return false;
-  return own.sizes == type.sizes || (type.sizes.size() == 1 && own.extentBytes() == type.extentBytes());
+  if (own.sizes == type.sizes) return own.sizes == compiled.type_of[external].sizes;
+  return type.sizes.size() == 1 && own.extentBytes() == type.extentBytes() && areAlike(own, compiled.type_of[external]);
 }
 
 bool isToBeUploaded(const Compiled& compiled, size_t external) {
@@ -233,6 +248,9 @@ void load(Compiled& compiled, const compile::ProgramOptions& options, const at::
   compiled.backend = device::makeBackend(is_cpu ? "cpu" : "accelerator", executable, device);
   compiled.model_of = matchModel(executable, compiled.model);
   compiled.slices = slicesOf(executable, compiled.groupings);
+  compiled.type_of.assign(compiled.model_of.size(), {});
+  for (size_t i = 0; i < compiled.model_of.size(); ++i)
+    if (const at::Tensor* host = compiled.model_of[i]) compiled.type_of[i] = typeOfValue(compiled, i, *host);
   compiled.written_by_forward.clear();
   for (size_t i = 0; i < executable.externals.size(); ++i) {
     const exe::ExternalKind kind = executable.externals[i].kind;

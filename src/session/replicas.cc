@@ -45,6 +45,9 @@ void downloadSlices(const Compiled& compiled, size_t external, const at::Tensor&
   const Slices& slices = compiled.slices[external];
   const auto index = static_cast<int32_t>(external);
   if (slices.replica.empty()) {
+    const Type& type = compiled.executable.slots[compiled.executable.externals[external].slot].type;
+    const bool has_gaps = host.sizes() != at::IntArrayRef(type.sizes);
+    if (has_gaps && compiled.model_of[external] != nullptr) requireFits(compiled, external, host);
     at::Tensor memory = memoryOf(compiled, external, host);
     return compiled.backend->download(index, memory);
   }

@@ -31,3 +31,42 @@ def test_tensors_of_objects_are_constants():
     with pytest.raises(poptorch.Error, match="E0704 input-changed") as raised:
         model(Batch(torch.zeros(2)))
     assert "registerCustomArgParser" in str(raised.value)
+
+
+class Adds(torch.nn.Module):
+    """Has a buffer with gaps."""
+
+    def __init__(self, strides):
+        super().__init__()
+        self.register_buffer("offset", gapped(strides))
+
+    def forward(self, x):
+        return x + self.offset
+
+
+def gapped(strides):
+    """0 to 5 in two rows. With the strides (1, 10) and (15, 3) the memory has the same size."""
+    return torch.zeros(30).as_strided((2, 3), strides).copy_(torch.arange(6.0).view(2, 3))
+
+
+def exchange(model):
+    model.offset = gapped((15, 3))
+
+
+def move(model):
+    model.offset.data = gapped((15, 3))
+
+
+@pytest.mark.parametrize("change", [exchange, move])
+def test_gaps_of_a_buffer_may_not_move(change):
+    model = Adds((1, 10))
+    executor = poptorch.inferenceModel(model)
+    expected = executor(torch.zeros(2, 3))
+    change(executor.model)
+    with pytest.raises(poptorch.Error, match="E0704 input-changed: offset differs") as raised:
+        executor.copyWeightsToDevice()
+    assert "destroy()" in str(raised.value)
+    with pytest.raises(poptorch.Error, match="E0704 input-changed: offset differs"):
+        executor.copyWeightsToHost()
+    executor.destroy()
+    assert torch.equal(executor(torch.zeros(2, 3)), expected)
