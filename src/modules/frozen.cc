@@ -72,8 +72,19 @@ auto* named(List& list, const std::string& name, Name of, size_t& at) {
 Frozen::Frozen(const capture::Recording& recording, const std::vector<NamedTensor>& tensors,
                std::vector<ModuleKind> modules, bool training)
     : outside_(recording.outside), modules_(std::move(modules)), settings_(settingsNow()), training_(training) {
-  for (const NamedTensor& each : tensors)
+  for (const NamedTensor& each : tensors) {
     tensors_.push_back({each.name, each.tensor.unsafeGetTensorImpl(), each.trains});
+    if (each.tensor.layout() != at::kStrided) continue;
+    tensors_.back().sizes = each.tensor.sizes().vec();
+    tensors_.back().strides = each.tensor.strides().vec();
+  }
+}
+
+bool Frozen::isRestrided(const Tensor& was, const at::Tensor& now) {
+  if (now.layout() != at::kStrided || now.sizes() != at::IntArrayRef(was.sizes)) return false;
+  for (int64_t d = 0; d < now.dim(); ++d)
+    if (now.size(d) > 1 && now.stride(d) != was.strides[static_cast<size_t>(d)]) return now.numel() > 0;
+  return false;
 }
 
 bool Frozen::isDue() {
@@ -83,8 +94,8 @@ bool Frozen::isDue() {
 
 void Frozen::addChangesOf(const std::vector<NamedTensor>& tensors, std::vector<std::string>& found) const {
   size_t at = 0, kept = 0;
-  int64_t others_trained = 0;
-  const NamedTensor* added = nullptr;
+  int64_t others_trained = 0, num_restrided = 0;
+  const NamedTensor *added = nullptr, *restrided = nullptr;
   for (const NamedTensor& now : tensors) {
     const Tensor* const was = named(tensors_, now.name, &Tensor::name, at);
     if (!was) {
@@ -97,7 +108,14 @@ void Frozen::addChangesOf(const std::vector<NamedTensor>& tensors, std::vector<s
                           " is another tensor now, and the devices go on with the one before: call "
                           "copyWeightsToDevice()"));
     if (training_ && was->is_trained != now.trains) ++others_trained;
+    if (!isRestrided(*was, now.tensor)) continue;
+    if (!restrided) restrided = &now;
+    ++num_restrided;
   }
+  if (restrided)
+    found.push_back(cat(
+        "the strides of ", restrided->name, num_restrided > 1 ? cat(" and ", num_restrided - 1, " other tensors") : "",
+        " are others now, as after to(memory_format), and kernels add up in another order with them", kCompile));
   if (others_trained != 0)
     found.push_back(cat("requires_grad() of ", others_trained, " parameters is another one now", kCompile));
   if (added) found.push_back(cat(added->name, " was not there when the model was compiled", kCompile));

@@ -36,7 +36,10 @@ class Frozen {
     std::string name;
     const c10::TensorImpl* identity = nullptr;
     bool is_trained = false;
+    std::vector<int64_t> sizes = {}, strides = {};  // empty if the tensor has none
   };
+  /// Whether the tensor has the sizes of before with other strides.
+  static bool isRestrided(const Tensor& was, const at::Tensor& now);
 
   void addChangesOf(const std::vector<NamedTensor>& tensors, std::vector<std::string>& found) const;
   void addChangesOf(const std::vector<ModuleKind>& modules, std::vector<std::string>& found);

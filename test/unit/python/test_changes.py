@@ -40,6 +40,10 @@ def hook(module, *arguments):
     return None
 
 
+def turn(net):
+    net.linear.weight.data = net.linear.weight.data.t().contiguous().t()
+
+
 def update_teacher(net):
     with torch.no_grad():
         net.teacher[0].weight.mul_(0.5)
@@ -50,6 +54,7 @@ CHANGES = {
         lambda net: setattr(net.linear, "weight", torch.nn.Parameter(torch.ones(2, 2))),
         "linear.weight is another tensor now.*copyWeightsToDevice",
     ),
+    "strides": (turn, "the strides of linear.weight are others now"),
     "no bias": (lambda net: setattr(net.linear, "bias", None), "1 of them are not there now"),
     "module": (lambda net: setattr(net, "drop", torch.nn.Identity()), "the module drop was Dropout.* and is Identity"),
     "hook": (lambda net: net.linear.register_forward_hook(hook), "the module linear was .*no hooks.* 1 hooks"),
