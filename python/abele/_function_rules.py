@@ -3,13 +3,17 @@ The mode does not affect other threads.
 """
 
 import sys
+import types as kinds
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ._native import isCapturing
+from . import wrapping
+from ._native import core
 
 _HANDING_ON = (torch.overrides.handle_torch_function.__code__,)
+# Kinds of functions that take no functions: HigherOrderOperator is an abstract class, and slow to ask.
+_PLAIN = (kinds.BuiltinFunctionType, kinds.FunctionType, kinds.MethodDescriptorType, kinds.MethodWrapperType)
 # Arguments that torch 2.13 does not hand on to modes.
 _KEPT_BACK = {torch.nn.functional.l1_loss: "weight", torch.chain_matmul: "out"}
 
@@ -38,6 +42,7 @@ class FunctionRules(TorchFunctionMode):
         self._table = {}
         self._call_operator = call_operator
         self._caller = None
+        self._is_capturing = core().isCapturing
 
     def add(self, function, make):
         """Sets the rule for a function: make(the function, or its rule so far)."""
@@ -55,20 +60,28 @@ class FunctionRules(TorchFunctionMode):
         return frame
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
         if func in _KEPT_BACK:
-            kwargs = _with_kept_back(func, kwargs or {}, sys._getframe(1))
-        if not isCapturing():  # a function that the host runs in every step
-            return func(*args, **(kwargs or {}))
+            kwargs = _with_kept_back(func, kwargs, sys._getframe(1))
+        if not self._is_capturing():  # a function that the host runs in every step
+            return func(*args, **kwargs)
+        if types and wrapping.are_wrappers(types):  # no need to ask them: a capture reads the weights of the host
+            with torch._C.DisableTorchFunctionSubclass():
+                return self._call(func, args, kwargs, sys._getframe(1))
+        return self._call(func, args, kwargs, sys._getframe(1))
+
+    def _call(self, func, args, kwargs, caller):
         rule = self._table.get(func)
         if rule is not None:
-            outer, self._caller = self._caller, sys._getframe(1)
+            outer, self._caller = self._caller, caller
             try:
-                return rule(*args, **(kwargs or {}))
+                return rule(*args, **kwargs)
             finally:
                 self._caller = outer
-        if self._call_operator and isinstance(func, torch._ops.HigherOrderOperator):
-            return self._call_operator(func, *args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+        is_plain = type(func) in _PLAIN or not isinstance(func, torch._ops.HigherOrderOperator)
+        if self._call_operator and not is_plain:
+            return self._call_operator(func, *args, **kwargs)
+        return func(*args, **kwargs)
 
 
 def getter_of(name):

@@ -182,7 +182,7 @@ class BufferWatch:
             poptorch.Error: E0108 for buffers with two names, for those of another type than the next micro-batch of the
                 call would need, and for those in memory of another tensor that the program writes.
         """
-        self._require_own_memory({_memory_of(parameter) for parameter in trained})
+        self._require_own_memory(trained)
         replaced, reshaped = [], []
         for path, module in self._modules.items():
             original, watched = self._watched[path]
@@ -234,13 +234,17 @@ class BufferWatch:
 
     def _require_own_memory(self, trained):
         named = collections.defaultdict(list)  # by memory: whether forward replaced it, name, the tensor before
+        written = None  # the memory of the parameters that the program changes
         for path, (original, watched) in self._watched.items():
             for name, before in original.items():
                 after = dict.get(watched, name)
                 named[_memory_of(after)].append((after is not before, f"{path}.{name}" if path else name, before))
         for memory, users in named.items():
             replaced = [name for is_replaced, name, _ in users if is_replaced]
-            if memory is None or not replaced or not (memory in trained or _tell_apart([each[2] for each in users])):
+            if memory is None or not replaced:
+                continue
+            written = set(map(_memory_of, trained)) if written is None else written
+            if memory not in written and not _tell_apart([each[2] for each in users]):
                 continue
             others = [name for _, name, _ in users if name != replaced[0]] or ["a parameter"]
             raise user_error(
@@ -314,7 +318,7 @@ class ReplacedBuffers:
 
     def form(self):
         """A text that distinguishes calls by the types of these buffers."""
-        return "".join(f"; {path}: {_type_of(self._known[path].tensor)}" for path in sorted(self._typed))
+        return "".join([f"; {path}: {_type_of(self._known[path].tensor)}" for path in sorted(self._typed)])
 
     def take(self, program, outputs, download):
         """Puts the last outputs of a step into the module, and gives buffers that the program wrote their new strides.

@@ -347,7 +347,7 @@ def call_forward(model, positional, named, *, policy, options, excludes, trainin
             result = model(*positional, **named)
             check(result)
     _require_not_reassigned(model, before)
-    trained = [parameter for parameter in model.parameters() if training and parameter.requires_grad]
+    trained = (parameter for parameter in model.parameters() if training and parameter.requires_grad)
     recorded = watch.record(options, trained, reshapes=reshapes)
     if training:
         keep_buffers(watch)

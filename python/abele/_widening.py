@@ -45,6 +45,9 @@ _NARROW = (
 )  # fmt: skip
 
 
+_dtype_of = getter_of("dtype")  # without the code around attributes of wrapped weights
+
+
 def _is_floating(value):
     return isinstance(value, torch.Tensor) and value.dtype.is_floating_point
 
@@ -72,7 +75,7 @@ def _tensors(*values):
 
 
 def _floating_types(values):
-    return {dtype for dtype in {value.dtype for value in values} if dtype.is_floating_point}
+    return {dtype for dtype in map(_dtype_of, values) if dtype.is_floating_point}
 
 
 def _with_operands(original, change, args, kwargs):
@@ -83,8 +86,7 @@ def _with_operands(original, change, args, kwargs):
 def _cast_to_activation(activations, original):
     @functools.wraps(original)
     def layer(*args, **kwargs):
-        with torch._C.DisableTorchFunctionSubclass():  # wrapped weights would ask their class
-            types = _floating_types(_tensors(args, kwargs))
+        types = _floating_types(_tensors(args, kwargs))
         if len(types) < 2 or torch.is_autocast_enabled("cpu"):
             return original(*args, **kwargs)
         given = [*args[: len(activations)], *(kwargs.get(name) for name in activations)]

@@ -89,6 +89,11 @@ def is_wrapped(tensor):
     return isinstance(tensor, _WrappedTensor)
 
 
+def are_wrappers(kinds):
+    """Whether all of these classes are those of wrapped parameters and buffers."""
+    return all(kind is PoptorchParameter or kind is PoptorchBuffer for kind in kinds)
+
+
 def has_meta_tensors(module):
     """Whether some parameters or buffers are on the meta device, without memory in this process."""
     with without_pull():
