@@ -100,12 +100,8 @@ class Simulator {
     }
     makeRings();
     noteTransfers();
-    if (costs_.cores > 0 && static_cast<size_t>(costs_.cores) < workers)
-      shareCores();
-    else if (transfers_.empty())
-      runAlone();
-    else
-      runInTimeOrder();
+    const bool shares_cores = costs_.cores > 0 && static_cast<size_t>(costs_.cores) < workers;
+    transfers_.empty() && !shares_cores ? runAlone() : runInTimeOrder();
     for (size_t w = 0; w < workers; ++w) finish(w);
     result_.step_ns += costs_.host_ns;
     countHeld();
@@ -350,32 +346,47 @@ class Simulator {
     }
   }
 
-  // Every worker has a core of its own, but messages share links, so ends are handled in the order of time.
+  // Messages share links, so ends are handled in the order of time. Workers share cores: if more workers than cores are
+  // busy, all of them slow down. `worked` is the time that an action which was always busy would have worked by now.
   void runInTimeOrder() {
     noteReaders();
-    using End = std::pair<int64_t, size_t>;  // a time, and the worker of the action that ends then
-    std::priority_queue<End, std::vector<End>, std::greater<>> ends;
-    std::vector<int64_t> starts(head_.size(), -1);  // start of each worker's current action
+    using Due = std::pair<double, size_t>;  // a time, and the worker whose next action starts or ends then
+    std::priority_queue<Due, std::vector<Due>, std::greater<>> starts, ends;  // ends: by `worked`
+    std::vector<int64_t> start_ns(head_.size(), -1);                          // start of each worker's current action
+    double now = 0, worked = 0;
     for (size_t w = 0; w < head_.size(); ++w) queue_.push_back(w);
     for (;;) {
       for (; !queue_.empty(); queue_.pop_front()) {
         const size_t w = queue_.front();
         queued_[w] = false;
         int64_t ready = 0;
-        if (starts[w] >= 0 || !isNextReady(w, ready)) continue;
-        starts[w] = ready;
-        ends.emplace(ready + timeOf(costs_, schedule_.workers[w][head_[w]]), w);
+        if (start_ns[w] >= 0 || !isNextReady(w, ready)) continue;
+        start_ns[w] = ready;
+        starts.emplace(static_cast<double>(ready), w);
       }
-      if (ends.empty()) return;
-      const auto [end, w] = ends.top();
-      ends.pop();
-      const Action& a = schedule_.workers[w][head_[w]];
-      result_.workers[w].busy_ns += end - starts[w];
-      complete(w, starts[w], end);
-      starts[w] = -1;
-      wake(w);
-      wakeAfter(a);
-      for (size_t i : sent_[indexOf({a.stage, a.direction})]) wakeStage(transfers_[i].to.stage);
+      const double rate =
+          costs_.cores > 0 ? std::min(1.0, costs_.cores / std::max(1.0, static_cast<double>(ends.size()))) : 1;
+      double next = -1;
+      if (!ends.empty()) next = now + (ends.top().first - worked) / rate;
+      if (!starts.empty() && (next < 0 || starts.top().first < next)) next = std::max(now, starts.top().first);
+      if (next < 0) return;
+      worked += (next - now) * rate;
+      now = next;
+      for (; !ends.empty() && ends.top().first - worked <= 0.5; ends.pop()) {
+        const size_t w = ends.top().second;
+        const Action& a = schedule_.workers[w][head_[w]];
+        const int64_t end = std::max<int64_t>(start_ns[w], std::llround(now));
+        result_.workers[w].busy_ns += end - start_ns[w];
+        complete(w, std::exchange(start_ns[w], -1), end);
+        wake(w);
+        wakeAfter(a);
+        for (size_t i : sent_[indexOf({a.stage, a.direction})]) wakeStage(transfers_[i].to.stage);
+      }
+      for (; !starts.empty() && starts.top().first <= now + 0.5; starts.pop()) {
+        const size_t w = starts.top().second;
+        start_ns[w] = std::max<int64_t>(start_ns[w], std::llround(now));
+        ends.emplace(worked + static_cast<double>(timeOf(costs_, schedule_.workers[w][head_[w]])), w);
+      }
     }
   }
 
@@ -403,51 +414,6 @@ class Simulator {
     if (queued_[worker]) return;
     queued_[worker] = true;
     queue_.push_back(worker);
-  }
-
-  // Workers share cores: if more workers than cores are busy, all of them slow down. Time moves from one start or end
-  // to the next.
-  void shareCores() {
-    struct Running {
-      bool works = false;
-      int64_t start_ns = 0;
-      double left_ns = 0;
-    };
-    std::vector<Running> running(head_.size());
-    size_t working = 0;
-    double now = 0;
-    for (;;) {
-      const double rate = working == 0 ? 1 : std::min(1.0, costs_.cores / static_cast<double>(working));
-      double next = -1;  // the earliest of all known starts and ends
-      const auto consider = [&next](double time) { next = next < 0 ? time : std::min(next, time); };
-      for (size_t w = 0; w < running.size(); ++w) {
-        int64_t ready = 0;
-        if (running[w].works)
-          consider(now + running[w].left_ns / rate);
-        else if (isNextReady(w, ready))
-          consider(std::max(now, static_cast<double>(ready)));
-      }
-      if (next < 0) return;
-      for (Running& r : running)
-        if (r.works) r.left_ns -= (next - now) * rate;
-      now = next;
-      for (size_t w = 0; w < running.size(); ++w) {
-        Running& r = running[w];
-        if (!r.works || r.left_ns > 0.5) continue;
-        const int64_t end = std::max<int64_t>(r.start_ns, std::llround(now));
-        result_.workers[w].busy_ns += end - r.start_ns;
-        complete(w, r.start_ns, end);
-        r.works = false;
-        --working;
-      }
-      for (size_t w = 0; w < running.size(); ++w) {
-        int64_t ready = 0;
-        if (running[w].works || !isNextReady(w, ready) || static_cast<double>(ready) > now + 0.5) continue;
-        running[w] = {true, std::max<int64_t>(ready, std::llround(now)),
-                      static_cast<double>(timeOf(costs_, schedule_.workers[w][head_[w]]))};
-        ++working;
-      }
-    }
   }
 
   void finish(size_t w) {
