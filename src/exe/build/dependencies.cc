@@ -194,26 +194,38 @@ void dropImpliedWaits(Executable& exe) {
   for (const WorkerProgram& worker : exe.workers)
     for (const Action& a : worker.actions)
       for (const Wait& wait : a.waits) ++completionOf(wait).num_waiting;
-  const auto grants = [&](size_t waiting, const Wait& wait, size_t worker) {
-    const int32_t process = exe.workers[waiting].process;
-    return exe.workers[completionOf(wait).place.worker].process == process || exe.workers[worker].process != process;
+  std::vector<int32_t> process_of;  // by worker
+  for (const WorkerProgram& worker : exe.workers) process_of.push_back(worker.process);
+  // Whether a wait of one worker for a second one tells it what a third one has run.
+  const auto grants = [&](size_t waiting, size_t awaited, size_t worker) {
+    return process_of[awaited] == process_of[waiting] || process_of[worker] != process_of[waiting];
   };
   std::vector<Known> known(exe.workers.size(), Known(exe.workers.size(), 0));
+  Known latest(exe.workers.size(), 0);  // by worker, what an action waits for
   std::vector<size_t> num_completions(exe.segments.size(), 0);
   const std::vector<size_t> ran = runOnCounters(exe, [&](size_t w, Action& a) {
-    std::vector<Wait> kept;
     for (const Wait& wait : a.waits) {
       const Place place = completionOf(wait).place;
-      const bool implied =
-          known[w][place.worker] >= place.number || std::ranges::any_of(a.waits, [&](const Wait& other) {
-            return other.segment != wait.segment && grants(w, other, place.worker) &&
-                   completionOf(other).known[place.worker] >= place.number;
-          });
+      latest[place.worker] = std::max(latest[place.worker], place.number);
+    }
+    std::vector<Wait> asked, kept;  // asked: the last one for each worker
+    for (const Wait& wait : a.waits)
+      if (const Place place = completionOf(wait).place; latest[place.worker] == place.number) asked.push_back(wait);
+    for (const Wait& wait : asked) {
+      const Place place = completionOf(wait).place;
+      latest[place.worker] = 0;
+      const bool implied = known[w][place.worker] >= place.number || std::ranges::any_of(asked, [&](const Wait& other) {
+                             const Completion& seen = completionOf(other);
+                             return other.segment != wait.segment && grants(w, seen.place.worker, place.worker) &&
+                                    seen.known[place.worker] >= place.number;
+                           });
       if (!implied) kept.push_back(wait);
     }
-    for (const Wait& wait : kept)
+    for (const Wait& wait : kept) {
+      const Completion& seen = completionOf(wait);
       for (size_t other = 0; other < exe.workers.size(); ++other)
-        if (grants(w, wait, other)) known[w][other] = std::max(known[w][other], completionOf(wait).known[other]);
+        if (grants(w, seen.place.worker, other)) known[w][other] = std::max(known[w][other], seen.known[other]);
+    }
     for (const Wait& wait : a.waits)
       if (Completion& seen = completionOf(wait); --seen.num_waiting == 0) seen.known = {};
     a.waits = std::move(kept);
