@@ -81,13 +81,15 @@ ir::Graph runPasses(const Captured& captured, const ProgramOptions& options) {
     context.recompute = rules;
     facts.recomputes = rules.enabled;
     ir::Graph graph = captured.graph;
-    passes::runPipeline(graph, context, {.passes = passes::defaultPipeline(facts), .after_pass = countDevices});
+    passes::runPipeline(graph, context,
+                        {.passes = passes::defaultPipeline(facts), .after_pass = countDevices, .checks_passes = false});
     return graph;
   };
   passes::RecomputeRules rules = context.recompute;
   if (options.training && options.recompute_to_fit && !options.recompute && options.device_memory.any()) {
     ir::Graph lowered = captured.graph;
-    passes::runPipeline(lowered, context, {.passes = passes::defaultPipeline({.training = true})});
+    passes::runPipeline(lowered, context,
+                        {.passes = passes::defaultPipeline({.training = true}), .checks_passes = false});
     const Recomputed found = recomputeToFit(lowered, captured, options, facts.shards ? Divide(lower) : Divide());
     rules = {.enabled = found.needed, .last_stage = true, .kept = found.kept};
     if (found.needed)

@@ -27,7 +27,8 @@ Pieces piecesOf(const ir::Graph& graph, const ProgramOptions& options, const Opt
   Pieces pieces{.graph = graph, .chain = {}};
   passes::PassContext context{.optimizer = optimizer.rules};
   context.stages.auto_stage = passes::AutoStage::kAutoSplit;
-  passes::runPipeline(pieces.graph, context, {.passes = passes::defaultPipeline({.training = options.training})});
+  passes::runPipeline(pieces.graph, context,
+                      {.passes = passes::defaultPipeline({.training = options.training}), .checks_passes = false});
   const bool may_interleave = options.schedule_rule == ScheduleRule::kFastest || schedule::dealsRound(options.schedule);
   pieces.chain = split::splitChain(pieces.graph, may_interleave ? 2 * devices : devices);
   return pieces;

@@ -103,6 +103,9 @@ struct PipelineOptions {
   std::vector<std::string> passes;  // empty: the default pipeline, without splitting weight gradients
   std::function<void(const std::string& pass, const ir::Graph&)> after_pass;  // --print-after-all
   std::vector<std::string> disabled;                                          // "dce" or "dce:2" (second occurrence)
+  /// Checks each pass: that it says whether it changed the graph, and the form of what it changed. Otherwise only the
+  /// last graph's form is checked.
+  bool checks_passes = true;
 };
 /// The facts that decide which passes a program needs.
 struct PipelineFacts {
@@ -127,7 +130,7 @@ struct PipelineStep {
 /// Throws E0301.
 std::vector<PipelineStep> pipelineSteps(const ir::Graph& graph, const PassContext& context,
                                         const PipelineOptions& options);
-/// Runs the steps and verifies the form after each change. A pass that returns a wrong Changed is an InternalError.
+/// Runs the steps. Throws E0203 for a wrong graph, and InternalError for a wrong pass.
 void runPipeline(ir::Graph& graph, PassContext& context, const PipelineOptions& options = {});
 
 }  // namespace abele::passes
