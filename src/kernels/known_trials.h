@@ -1,4 +1,4 @@
-// Stores the results of trials, which compare the bits of two kernels.
+// Stores the results of trials, which compare the bits or the times of two kernels.
 #pragma once
 
 #include <algorithm>
@@ -26,8 +26,8 @@ inline int64_t trialRounds(int64_t elements, int64_t numbers, int64_t least) {
 template <class Key, class Answer>
 class KnownTrials {
  public:
-  /// attempt: runs the trial if its result is not known. It runs outside the lock, so other threads need not wait; two
-  /// threads with the same trial find the same result.
+  /// attempt: runs the trial if its result is not known. It runs outside the lock, so other threads need not wait. If
+  /// two threads run the same trial, the result of the one that ends first counts.
   template <class Attempt>
   Answer of(const Key& key, const Attempt& attempt) {
     {
@@ -36,7 +36,7 @@ class KnownTrials {
     }
     const Answer answer = attempt();
     const std::lock_guard lock(mutex_);
-    return known_[key] = answer;
+    return known_.try_emplace(key, answer).first->second;
   }
 
  private:
