@@ -224,6 +224,18 @@ def keras_update(data: dict) -> Rows:
         yield f"{row['optimizer']}, {row['layers']} layers of width {row['width']}", [f"{ours / keras:.2f}"]
 
 
+def machine_rates(data: dict) -> Rows:
+    for threads, rates in data["rates"].items():
+        best = {kind: max(product[kind] for product in rates["products"].values()) for kind in ("aten", "fast")}
+        few = [f"{data['rows'][threads][rows][kind]['share']:.2f}" for rows in ("1", "4", "16") for kind in best]
+        yield f"{threads} threads", [f"{best['aten']:.0f}", f"{best['fast']:.0f}", f"{rates['read']:.1f}", *few]
+
+
+def product_shares(data: dict) -> Rows:
+    for name, row in data["workloads"].items():
+        yield name, [f"{row['gflop']:.0f}", f"{row['s']:.2f}", f"{row['gflops']:.0f}", f"{row['share']:.2f}"]
+
+
 STEPS = ("geometric mean", *WORKLOADS[:-1], f"overhead ({OVERHEAD})")
 FIGURES = (
     Figure(
@@ -263,6 +275,27 @@ FIGURES = (
         "Share of the time of the same instructions replayed alone. Goals: 0.95 in order, 0.90 with hot caches.",
         STEPS,
         limits,
+    ),
+    Figure(
+        "roofline",
+        "What the machine allows",
+        'The rate of the fastest float32 product, by ATen and with `fusion("fast")`; the speed of reading memory; and '
+        "the share of that speed at which products of 1, 4 and 16 rows read their weights.",
+        (
+            "ATen, GFLOP/s",
+            "fast, GFLOP/s",
+            "memory, GB/s",
+            *(f"{rows}, {kind}" for rows in ("1 row", "4 rows", "16 rows") for kind in ("ATen", "fast")),
+        ),
+        machine_rates,
+    ),
+    Figure(
+        "roofline",
+        "Share of the product rate that a training step reaches",
+        '`devices("measured")`. Products, convolutions and attention count. Share: of the rate of ATen\'s fastest '
+        "product with all threads.",
+        ("GFLOP", "s", "GFLOP/s", "share"),
+        product_shares,
     ),
     Figure("memory", "Peak memory of a training step", "Ratio to eager PyTorch. Goal: 1.", STEPS, memory),
     Figure(
