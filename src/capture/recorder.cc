@@ -193,8 +193,8 @@ void Recorder::requireKeptStrides() {
                .at = cat(reader->op, reader->source.empty() ? "" : ", ", reader->source, ", depends on its strides"),
                .found = cat(typeOf(each.buffer).str(), " becomes ", typeOf(each.value).str()),
                .expected = "the strides of the buffer, because kernels round in another order with others",
-               .remedy = inLanguage("replace it by new.contiguous(), or call the module natively before its first call "
-                                    "here, so that the buffer has the strides")});
+               .remedy = "replace it by new.contiguous(), or call the module natively before its first call "
+                         "here, so that the buffer has the strides"});
   }
 }
 
