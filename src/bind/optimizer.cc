@@ -119,8 +119,17 @@ class PythonAttributes : public optimizer::OptimizerAttributes {
   /// Returns null if the attribute is missing. Requires: the GIL.
   py::object find(int place, const std::string& name) const {
     const py::object optimizer = object();
-    if (place == kWhole) return py::getattr(optimizer, name.c_str(), py::object());
     const py::str key(name);
+    if (place == kWhole) {
+      PyObject* found = nullptr;  // without an exception, because most optimizers lack most of these attributes
+#if PY_VERSION_HEX >= 0x030D0000
+      const bool has_failed = PyObject_GetOptionalAttr(optimizer.ptr(), key.ptr(), &found) < 0;
+#else
+      const bool has_failed = _PyObject_LookupAttr(optimizer.ptr(), key.ptr(), &found) < 0;
+#endif
+      if (has_failed) PyErr_Clear();
+      return py::reinterpret_steal<py::object>(found);
+    }
     if (place != kDefaults) {
       const py::dict group = py::list(optimizer.attr("param_groups"))[static_cast<size_t>(place)];
       if (group.contains(key)) return group[key];
