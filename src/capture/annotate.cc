@@ -92,7 +92,7 @@ bool isTraining() {
   return ask([](Recorder& recorder) { return recorder.isTraining(); });
 }
 std::string currentLine() {
-  return ask([](Recorder& recorder) { return recorder.attribution().here(nullptr).source; });
+  return ask([](Recorder& recorder) { return recorder.attribution().here("", nullptr).source; });
 }
 
 void outsideCapture(const std::function<void()>& function) {

@@ -12,8 +12,8 @@
 
 namespace abele::capture {
 
-Attribution::Attribution(ir::Graph* graph, std::function<std::string()> source_location)
-    : graph_(graph), source_location_(std::move(source_location)) {
+Attribution::Attribution(ir::Graph* graph, std::function<std::string()> source_location, const ir::Graph* earlier)
+    : graph_(graph), source_location_(std::move(source_location)), earlier_(earlier) {
   graph_->blocks.push_back({});
   current_.block = 0;
 }
@@ -71,13 +71,20 @@ void Attribution::note(const Where& where) {
   if (marks_.empty() || marks_.back().end < end) marks_.push_back({end, where});
 }
 
-Where Attribution::here(const ir::Node* producer, const std::string& module) {
+const ir::Node* Attribution::earlierNode(const std::string& op) const {
+  const size_t place = graph_->nodes.size();
+  const bool is_same = earlier_ != nullptr && place < earlier_->nodes.size() && earlier_->nodes[place].op == op;
+  return is_same ? &earlier_->nodes[place] : nullptr;
+}
+
+Where Attribution::here(const std::string& op, const ir::Node* producer, const std::string& module) {
   if (!backward_) {
-    current_.source = source();
-    current_.scope = scopeNow().path;
+    const ir::Node* const earlier = earlierNode(op);
+    current_.source = earlier ? earlier->source : source();
+    current_.scope = earlier ? earlier->scope : scopeNow().path;
     current_.forward = graph_->nextNodeId();
     Where where = current_;
-    if (!module.empty()) where.scope += cat(where.scope.empty() ? "" : "/", module);
+    if (!earlier && !module.empty()) where.scope += cat(where.scope.empty() ? "" : "/", module);
     note(where);
     return where;
   }

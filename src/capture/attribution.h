@@ -25,7 +25,8 @@ struct Where {
 /// docs/architecture.md, capture.
 class Attribution {
  public:
-  Attribution(ir::Graph* graph, std::function<std::string()> source_location);
+  /// earlier: the graph of an earlier capture of the same call; may be null.
+  Attribution(ir::Graph* graph, std::function<std::string()> source_location, const ir::Graph* earlier);
 
   void beginBlock(const std::string& user_id, const std::vector<int32_t>& devices);
   void endBlock();
@@ -41,10 +42,10 @@ class Attribution {
   void startBackward();
   bool isBackward() const { return backward_; }
 
-  /// The block, scope and line of the operator that runs next. producer: the node that made its last operand, for
-  /// operators that autograd runs between its functions (sums of gradients). module: in forward, the scope of the
-  /// module whose tensors the operator reads, within the active scopes; "" if it is not known.
-  Where here(const ir::Node* producer, const std::string& module = {});
+  /// The block, scope and line of the operator that runs next. op: its name. producer: the node that made its last
+  /// operand, for operators that autograd runs between its functions (sums of gradients). module: in forward, the scope
+  /// of the module whose tensors the operator reads, within the active scopes; "" if it is not known.
+  Where here(const std::string& op, const ir::Node* producer, const std::string& module = {});
   std::string source() const { return source_location_ ? source_location_() : std::string(); }
 
  private:
@@ -58,9 +59,12 @@ class Attribution {
   };
   void note(const Where& where);
   Scope scopeNow() const;
+  /// The operator at the same place of the earlier capture; null if it is another one.
+  const ir::Node* earlierNode(const std::string& op) const;
 
   ir::Graph* graph_;
   std::function<std::string()> source_location_;
+  const ir::Graph* earlier_;
   std::function<std::vector<std::string>()> modules_;
   std::vector<Scope> scopes_;  // opened by pushScope()
   Where current_;              // its line is the last operator's

@@ -180,7 +180,7 @@ void recordBackward(Recorder& recorder, const Request& request, const std::vecto
               "it is made of, or runs without gradients");
   if (parameters.empty() || !loss.requires_grad()) return;
   if (!recorder.savesByHooks()) recorder.recording().backward = hashOf(functions, parameters);
-  if (request.known_backward && recorder.recording().backward == request.known_backward) {
+  if (request.earlier && recorder.recording().backward && recorder.recording().backward == request.earlier->backward) {
     recorder.recording().lacks_backward = true;
     return;
   }

@@ -34,6 +34,8 @@ struct ModelTensor {
   bool is_parameter = false;
 };
 
+struct Recording;
+
 struct Request {
   /// The program: takes the micro-batch tensors, returns the flattened result. Called once, on the calling thread.
   std::function<std::vector<at::Tensor>(std::vector<at::Tensor>)> forward;
@@ -85,8 +87,9 @@ struct Request {
   bool is_nested = false;
   /// Fills Recording::prints and varies, for same_program.h.
   bool prints_contents = false;
-  /// Recording::backward of an earlier capture: backward of the same functions follows from forward, and is left out.
-  std::optional<uint64_t> known_backward = {};
+  /// An earlier capture of the same call. Operators at its places get its lines and scopes without asking for them, and
+  /// backward of the same functions is left out, because it follows from forward.
+  const Recording* earlier = nullptr;
 };
 
 /// A hash of the contents of a tensor, and its first elements as text.
@@ -146,7 +149,7 @@ struct Recording {
   /// A hash of the functions of autograd that make gradients of the loss. Empty if some of them are the program's, or
   /// may call its code: then forward does not decide what backward does.
   std::optional<uint64_t> backward = {};
-  bool lacks_backward = false;  // Request::known_backward is the same
+  bool lacks_backward = false;  // Request::earlier has the same backward
   /// The contents of the other values, if an operator reads them.
   std::unordered_map<ir::ValueId, ContentsPrint> prints = {};
   /// What forward returned in this micro-batch, detached; for tests and for output shapes.

@@ -16,7 +16,7 @@ struct Position {
 
   /// Moves to the program's present place. producer, module: as in Attribution::here.
   void moveHere(const ir::Node* producer = nullptr, const std::string& module = {}) {
-    where = attribution.here(producer, module);
+    where = attribution.here(op_name, producer, module);
   }
   /// "aten::mul.Tensor, train.py:88".
   std::string str() const;

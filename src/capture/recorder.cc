@@ -34,7 +34,7 @@ Recorder*& currentRecorder() {
 Recorder::Recorder(const Request& request)
     : request_(request),
       outer_(request.is_nested ? currentRecorder() : nullptr),
-      attribution_(&recording_.graph, request.source_location),
+      attribution_(&recording_.graph, request.source_location, request.earlier ? &request.earlier->graph : nullptr),
       position_(&attribution_, request.device),
       writer_(&recording_.graph, request.attributes_nodes),
       inputs_(request, &recording_, &table_, &writer_, outer_ ? &outer_->values_ : nullptr),

@@ -65,7 +65,7 @@ class PagedCapture {
 
 capture::Recording record(const Program& program, const ProgramOptions& options, const std::vector<at::Tensor>& inputs,
                           at::Generator& generator, std::vector<at::Generator> own,
-                          std::optional<uint64_t> known_backward = {}) {
+                          const capture::Recording* earlier = nullptr) {
   capture::Request request = requestOf(program, options);
   request.arguments = firstMicroBatches(inputs, 1, inputMicroBatches(options));
   request.generator = &generator;
@@ -79,7 +79,7 @@ capture::Recording record(const Program& program, const ProgramOptions& options,
   }
   const AtEnd shapes = oneValueEach(program.model, options.groupings, options.replicas);
   request.generators = std::move(own);
-  request.known_backward = known_backward;
+  request.earlier = earlier;
   return capture::capture(request);
 }
 
@@ -109,7 +109,7 @@ bool requireSameAgain(const CompileRequest& request, at::Generator& generator, s
   if (drawn.empty() && check == CaptureCheck::kOff) return false;
   const capture::Recording again = [&] {
     const log::Silence silence;  // the first one has warned
-    return record(request.program, request.options, request.inputs, generator, std::move(own), first.backward);
+    return record(request.program, request.options, request.inputs, generator, std::move(own), &first);
   }();
   if (check == CaptureCheck::kRequires) capture::requireUnseeded(first, again);
   const std::optional<capture::Parting> parting = capture::compare(first, again);

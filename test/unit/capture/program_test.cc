@@ -321,6 +321,26 @@ std::optional<Parting> partingOf(const Forward& forward) {
   return compare(first, capture(request));
 }
 
+TEST(SameProgram, OnlyOtherOperatorsAreAskedForTheirLines) {
+  int64_t line = 0;
+  bool is_longer = false;
+  Request request;
+  request.forward = [&](Tensors in) {
+    const at::Tensor y = in[0].relu() * 2;
+    return Tensors{is_longer ? y.exp() : y};
+  };
+  request.arguments = {torch::full({2, 2}, 2.0f)};
+  request.source_location = [&] { return "train.py:" + std::to_string(++line); };
+  const Recording first = capture(request);
+  request.earlier = &first;
+  is_longer = true;
+  line = 100;
+  const std::vector<ir::Node> nodes = capture(request).graph.nodes;
+  ASSERT_EQ(nodes.size(), first.graph.nodes.size() + 1);
+  for (size_t i = 0; i < first.graph.nodes.size(); ++i) EXPECT_EQ(nodes[i].source, first.graph.nodes[i].source);
+  EXPECT_EQ(nodes.back().source, "train.py:101");
+}
+
 TEST(SameProgram, StateOfForwardPartsThem) {
   int64_t count = 0;
   const auto scaled = partingOf([&](Tensors in) { return Tensors{in[0] * ++count}; });
