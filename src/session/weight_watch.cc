@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 
 #include "memory/offload.h"
@@ -12,15 +13,39 @@ namespace {
 
 constexpr int64_t kFewWords = 4, kManyWords = 256;  // words of 8 bytes
 
+constexpr uint64_t kHashStart = 14695981039346656037U, kHashFactor = 1099511628211U;
+
+// Avoids torch's check, because a capture on another thread may have locked the memory.
+const char* bytesAt(const at::Tensor& tensor) {
+  return static_cast<const char*>(tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get()) +
+         tensor.storage_offset() * tensor.element_size();
+}
+
+/// Hash of up to `count` elements at equal distances, including the first and the last one. The gaps between them may
+/// be elements of other tensors.
+uint64_t sampleElements(const at::Tensor& tensor, int64_t count) {
+  const int64_t all = tensor.numel(), taken = std::min(count, all), size = tensor.element_size();
+  uint64_t hash = kHashStart;
+  for (int64_t k = 0; k < taken; ++k) {
+    int64_t index = taken == 1 ? 0 : k * (all - 1) / (taken - 1), at = 0;
+    for (int64_t d = tensor.dim() - 1; d >= 0; index /= tensor.size(d), --d)
+      at += index % tensor.size(d) * tensor.stride(d);
+    for (int64_t byte = 0; byte < size; byte += 8) {
+      uint64_t word = 0;
+      std::memcpy(&word, bytesAt(tensor) + at * size + byte, static_cast<size_t>(std::min<int64_t>(8, size - byte)));
+      hash = (hash ^ word) * kHashFactor;
+    }
+  }
+  return hash;
+}
+
 /// Hash of up to `words` words at equal distances in the tensor's memory, including its first and last word.
 uint64_t sample(const at::Tensor& tensor, int64_t words) {
-  // Avoids torch's check, because a capture on another thread may have locked the memory.
-  const auto* bytes =
-      static_cast<const char*>(tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get()) +
-      tensor.storage_offset() * tensor.element_size();
+  if (!tensor.is_non_overlapping_and_dense()) return sampleElements(tensor, words);
+  const char* bytes = bytesAt(tensor);
   const auto size = static_cast<int64_t>(tensor.nbytes());
   const int64_t all = std::max<int64_t>(1, size / 8), taken = std::min(words, all);
-  uint64_t hash = 14695981039346656037U;
+  uint64_t hash = kHashStart;
   for (int64_t k = 0; k < taken; ++k) {
     const int64_t begin = taken == 1 ? 0 : k * (all - 1) / (taken - 1) * 8;
     // The last word also covers bytes that do not fill a word.
@@ -28,17 +53,20 @@ uint64_t sample(const at::Tensor& tensor, int64_t words) {
     for (int64_t at = begin; at < end; at += 8) {
       uint64_t word = 0;
       std::memcpy(&word, bytes + at, static_cast<size_t>(std::min<int64_t>(8, end - at)));
-      hash = (hash ^ word) * 1099511628211U;
+      hash = (hash ^ word) * kHashFactor;
     }
   }
   return hash;
 }
 
+bool hasAllElements(const at::Tensor& tensor) {
+  return tensor.storage().nbytes() >=
+         at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(), tensor.storage_offset());
+}
+
 bool canWatch(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.has_storage() &&
-         tensor.numel() > 0 && tensor.is_non_overlapping_and_dense() && !tensor.is_inference() &&
-         tensor.storage().nbytes() >= tensor.storage_offset() * tensor.element_size() + tensor.nbytes() &&
-         !memory::isOffloaded(tensor);
+         tensor.numel() > 0 && !tensor.is_inference() && hasAllElements(tensor) && !memory::isOffloaded(tensor);
 }
 
 }  // namespace

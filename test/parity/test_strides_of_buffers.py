@@ -163,3 +163,58 @@ def test_windows_that_share_memory_are_refused_if_they_are_added_up():
     executor = abele.trainingModel(model, options(), optimizer_of(model))
     with pytest.raises(abele.Error, match="E0108 .*large.*other strides"):
         executor(torch.randn(2, WIDTH), torch.randn(2, WIDTH))
+
+
+class Gapped(Net):
+    """Writes or replaces a buffer with gaps."""
+
+    def __init__(self, replaces):
+        super().__init__()
+        self.replaces = replaces
+        self.register_buffer("rows", torch.zeros(WIDTH, 2, WIDTH)[:, 1])
+
+    def middle(self, x):
+        z = x + self.rows[1]
+        if self.replaces:
+            self.rows = torch.stack([self.rows * 0.5 + x.detach().mean(0)] * 2, 1)[:, 1]
+        else:
+            self.rows.mul_(0.5).add_(x.detach().mean(0))
+        return z
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_buffer_with_gaps_that_training_and_inference_write(replaces):
+    torch.manual_seed(0)
+    model, twin = Gapped(replaces), Gapped(replaces)
+    twin.load_state_dict(model.state_dict())
+    training = abele.trainingModel(model, options(), optimizer_of(model))
+    inference, theirs = abele.inferenceModel(model), optimizer_of(twin)
+    for _ in range(3):
+        x, y = torch.randn(ROWS, WIDTH), torch.randn(ROWS, WIDTH)
+        z, loss = twin(x, y)
+        theirs.zero_grad()
+        loss.backward()
+        theirs.step()
+        assert torch.equal(training(x, y)[0], z)
+        with torch.no_grad():
+            assert torch.equal(inference(x, y)[0], twin(x, y)[0])
+    assert torch.equal(model.rows, twin.rows)
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_buffer_with_gaps_that_the_program_writes_too(replaces):
+    def halve(step, model):
+        if step < 2:  # copyWeightsToHost() after the last step replaces what the program writes
+            model.rows.mul_(0.5)
+
+    torch.manual_seed(0)
+    model, twin = Gapped(replaces), Gapped(replaces)
+    twin.load_state_dict(model.state_dict())
+    executor = abele.inferenceModel(model)
+    for _ in range(3):
+        x, y = torch.randn(ROWS, WIDTH), torch.randn(ROWS, WIDTH)
+        with torch.no_grad():
+            assert torch.equal(executor(x, y)[0], twin(x, y)[0])
+        model.rows.mul_(0.5)
+        twin.rows.mul_(0.5)
+    train(lambda: Gapped(replaces), accumulation=3, steps=3, between=halve)
