@@ -37,19 +37,20 @@ class Binding:
             AssertionError: too many, unknown or repeated arguments.
         """
         kinds = inspect.Parameter
-        unknown = sorted(kwargs.keys() - {p.name for p in self._parameters})
+        unknown = sorted(kwargs.keys() - {p.name for p in self._parameters}) if kwargs else ()
         if unknown and not any(p.kind == kinds.VAR_KEYWORD for p in self._parameters):
             raise refused(AssertionError, f"forward has no arguments {', '.join(unknown)}")
         left, named, positional = dict(kwargs), {}, []
         taken, after_var = 0, False
         for parameter in self._parameters:
-            if parameter.kind == kinds.VAR_POSITIONAL:
+            kind = parameter.kind
+            if kind is kinds.VAR_POSITIONAL:
                 positional += args[taken:]
                 taken, after_var = len(args), True
-            elif parameter.kind == kinds.VAR_KEYWORD:
+            elif kind is kinds.VAR_KEYWORD:
                 named.update(left)
                 left = {}
-            elif parameter.kind == kinds.KEYWORD_ONLY or after_var:
+            elif kind is kinds.KEYWORD_ONLY or after_var:
                 named[parameter.name] = self._value_of(parameter, left)
             elif taken < len(args):
                 if parameter.name in left:
@@ -358,8 +359,20 @@ def form_of(structure):
 
 
 @structures.typed_nesting
+def form_and_tensors(structure):
+    """form_of(structure), and its tensors, depth first."""
+    tensors = []
+
+    def of_tensor(tensor):
+        tensors.append(tensor)
+        return _type_of(tensor)
+
+    return _form(structure, of_tensor), tensors
+
+
+@structures.typed_nesting
 def form_of_kinds(structure):
-    """The same, with only the kinds of values other than tensors."""
+    """form_of(structure), with a letter for each tensor in place of its type."""
     return _form(structure, lambda tensor: "t")
 
 
@@ -367,20 +380,18 @@ _BARE = {list: "", SequenceType: "", dict: "", tuple: "tuple"}  # containers wit
 
 
 def _form(structure, of_tensor):
-    if isinstance(structure, torch.Tensor):
-        return of_tensor(structure)
     kind = type(structure)
-    parts = structures.parts_of(structure)
+    parts = structures.parts_of(structure)  # first, because it is slower to ask whether a container is a tensor
     if parts is None:
-        return _form_of_leaf(kind, structure, of_tensor)
+        is_tensor = isinstance(structure, torch.Tensor)
+        return of_tensor(structure) if is_tensor else _form_of_leaf(kind, structure, of_tensor)
     name = _BARE.get(kind)
     if name is None:
         name = f"{_objects.kind_text(kind)}{_attributes_text(structure)}"
-    items = [_form(part, of_tensor) for part in parts]
     if isinstance(structure, dict):
-        items = [f"{_objects.text_of(key)}: {item}" for key, item in zip(structure, items, strict=True)]
+        items = [f"{_objects.text_of(key)}: {_form(part, of_tensor)}" for key, part in structure.items()]
         return f"{name}{{{', '.join(items)}}}"
-    return f"{name}[{', '.join(items)}]"
+    return f"{name}[{', '.join([_form(part, of_tensor) for part in parts])}]"
 
 
 def _form_of_leaf(kind, leaf, of_tensor):

@@ -78,11 +78,10 @@ class CompiledModel(Executor):
         """memoryReport() for people."""
         return self._native.compiled("memoryText").memoryText()
 
-    @one_at_a_time
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def _run(self, args, kwargs):
         was_compiled = self.isCompiled()
         begin = time.perf_counter_ns()
-        result = super().__call__(*args, **kwargs)
+        result = super()._run(args, kwargs)
         if was_compiled:
             self._front_ns.append(time.perf_counter_ns() - begin - self._native.compiled("a call").callNs())
         return result

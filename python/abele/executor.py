@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from . import _files, _objects, optim, profiling, structures, wrapping
-from ._arguments import Binding, form_of, has_dict, order_of
+from ._arguments import Binding, form_and_tensors, has_dict, order_of
 from ._errors import AT_COMPILE, Error, createPoptorchError, refused, user_error
 from ._executor_files import Files
 from ._executor_introspection import Introspection
@@ -182,16 +182,18 @@ class Executor(StateSync, Files, Introspection):
     @one_at_a_time
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs one step; the first call compiles. Takes the arguments of the model's forward."""
+        return self._run(args, kwargs)
+
+    def _run(self, args, kwargs):
         if Executor._calls_watch is not None:
             Executor._calls_watch.called(self, args, kwargs)
-        self._native.requireDevice()
         given, originals, tensors, opened, form = self._prepare(args, kwargs)
         self._follow_buffers()
         form += self._replaced.form()
         if not self._native.isReady(tensors, form):
+            self._native.requireDevice()
             self._native.choose(tensors, form, given)
             self._native.refresh()
-        self._native.warnOfChanges()
         with self._channel.tracepoint("modelExecution"):
             outputs = self._native.step(originals, tensors)
             if self._program.replaced:
@@ -218,17 +220,15 @@ class Executor(StateSync, Files, Introspection):
     def _prepare(self, args, kwargs):
         """The call's (positional, named) arguments, its tensors, these tensors in the device's form, its objects, and
         the form that distinguishes it from calls of other programs."""
-        given, opened, like = self._args_parser.bind(args, kwargs), None, None
-        program = self._program
+        given, opened = self._args_parser.bind(args, kwargs), None
         if self._policy.many_programs:
             given, opened = _objects.open_call(given)
-            form = form_of(given)
-        elif program is None:
-            form = order_of(given)
+            form, tensors = form_and_tensors(given)
         else:
-            form = program.order_of(given)
-            like = program.arguments if program.keys_are_sorted else None
-        tensors = structures.flattenTensorStructure(given, like)
+            program = self._program
+            form = order_of(given) if program is None else program.order_of(given)
+            like = program.arguments if program is not None and program.keys_are_sorted else None
+            tensors = structures.flattenTensorStructure(given, like)
         return given, tensors, self._native.deviceInputs(tensors), opened, form
 
     # Compilation -----------------------------------------------------------------------------------------------------

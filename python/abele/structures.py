@@ -62,12 +62,12 @@ def registerGeometricCustomArgParsers():
 
 def parser_for(value):
     """The parser for the value's type, or for the nearest of its bases that has one; otherwise None."""
+    if not PARSERS:
+        return OWN_PARSERS.get(type(value))
     if isinstance(value, torch.Tensor):
         return None
     exact = PARSERS.get(type(value)) or OWN_PARSERS.get(type(value))
-    if exact is not None or not PARSERS:
-        return exact
-    return next((parser for cls, parser in PARSERS.items() if isinstance(value, cls)), None)
+    return exact or next((parser for cls, parser in PARSERS.items() if isinstance(value, cls)), None)
 
 
 def typed_nesting(function):
@@ -127,11 +127,9 @@ def flattenTensorStructure(tensors, canonical_structure=None):
 
 def parts_of(structure):
     """What a container holds, in its order. None for a leaf: a tensor, a value with a parser, any other object."""
-    if isinstance(structure, torch.Tensor) or parser_for(structure) is not None:
+    if not isinstance(structure, (tuple, list, dict)) or parser_for(structure) is not None:
         return None
-    if isinstance(structure, dict):
-        return structure.values()
-    return structure if isinstance(structure, (list, tuple)) else None
+    return structure.values() if isinstance(structure, dict) else structure
 
 
 def containers_in(structure):

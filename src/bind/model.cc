@@ -352,16 +352,17 @@ void registerModel(py::module_& module) {
           [](PythonModel& self, const Tensors& given, const Tensors& inputs) {
             self.beginStep();  // with the GIL, because most steps only look at the optimizer
             return self.call([&] {
+              self.warnOfChanges();
               const Tensors converted = self.inTypes(inputs);
               Tensors results = self.step(given, converted);
               self.endStep();
               return self.outcome(given, converted, std::move(results));
             });
           },
-          py::arg("given"), py::arg("inputs"), "given: the caller's tensors; inputs: what deviceInputs() made of them.")
+          py::arg("given"), py::arg("inputs"),
+          "Warns of changes, and runs a call. given: the caller's tensors; inputs: what deviceInputs() made of them.")
       .def("deviceInputs", &PythonModel::deviceInputs, py::arg("given"), py::call_guard<PythonNotes>())
       .def("anchor", &PythonModel::anchor, py::arg("short_name"))
-      .def("warnOfChanges", called<&PythonModel::warnOfChanges>())
       .def("noteTensors", called<&PythonModel::noteTensors>())
       .def("warnOnce", &PythonModel::warnOnce, py::arg("text"), py::call_guard<PythonNotes>())
       .def("trace", &PythonModel::trace, py::arg("path"), py::arg("steps"))
