@@ -119,6 +119,7 @@ class _Replaced:
         self.shape = None if after is None else tuple(after.shape)
         self.strides = None if after is None else _strides_of(after)
         self.type = _type_of(after)
+        self.used = None  # the tensor that the program wrote in its last call
 
     @property
     def now(self):
@@ -297,16 +298,18 @@ class ReplacedBuffers:
             if each.is_reshaped and each.is_read:
                 self._typed.add(each.path)
 
-    def follow(self):
-        """Notes the buffers that other code has put into the module since. Returns: paths of buffers with new
-        contents."""
-        written = []
+    def follow(self, program):
+        """Notes the buffers that other code has put into the module since the current program ran. Returns: paths of
+        buffers with new contents."""
+        written, used = [], {each.path: each.used for each in program.replaced} if program is not None else {}
         for path, each in self._known.items():
             now = each.now
             if now is each.tensor:
                 written += [path] if each.is_newer else []
                 each.is_newer = False
                 continue
+            if now is not None and used.get(path) is not None and _type_of(now) == _type_of(used[path]):
+                each.tensor = used[path]  # the program may run again, and has this one
             if now is None or _type_of(now) != _type_of(each.tensor):
                 each.tensor = now
                 self._typed.add(path)
@@ -346,6 +349,7 @@ class ReplacedBuffers:
             download()
         for result in other:
             each = self._known[result.path]
+            result.used = each.tensor
             with wrapping.without_pull():
                 each.put(result.copy_of(each.tensor.detach()))
             self._typed.add(result.path)

@@ -233,7 +233,7 @@ class Executor(StateSync, Files, Introspection):
 
     # Compilation -----------------------------------------------------------------------------------------------------
     def _follow_buffers(self):
-        written = self._replaced.follow()
+        written = self._replaced.follow(self._program)
         session = self._native.session() if written else None
         if session is not None:
             session.copyBuffersToDevice([path for path in written if path in self._program.buffers])
