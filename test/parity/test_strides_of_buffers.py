@@ -158,6 +158,25 @@ def test_an_inference_model(form):
     assert executor.model.large.stride() == twin.large.stride()
 
 
+@pytest.mark.parametrize("make", [AddsUp, Chooses])
+def test_an_inference_model_that_turns_back_what_a_training_turned(make):
+    torch.manual_seed(0)
+    model, twin = make(FORMS["turned"]), make(FORMS["turned"])
+    twin.load_state_dict(model.state_dict())
+    training = abele.trainingModel(model, options(), optimizer_of(model))
+    inference, theirs = abele.inferenceModel(model), optimizer_of(twin)
+    for _ in range(3):
+        x, y = torch.randn(ROWS, WIDTH), torch.randn(ROWS, WIDTH)
+        z, loss = twin(x, y)
+        theirs.zero_grad()
+        loss.backward()
+        theirs.step()
+        assert torch.equal(training(x, y)[0], z)
+        with torch.no_grad():
+            assert torch.equal(inference(x, y)[0], twin(x, y)[0])
+    assert torch.equal(model.large, twin.large)
+
+
 def test_windows_that_share_memory_are_refused_if_they_are_added_up():
     model = AddsUp(lambda a: a[0, :1].expand(129).clone().unfold(0, 65, 1))
     executor = abele.trainingModel(model, options(), optimizer_of(model))
