@@ -66,6 +66,34 @@ void atenProduct(at::Tensor out, const at::Tensor& left, const at::Tensor& right
     at::cpu::addmm_out(out, out, left, right, 1, 1);
 }
 
+// The matrices of a product, if BLIS can compute it.
+struct Product {
+  Matrix out, left, right;
+};
+
+std::optional<Product> productOf(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right) {
+  if (!kHasBlis) return std::nullopt;
+  const std::optional<Matrix> to = matrixOf(out), a = matrixOf(left), b = matrixOf(right);
+  return to && a && b ? std::optional(Product{*to, *a, *b}) : std::nullopt;
+}
+
+void multiply(const Product& whole, bool adds) {
+  const bool by_rows = whole.out.rows >= whole.out.columns;
+  shareOut(by_rows ? whole.out.rows : whole.out.columns, kThreadRange, [&](int64_t begin, int64_t end) {
+    auto [out, left, right] = whole;
+    if (by_rows) {
+      out.rows = left.rows = end - begin;
+      out.data += begin * out.row_stride;
+      left.data += begin * left.row_stride;
+    } else {
+      out.columns = right.columns = end - begin;
+      out.data += begin * out.column_stride;
+      right.data += begin * right.column_stride;
+    }
+    multiply(out, left, right, adds);
+  });
+}
+
 int64_t leastNs(int64_t least, const c10::function_ref<void()>& product) {
   const auto start = std::chrono::steady_clock::now();
   product();
@@ -82,7 +110,7 @@ bool isBlisFaster(const at::Tensor& out, const at::Tensor& left, const at::Tenso
     int64_t aten_ns = std::numeric_limits<int64_t>::max(), blis_ns = aten_ns;
     for (int i = 0; i < kTimings; ++i) {
       aten_ns = leastNs(aten_ns, [&] { atenProduct(scratch, left, right, /*adds=*/false); });
-      blis_ns = leastNs(blis_ns, [&] { blisProduct(scratch, left, right, /*adds=*/false); });
+      blis_ns = leastNs(blis_ns, [&] { multiply(*productOf(scratch, left, right), /*adds=*/false); });
     }
     return static_cast<double>(blis_ns) < kClearly * static_cast<double>(aten_ns);
   });
@@ -91,28 +119,16 @@ bool isBlisFaster(const at::Tensor& out, const at::Tensor& left, const at::Tenso
 }  // namespace
 
 bool blisProduct(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds) {
-  const std::optional<Matrix> to = matrixOf(out), a = matrixOf(left), b = matrixOf(right);
-  if (!kHasBlis || !to || !a || !b) return false;
-  const bool by_rows = to->rows >= to->columns;
-  shareOut(by_rows ? to->rows : to->columns, kThreadRange, [&](int64_t begin, int64_t end) {
-    Matrix part = *to, rows = *a, columns = *b;
-    if (by_rows) {
-      part.rows = rows.rows = end - begin;
-      part.data += begin * part.row_stride;
-      rows.data += begin * rows.row_stride;
-    } else {
-      part.columns = columns.columns = end - begin;
-      part.data += begin * part.column_stride;
-      columns.data += begin * columns.column_stride;
-    }
-    multiply(part, rows, columns, adds);
-  });
-  return true;
+  const std::optional<Product> product = productOf(out, left, right);
+  if (product) multiply(*product, adds);
+  return product.has_value();
 }
 
 void fastProduct(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds) {
-  const bool may_be_faster = kHasBlis && matrixOf(out) && matrixOf(left) && matrixOf(right);
-  if (!may_be_faster || !isBlisFaster(out, left, right) || !blisProduct(out, left, right, adds))
+  const std::optional<Product> product = productOf(out, left, right);
+  if (product && isBlisFaster(out, left, right))
+    multiply(*product, adds);
+  else
     atenProduct(out, left, right, adds);
 }
 
