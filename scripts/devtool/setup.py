@@ -31,6 +31,7 @@ PACKAGES = {
     "libblis-serial-dev": "blis-serial/blis.h",
     "ccache": "ccache",
 }
+OPTIONAL = ("ccache", "libblis-serial-dev")  # these save time: of builds, and of steps with fusion("fast")
 VENV = ROOT / ".venv"
 MAY_INSTALL = "ABELE_PYTHON_INSTALL"  # 1: an interpreter that ABELE_PYTHON names may get what is missing
 STAMP = ROOT / "build" / "setup.json"
@@ -98,15 +99,18 @@ def missing_packages() -> list[str]:
 
 
 def install_debian(packages: list[str]) -> None:
-    """Installs them. Without the rights, or without apt, it exits with 2 and says what to install."""
+    """Installs them. Without the rights, or without apt, it exits with 2 and says what to install, unless all are
+    optional."""
+    needed = [package for package in packages if package not in OPTIONAL]
     if not shutil.which("apt-get"):
-        needed = [package for package in packages if package != "ccache"]  # which only saves time
         rows = "".join(f"\n  {package:20} {PACKAGES.get(package, '')}" for package in needed)
         if needed:
             fail(f"this system lacks what Debian has in these packages; install it, then try again:{rows}", 2)
         return
-    step(f"installing Debian packages: {' '.join(packages)}")
     prefix = _root_prefix()
+    if prefix is None and not needed:
+        return
+    step(f"installing Debian packages: {' '.join(packages)}")
     line = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]
     if prefix is None:
         fail(f"these packages are missing; run this once, then try again:\n  sudo {' '.join(line)}", 2)

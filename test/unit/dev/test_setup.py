@@ -142,6 +142,13 @@ def test_a_system_without_apt_is_told_what_is_missing_and_may_lack_ccache(tmp_pa
     assert result.returncode == 2 and result.stdout == ""
     assert [line.split() for line in result.stderr.splitlines()[1:]] == [["libgtest-dev", "gtest/gtest.h"]]
     assert call("setup.install_debian(['ccache'])", PATH=path).returncode == 0
+    assert call("setup.install_debian(['libblis-serial-dev'])", PATH=path).returncode == 0
+
+
+def test_packages_that_only_save_time_need_no_rights(tmp_path):
+    path = programs(tmp_path, **{"apt-get": "exit 1"})
+    result = call("import os; os.geteuid = lambda: 1000; setup.install_debian(['libblis-serial-dev'])", PATH=path)
+    assert result.returncode == 0, result.stderr
 
 
 def test_a_pin_is_name_and_version():
