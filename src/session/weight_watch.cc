@@ -21,20 +21,27 @@ const char* bytesAt(const at::Tensor& tensor) {
          tensor.storage_offset() * tensor.element_size();
 }
 
+/// Continues a hash over these bytes, 8 at a time.
+uint64_t hashOn(uint64_t hash, const char* bytes, int64_t size) {
+  for (int64_t at = 0; at < size; at += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes + at, static_cast<size_t>(std::min<int64_t>(8, size - at)));
+    hash = (hash ^ word) * kHashFactor;
+  }
+  return hash;
+}
+
 /// Hash of up to `count` elements at equal distances, including the first and the last one. The gaps between them may
 /// be elements of other tensors.
 uint64_t sampleElements(const at::Tensor& tensor, int64_t count) {
+  const char* bytes = bytesAt(tensor);
   const int64_t all = tensor.numel(), taken = std::min(count, all), size = tensor.element_size();
   uint64_t hash = kHashStart;
   for (int64_t k = 0; k < taken; ++k) {
     int64_t index = taken == 1 ? 0 : k * (all - 1) / (taken - 1), at = 0;
     for (int64_t d = tensor.dim() - 1; d >= 0; index /= tensor.size(d), --d)
       at += index % tensor.size(d) * tensor.stride(d);
-    for (int64_t byte = 0; byte < size; byte += 8) {
-      uint64_t word = 0;
-      std::memcpy(&word, bytesAt(tensor) + at * size + byte, static_cast<size_t>(std::min<int64_t>(8, size - byte)));
-      hash = (hash ^ word) * kHashFactor;
-    }
+    hash = hashOn(hash, bytes + at * size, size);
   }
   return hash;
 }
@@ -50,11 +57,7 @@ uint64_t sample(const at::Tensor& tensor, int64_t words) {
     const int64_t begin = taken == 1 ? 0 : k * (all - 1) / (taken - 1) * 8;
     // The last word also covers bytes that do not fill a word.
     const int64_t end = k == taken - 1 ? size : std::min(size, begin + 8);
-    for (int64_t at = begin; at < end; at += 8) {
-      uint64_t word = 0;
-      std::memcpy(&word, bytes + at, static_cast<size_t>(std::min<int64_t>(8, end - at)));
-      hash = (hash ^ word) * kHashFactor;
-    }
+    hash = hashOn(hash, bytes + begin, end - begin);
   }
   return hash;
 }
