@@ -190,7 +190,7 @@ void runPassesAndChoose(MadeProgram& compiled, const Captured& captured, Program
 void checkPipelineMinimum(const ProgramOptions& options, int64_t forward_stages) {
   if (!options.enforce_pipeline_minimum || options.strategy != Strategy::kPipelined) return;
   const int64_t needed = options.training ? 2 * forward_stages - 1 : forward_stages;
-  const int64_t given = options.training ? options.gradient_accumulation : options.device_iterations;
+  const int64_t given = microBatchesInWork(options);
   const char* name = options.training ? "gradientAccumulation" : "deviceIterations";
   ABELE_REQUIRE(given >= needed, E0401,
                 {.what = cat(name, " ", given, " is too small for a pipeline of ", forward_stages, " stages"),

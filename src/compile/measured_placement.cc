@@ -115,15 +115,6 @@ std::string MeasuredPlacement::text() const {
   return out;
 }
 
-namespace {
-
-// Micro-batches that can be in progress at once: those of an update, or of a call that predicts.
-int64_t microBatchesInWork(const ProgramOptions& options) {
-  return options.training ? options.gradient_accumulation : options.device_iterations;
-}
-
-}  // namespace
-
 bool measuresDevices(const ProgramOptions& options) {
   return splitsByItself(options) && options.stages.devices == kMeasuredDevices;
 }

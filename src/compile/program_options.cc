@@ -65,6 +65,10 @@ int64_t inputMicroBatches(const ProgramOptions& options) {
   return options.device_iterations * options.gradient_accumulation * (options.replicas / options.input_group_size);
 }
 
+int64_t microBatchesInWork(const ProgramOptions& options) {
+  return options.training ? options.gradient_accumulation : options.device_iterations;
+}
+
 int64_t stepsPerCall(const ProgramOptions& options) {
   return options.training && options.auto_loss_scaling ? options.device_iterations : 1;
 }

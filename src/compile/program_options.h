@@ -97,6 +97,8 @@ int threadsPerDevice(const ProgramOptions& options, int64_t devices);
 int64_t totalReplicas(const ProgramOptions& options);
 /// Number of micro-batches that the inputs of one call are split into.
 int64_t inputMicroBatches(const ProgramOptions& options);
+/// Number of micro-batches that can be in progress at once: those of an update, or of a call that predicts.
+int64_t microBatchesInWork(const ProgramOptions& options);
 /// Number of runtime steps in a call: 1, or with automatic loss scaling one for each update, because it checks the
 /// gradients of an update before the next one starts.
 int64_t stepsPerCall(const ProgramOptions& options);
