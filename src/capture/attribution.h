@@ -43,8 +43,8 @@ class Attribution {
   bool isBackward() const { return backward_; }
 
   /// The block, scope and line of the operator that runs next. op: its name. producer: the node that made its last
-  /// operand, for operators that autograd runs between its functions (sums of gradients). module: in forward, the scope
-  /// of the module whose tensors the operator reads, within the active scopes; "" if it is not known.
+  /// operand, for operators that autograd runs between its functions (sums of gradients). module: in forward, a
+  /// module's scope within the active scopes, if the operator reads tensors of this module; "" if it is not known.
   Where here(const std::string& op, const ir::Node* producer, const std::string& module = {});
   std::string source() const { return source_location_ ? source_location_() : std::string(); }
 
