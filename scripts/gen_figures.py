@@ -228,7 +228,8 @@ def machine_rates(data: dict) -> Rows:
     for threads, rates in data["rates"].items():
         best = {kind: max(product[kind] for product in rates["products"].values()) for kind in ("aten", "fast")}
         few = [f"{data['rows'][threads][rows][kind]['share']:.2f}" for rows in ("1", "4", "16") for kind in best]
-        yield f"{threads} threads", [f"{best['aten']:.0f}", f"{best['fast']:.0f}", f"{rates['read']:.1f}", *few]
+        label = f"{threads} thread{'s' if threads != '1' else ''}"
+        yield label, [f"{best['aten']:.0f}", f"{best['fast']:.0f}", f"{rates['read']:.1f}", *few]
 
 
 def product_shares(data: dict) -> Rows:
