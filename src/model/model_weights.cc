@@ -103,6 +103,8 @@ void Model::noteTensorsOf(ModelProgram& program) {
 void Model::download(bool with_state) {
   const Turns::Turn turn = moduleTurn();
   compiled("copyWeightsToHost()");
+  // Tensors that devices do not share: an inference of this module may have written them since the last step.
+  if (!stale_ && rules_.policy.shares_weights) session::uploadEdited(*program_->session);
   download(*program_);
   stale_ = false;
   uploaded_version_ = ++sharing_->host_version;

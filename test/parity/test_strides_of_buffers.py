@@ -190,8 +190,9 @@ WRITERS = {
 }
 
 
+@pytest.mark.parametrize("copies", [False, True])
 @pytest.mark.parametrize("make", WRITERS.values(), ids=WRITERS)
-def test_a_buffer_that_training_and_inference_write(make):
+def test_a_buffer_that_training_and_inference_write(make, copies):
     torch.manual_seed(0)
     model, twin = make(), make()
     twin.load_state_dict(model.state_dict())
@@ -206,6 +207,8 @@ def test_a_buffer_that_training_and_inference_write(make):
         assert torch.equal(training(x, y)[0], z)
         with torch.no_grad():
             assert torch.equal(inference(x, y)[0], twin(x, y)[0])
+        if copies:
+            training.copyWeightsToHost()
     for ours, expected in zip(model.buffers(), twin.buffers(), strict=True):
         assert torch.equal(ours, expected)
 
