@@ -3,14 +3,14 @@
 import threading
 
 import torch
-from keras_models import WIDTH, X, keras, layers, under_strategy
+from keras_models import WIDTH, X, keras, layers, staged, under_strategy
 
 
 class Meeting(layers.Layer):
     """A layer that runs a function on the way, once."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, **config):
+        super().__init__(**config)
         self.on_the_way = []
 
     def call(self, inputs):
@@ -19,12 +19,32 @@ class Meeting(layers.Layer):
         return inputs
 
 
-def captured(on_the_way):
-    """Predicts, and so captures, on a thread of its own, with a function in the middle of forward."""
-    meeting = Meeting()
-    model = under_strategy(lambda: keras.Sequential([keras.Input((WIDTH,)), layers.Dense(4), meeting]))
-    meeting.on_the_way = [on_the_way]
-    return threading.Thread(target=lambda: model.predict(X[:16], batch_size=16, verbose=0))
+def while_captured(function):
+    """Calls function(model) while another thread, which predicts, is in the middle of the model's forward, whose layers
+    are two stages. Returns: its result.
+    """
+
+    def make():
+        given = keras.Input((WIDTH,))
+        return keras.Model(given, layers.Dense(3)(meeting(layers.Dense(4)(given))))
+
+    def meet():
+        inside.set()
+        assert done.wait(60)
+
+    meeting, inside, done = Meeting(), threading.Event(), threading.Event()
+    model = staged(under_strategy(make), [0, 0, 1])
+    model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+    model.compile(steps_per_execution=4)
+    meeting.on_the_way = [meet]
+    capture = threading.Thread(target=lambda: model.predict(X[:16], batch_size=4, verbose=0))
+    capture.start()
+    assert inside.wait(60)
+    try:
+        return function(model)
+    finally:
+        done.set()
+        capture.join()
 
 
 def seeded():
@@ -34,16 +54,16 @@ def seeded():
 
 
 def test_other_threads_keep_their_functions_of_keras_while_a_model_is_captured():
-    expected, inside, done, found = seeded(), threading.Event(), threading.Event(), []
-
-    def meet():
-        inside.set()
-        assert done.wait(60)
-
-    capture = captured(meet)
-    capture.start()
-    assert inside.wait(60)
-    found += seeded()
-    done.set()
-    capture.join()
+    expected, found = seeded(), while_captured(lambda model: seeded())
     assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+
+
+def test_other_threads_clone_a_model_while_its_stages_are_captured():
+    called = []
+
+    def call(layer, *args, **kwargs):
+        called.append(layer)
+        return layer(*args, **kwargs)
+
+    while_captured(lambda model: keras.models.clone_model(model, call_function=call))
+    assert len(called) == 3

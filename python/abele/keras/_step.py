@@ -8,6 +8,7 @@ import torch
 from keras.src import backend, tree
 from keras.src.backend.torch import core as torch_core
 from keras.src.backend.torch import random as torch_random
+from keras.src.ops.function import Function
 from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.utils import traceback_utils
 
@@ -69,14 +70,15 @@ class Stages:
 
     @contextlib.contextmanager
     def cut(self):
-        """Inside, the model's calls run in their stages."""
-        self._graph.__dict__["_run_through_graph"] = self._run
-        try:
+        """Inside, this thread's calls of the model run in their stages."""
+        with replaced("stages", self, _thread), exchanged(Function, "_run_through_graph", _stage_after_stage):
             yield
-        finally:
-            del self._graph.__dict__["_run_through_graph"]
 
-    def _run(self, inputs, operation_fn=lambda operation: operation, call_fn=None):
+    def cuts(self, graph):
+        """Whether these are stages of that graph."""
+        return graph is self._graph
+
+    def run(self, inputs, operation_fn=lambda operation: operation, call_fn=None):
         """Does the work of Function._run_through_graph, stage after stage."""
         graph = self._graph
         values = {self._key(tensor): value for tensor, value in zip(graph.inputs, tree.flatten(inputs), strict=True)}
@@ -95,8 +97,19 @@ class Stages:
         values.update(zip(call.outputs, results, strict=True))
 
 
-# While this thread captures: seeds of layers whose random numbers came from the device's stream; the model's variables.
+# While this thread captures: the model's stages, if it has several; its variables; seeds of layers whose random numbers
+# came from the device's stream.
 _thread = threading.local()
+
+
+def _stage_after_stage(original):
+    def run_through_graph(graph, *args, **kwargs):
+        stages = getattr(_thread, "stages", None)
+        if stages is None or not stages.cuts(graph):
+            return original(graph, *args, **kwargs)
+        return stages.run(*args, **kwargs)
+
+    return run_through_graph
 
 
 def _stream_of_the_device(original):
