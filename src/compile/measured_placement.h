@@ -59,7 +59,7 @@ ProgramOptions shortCall(ProgramOptions options, int devices);
 int64_t roundsOfCall(const ProgramOptions& options, const PlacementCandidate& candidate);
 
 /// Tries the candidates in order. Stops after two numbers of devices in a row with which all ways were slower than the
-/// best. Then tries those within a twentieth of the best once more, and keeps the shorter times. A candidate whose
+/// best. Then tries those within a fifth of the best once more, and keeps the shorter times. A candidate whose
 /// trial throws a UserError is refused. If all are refused, throws the first one's error.
 using Try = std::function<PlacementTrial(const PlacementCandidate& candidate)>;
 std::vector<PlacementTrial> tryCandidates(const std::vector<PlacementCandidate>& candidates, const Try& run);

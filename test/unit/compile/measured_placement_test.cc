@@ -53,7 +53,7 @@ TEST(MeasuredPlacement, TakesTheShortestAndOfEqualsTheFewest) {
 
 TEST(MeasuredPlacement, EndsWhereTwoInARowAreSlower) {
   Numbers asked;
-  EXPECT_EQ(tried({{1, 5}, {2, 6}, {4, 7}, {8, 1}}, &asked).size(), 3U);
+  EXPECT_EQ(tried({{1, 5}, {2, 7}, {4, 8}, {8, 1}}, &asked).size(), 3U);
   EXPECT_EQ(asked, (Numbers{1, 2, 4}));
 }
 
@@ -75,7 +75,7 @@ TEST(MeasuredPlacement, BothWaysAreTriedWhicheverIsFaster) {
 }
 
 TEST(MeasuredPlacement, EndsWhereBothWaysOfTwoNumbersAreSlower) {
-  EXPECT_EQ(askedBothWays({{2, 6}, {4, 6}}, {{1, 5}, {2, 6}, {4, 6}}),
+  EXPECT_EQ(askedBothWays({{2, 7}, {4, 7}}, {{1, 5}, {2, 7}, {4, 7}}),
             (std::vector<PlacementCandidate>{{1}, {2, true}, {2}, {4, true}, {4}}));
   // The slower way of the best number does not count.
   EXPECT_EQ(askedBothWays({{2, 4}, {4, 6}, {8, 6}}, {{1, 5}, {2, 6}, {4, 6}, {8, 6}}),
@@ -95,7 +95,7 @@ std::vector<PlacementTrial> triedWithNoise(std::map<int, Numbers> ns, Numbers* a
 
 TEST(MeasuredPlacement, CloseOnesAreTriedAgainInTheOppositeOrder) {
   Numbers asked;
-  const auto trials = triedWithNoise({{1, {1000, 990}}, {2, {1040, 900}}, {4, {1051}}}, &asked);
+  const auto trials = triedWithNoise({{1, {1000, 990}}, {2, {1190, 900}}, {4, {1201}}}, &asked);
   EXPECT_EQ(asked, (Numbers{1, 2, 4, 2, 1}));
   EXPECT_EQ((MeasuredPlacement{"", trials}).best().candidate.devices, 2);
   EXPECT_EQ(trials[0].step_ns, 990);
@@ -107,7 +107,7 @@ TEST(MeasuredPlacement, CloseOnesAreTriedAgainInTheOppositeOrder) {
   EXPECT_EQ(slower[1].step_ns, 1050);
 
   asked.clear();
-  triedWithNoise({{1, {1000}}, {2, {1200}}, {4, {1300}}}, &asked);
+  triedWithNoise({{1, {1000}}, {2, {1201}}, {4, {1300}}}, &asked);
   EXPECT_EQ(asked, (Numbers{1, 2, 4}));  // one that is alone needs no second time
 }
 
