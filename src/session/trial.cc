@@ -68,11 +68,12 @@ compile::PlacementTrial timeTrial(const compile::Program& program, compile::Made
   const Clock::time_point start = Clock::now();
   while (nsSince(start) < (times.size() < kFewestSteps ? kMostNs : kFewestNs) || times.empty())
     times.push_back(callNs(*compiled, apart, bound, program.poll));
-  std::ranges::nth_element(times, times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2));
+  const size_t middle = (times.size() - 1) / 2;  // the shorter one of two
+  std::ranges::nth_element(times, times.begin() + static_cast<std::ptrdiff_t>(middle));
   const int threads = threadsPerDevice(apart, compiled->executable);
   const memory::IntoReusedPages reuse(pages);
   compiled.reset();
-  return {.threads = threads, .step_ns = times[times.size() / 2]};
+  return {.threads = threads, .step_ns = times[middle]};
 }
 
 }  // namespace abele::session
