@@ -1,6 +1,6 @@
 """What share of its kernels' own time does a training step reach?
 
-    ./dev bench limit                          the five workloads, one device of 2 threads, of 1, and two devices
+    ./dev bench limit                          the small workloads, one device of 2 threads, of 1, and two devices
     ./dev bench limit --workloads gpt-small --setups 1x2 --operators 12
 
 The limit of a step is the sum of what its instructions take at least, when they run alone and in order on the step's
@@ -22,8 +22,8 @@ from pathlib import Path
 import torch
 from support import results
 from support.machine import built
+from support.published import named, stem
 from support.systems import Compiled
-from support.workloads import WORKLOADS
 
 TARGETS = ("abele_python", "abele-replay")
 HEAD = "workload        setup  fusion   step ms  limit ms  share  hot ms  share  instructions  ns each"
@@ -47,9 +47,8 @@ class Replay:
         return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def measure(name, setup, fusion, turns, steps):
+def measure(workload, setup, fusion, turns, steps):
     devices, threads = (int(number) for number in setup.split("x"))
-    workload = WORKLOADS[name]
     system = Compiled(workload, devices, threads, fusion=fusion)
     batch = workload.batch(0)
     for _ in range(WARM_STEPS):
@@ -97,13 +96,13 @@ def show(name, setup, fusion, row, most):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workloads", default=",".join(WORKLOADS))
+    parser.add_argument("--workloads", default="small", help="small (default), published, or names with commas")
     parser.add_argument("--setups", default="1x2,1x1,2x1", help="DxT: devices x threads (default 1x2,1x1,2x1)")
     parser.add_argument("--fusion", default="exact", help="exact, off, or both: exact,off")
     parser.add_argument("--turns", type=int, default=3, help="turns of steps and a replay (default 3)")
     parser.add_argument("--steps", type=int, default=5, help="steps in a turn (default 5)")
     parser.add_argument("--operators", type=int, default=0, help="show so many operators of each")
-    parser.add_argument("--json", type=Path, help="default: bench/results/limit-<date>.json")
+    parser.add_argument("--json", type=Path, help="default: bench/results/limit[-published]-<date>.json")
     return parser.parse_args()
 
 
@@ -112,14 +111,14 @@ def main():
     torch.manual_seed(0)
     result = results.begin(workloads={})
     print(HEAD)
-    for name in args.workloads.split(","):
-        rows = result["workloads"].setdefault(name, {})
+    for workload in named(args.workloads):
+        rows = result["workloads"].setdefault(workload.name, {})
         for setup in args.setups.split(","):
             for fusion in args.fusion.split(","):
-                row = measure(name, setup, fusion, args.turns, args.steps)
+                row = measure(workload, setup, fusion, args.turns, args.steps)
                 rows.setdefault(setup, {})[fusion] = row
-                show(name, setup, fusion, row, args.operators)
-    results.write(result, args.json, "limit")
+                show(workload.name, setup, fusion, row, args.operators)
+    results.write(result, args.json, stem("limit", args.workloads))
     return 0
 
 
