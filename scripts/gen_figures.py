@@ -237,6 +237,12 @@ def product_shares(data: dict) -> Rows:
         yield name, [f"{row['gflop']:.0f}", f"{row['s']:.2f}", f"{row['gflops']:.0f}", f"{row['share']:.2f}"]
 
 
+PERFORMANCE_COLUMNS = ("exact", "fast", "to the best peer", "regret", "memory", "product rate", "own instructions")
+KINDS = {  # an operator is of the first kind whose words its name contains
+    "products, convolutions, RNNs": ("mm", "accumulate_product", "linear", "convolution", "rnn", "lstm"),
+    "attention": ("attention",),
+    "other": ("",),
+}
 STEPS = ("geometric mean", *WORKLOADS[:-1], f"overhead ({OVERHEAD})")
 FIGURES = (
     Figure(
@@ -380,11 +386,16 @@ def date_of(path: Path, data: dict) -> str:
     return data.get("date") or data.get("time") or path.stem.partition("-")[2]
 
 
+def files_of(name: str) -> list[tuple[Path, dict]]:
+    """The files of a benchmark and their data, newest first."""
+    files = [(path, json.loads(path.read_text())) for path in RESULTS.glob("*.json")]
+    files = [(path, data) for path, data in files if re.match(rf"{name}(-[a-z]+)*(-\d|$)", path.stem)]
+    return sorted(files, key=lambda entry: (date_of(*entry), entry[0].name), reverse=True)
+
+
 def table(figure: Figure) -> list[str]:
-    named = rf"{figure.name}(-[a-z]+)*(-\d|$)"
-    files = [(path, json.loads(path.read_text())) for path in RESULTS.glob("*.json") if re.match(named, path.stem)]
     rows: dict[tuple[str, str], list[str]] = {}
-    for path, data in sorted(files, key=lambda entry: (date_of(*entry), entry[0].name), reverse=True):
+    for path, data in files_of(figure.name):
         for label, cells in figure.rows(data):
             rows.setdefault((data["machine"]["processor"], label), [*cells, path.stem])
     if not rows:
@@ -404,16 +415,76 @@ def page() -> str:
     return HEAD + "\n".join(line for figure in FIGURES for line in table(figure)) + "\n"
 
 
+def newest(name: str, processor: str, keys: set[str], used: set[str]) -> dict[str, dict]:
+    """By workload, what the newest file on this processor that has all keys for it says; adds these files to used."""
+    found: dict[str, tuple[str, dict]] = {}
+    for path, data in files_of(name):
+        if data["machine"]["processor"] == processor:
+            for workload, measured in data["workloads"].items():
+                if keys <= measured.keys():
+                    found.setdefault(workload, (path.name, measured))
+    used |= {file for file, _ in found.values()}
+    return {workload: measured for workload, (_, measured) in found.items()}
+
+
+def regret(measured: dict[str, dict]) -> float | None:
+    """How much longer a step takes on the placement that was taken than on the best one, of those timed in turns."""
+    times = {name: row["ms"] for name, row in measured.items() if name in ("1x2", "2x1", "2x1/turns")}
+    taken = times.get(measured["auto"]["taken"])
+    return taken / min(times.values()) - 1 if taken and len(times) == 3 else None
+
+
+def shares_of_kinds(operators: dict[str, dict]) -> list[str]:
+    """The share of each of KINDS in the time of a step's instructions."""
+    times = dict.fromkeys(KINDS, 0)
+    for name, sums in operators.items():
+        for kind, words in KINDS.items():
+            if any(word in name for word in words):
+                times[kind] += sums["ns"]
+                break
+    whole = sum(sums["ns"] for sums in operators.values())
+    return [f"{100 * times[kind] / whole:.0f}" for kind in KINDS]
+
+
 def performance() -> str:
-    """The page with the rows of the newest training steps: those of one file, without processor and file."""
+    """The page with the table of workloads, on the processor of the newest training steps."""
     head, _, rest = PERFORMANCE.read_text().partition(BEGIN)
     _, _, tail = rest.partition(END)
-    lines = [line.strip("| ").split(" | ") for line in table(FIGURES[0]) if line.startswith("| ")]
-    newest = [line for line in lines[1:] if line[-1] == lines[1][-1]]
-    titles = ["", *STEPS]
-    rows = [titles, ["---"] * len(titles), *([line[0], *line[2:-1]] for line in newest)]
+    processor, used = files_of("smoke")[0][1]["machine"]["processor"], set()
+    steps = newest("smoke", processor, {"auto", "auto/fast", "1x2"}, used)
+    against = {peer: newest("smoke", processor, {"auto", peer}, used) for peer in ("compile", "ddp")}
+    own = newest("limit", processor, {"1x2"}, used)
+    products = newest("roofline", processor, {"gflop"}, used)
+
+    def cells(name: str) -> list[str]:
+        measured = steps[name]
+        peers = [runs[name]["auto"]["ms"] / runs[name][peer]["ms"] for peer, runs in against.items() if name in runs]
+        limit = own.get(name, {}).get("1x2", {}).get("exact")
+        values = [
+            measured["auto"]["ratio"],
+            measured["auto/fast"]["ratio"],
+            max(peers, default=None),
+            regret(measured),
+            measured["1x2"]["peak_mib"] / measured["1x2"]["eager_peak_mib"],
+            products[name]["share"] if name in products else None,
+            limit and limit["share"],
+        ]
+        texts = ["" if value is None else f"{value:.2f}" for value in values]
+        return [name, *texts, *(shares_of_kinds(limit["operators"]) if limit else [""] * len(KINDS))]
+
+    sets = {"small models": WORKLOADS[:-1], "published models": PUBLISHED}
+    rows = [["workload", *PERFORMANCE_COLUMNS, *(f"{kind} %" for kind in KINDS)]]
+    rows.append(["---"] * len(rows[0]))
+    for title, names in sets.items():
+        rows += [cells(name) for name in names if name in steps]
+        means = [
+            mean([steps[name][setup]["ratio"] for name in names if name in steps]) for setup in ("auto", "auto/fast")
+        ]
+        rows.append([f"**{title}**", *(f"**{value:.3f}**" for value in means), *[""] * (len(rows[0]) - 3)])
+    rows.append(cells(OVERHEAD))
     text = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    return f"{head}{BEGIN}{newest[0][1]}, bench/results/{newest[0][-1]}.json:\n\n{text}\n{END}{tail}"
+    listed = ", ".join(sorted(used))
+    return f"{head}{BEGIN}{processor}, of bench/results: {listed}.\n\n{text}\n{END}{tail}"
 
 
 def main() -> None:
