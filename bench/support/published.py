@@ -27,7 +27,7 @@ _operators = []  # registered as long as they are kept
 @contextlib.contextmanager
 def libraries():
     """Imports of the libraries work inside."""
-    if not _operators:  # sys.path may be that of the process that started this one
+    if not _operators:  # a new process may have sys.path of the one that started it
         sys.path.append(str(LIBRARIES))
         # PyPI's torchvision is built for CUDA: its kernels do not load, and its import asks for their names.
         operators = torch.library.Library("torchvision", "FRAGMENT")
