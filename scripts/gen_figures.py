@@ -388,8 +388,8 @@ def date_of(path: Path, data: dict) -> str:
 
 def files_of(name: str) -> list[tuple[Path, dict]]:
     """The files of a benchmark and their data, newest first."""
-    files = [(path, json.loads(path.read_text())) for path in RESULTS.glob("*.json")]
-    files = [(path, data) for path, data in files if re.match(rf"{name}(-[a-z]+)*(-\d|$)", path.stem)]
+    named = rf"{name}(-[a-z]+)*(-\d|$)"
+    files = [(path, json.loads(path.read_text())) for path in RESULTS.glob("*.json") if re.match(named, path.stem)]
     return sorted(files, key=lambda entry: (date_of(*entry), entry[0].name), reverse=True)
 
 
