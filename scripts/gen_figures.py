@@ -476,12 +476,12 @@ def performance() -> str:
     rows = [["workload", *PERFORMANCE_COLUMNS, *(f"{kind} %" for kind in KINDS)]]
     rows.append(["---"] * len(rows[0]))
     for title, names in sets.items():
-        rows += [cells(name) for name in names if name in steps]
-        means = [
-            mean([steps[name][setup]["ratio"] for name in names if name in steps]) for setup in ("auto", "auto/fast")
-        ]
-        rows.append([f"**{title}**", *(f"**{value:.3f}**" for value in means), *[""] * (len(rows[0]) - 3)])
-    rows.append(cells(OVERHEAD))
+        present = [name for name in names if name in steps]
+        if present:
+            rows += map(cells, present)
+            means = [mean([steps[name][setup]["ratio"] for name in present]) for setup in ("auto", "auto/fast")]
+            rows.append([f"**{title}**", *(f"**{value:.3f}**" for value in means), *[""] * (len(rows[0]) - 3)])
+    rows += [cells(OVERHEAD)] if OVERHEAD in steps else []
     text = "\n".join("| " + " | ".join(row) + " |" for row in rows)
     listed = ", ".join(sorted(used))
     return f"{head}{BEGIN}{processor}, of bench/results: {listed}.\n\n{text}\n{END}{tail}"

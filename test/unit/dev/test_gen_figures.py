@@ -80,13 +80,34 @@ def test_a_file_without_all_workloads_gives_no_row(results):
     assert rows(gen_figures.page())["one device of 2 threads", "P"][-1] == "smoke-2026-01-01"
 
 
+PLACEMENTS = {"auto": 0.6, "auto/fast": 0.5, "1x2": 0.8, "2x1": 0.75, "2x1/turns": 0.6}
+OF_A_STEP = {"taken": "2x1", "peak_mib": 90, "eager_peak_mib": 100}
+
+
+def test_the_table_of_what_limits_each_workload(results):
+    write(results, "smoke-2026-01-02", "2026-01-02", PLACEMENTS, **OF_A_STEP)
+    write(results, "smoke-2026-01-01-peers", "2026-01-01", {"auto": 0.7, "compile": 1.4, "ddp": 0.875}, **OF_A_STEP)
+    write(results, "smoke-2026-01-03-other", "2025-01-03", PLACEMENTS, processor="Q", **OF_A_STEP)
+    machine = {"machine": {"processor": "P"}, "date": "2026"}
+    operators = {"forward aten::mm": {"ns": 60}, "backward aten::attention": {"ns": 30}, "update x": {"ns": 10}}
+    limit = {"lstm": {"1x2": {"exact": {"share": 0.95, "operators": operators}}}}
+    (results / "limit-2026-01-01.json").write_text(json.dumps({**machine, "workloads": limit}))
+    rate = {"lstm": {"gflop": 1, "share": 0.5}}
+    (results / "roofline-2026-01-01.json").write_text(json.dumps({**machine, "workloads": rate}))
+    page = gen_figures.performance()
+    assert "\n| lstm | 0.60 | 0.50 | 0.80 | 0.25 | 0.90 | 0.50 | 0.95 | 60 | 30 | 10 |\n" in page
+    assert "\n| bert-mini | 0.60 | 0.50 | 0.80 | 0.25 | 0.90 |  |  |  |  |  |\n" in page
+    assert "\n| **small models** | **0.600** | **0.500** |" in page
+    assert "smoke-2026-01-01-peers.json, smoke-2026-01-02.json." in page and "published" not in page
+
+
 def test_check_notices_a_stale_page(results, monkeypatch):
-    write(results, "smoke-2026-01-01", "2026", {"1x2": 0.6})
+    write(results, "smoke-2026-01-01", "2026", PLACEMENTS, **OF_A_STEP)
     monkeypatch.setattr(sys, "argv", ["gen_figures.py"])
     gen_figures.main()
     performance = (results / "performance.md").read_text()
     assert performance.startswith("before\n") and performance.endswith("\nafter\n") and "old" not in performance
-    assert "| one device of 2 threads | 0.600 | 0.60 |" in performance
+    assert "| bert-mini | 0.60 | 0.50 |" in performance
     monkeypatch.setattr(sys, "argv", ["gen_figures.py", "--check"])
     gen_figures.main()
     write(results, "smoke-2026-01-02", "2027", {"1x2": 0.5})
