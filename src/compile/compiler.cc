@@ -398,10 +398,9 @@ ProgramOptions measureDevices(const CompileRequest& request, const capture::Reco
       MadeProgram lowered = made;
       lower(lowered, recording, whole, request);
       const auto timed = [&](MadeProgram trial, const ProgramOptions& with) {
-        PlacementTrial result = time(std::move(trial), with);
-        result.candidate = candidate;
-        result.step_ns = result.step_ns * roundsOfCall(whole, candidate) / roundsOfCall(with, candidate);
-        return result;
+        const TimedCall call = time(std::move(trial), with);
+        return PlacementTrial{
+            .candidate = candidate, .threads = call.threads, .step_ns = wholeCallNs(whole, with, call)};
       };
       if (is_long.value_or(true)) {
         const ProgramOptions part = shortCall(whole, candidate.devices);

@@ -144,16 +144,16 @@ std::vector<PlacementCandidate> placementCandidates(const ProgramOptions& option
 }
 
 ProgramOptions shortCall(ProgramOptions options, int devices) {
-  const int64_t micro_batches = std::min<int64_t>(microBatchesInWork(options), std::max(4, 2 * devices));
+  const int64_t micro_batches = std::min<int64_t>(microBatchesInWork(options), devices);
   options.device_iterations = options.training ? 1 : micro_batches;
   if (options.training) options.gradient_accumulation = micro_batches;
   return options;
 }
 
-int64_t roundsOfCall(const ProgramOptions& options, const PlacementCandidate& candidate) {
-  const int64_t micro_batches = microBatchesInWork(options), more = candidate.devices - 1;
-  const int64_t groups = options.training ? options.device_iterations : 1;
-  return groups * (candidate.in_turn ? (micro_batches + more) / candidate.devices : micro_batches + more);
+int64_t wholeCallNs(const ProgramOptions& options, const ProgramOptions& timed, const TimedCall& call) {
+  const int64_t more = microBatchesInWork(options) - microBatchesInWork(timed);
+  const int64_t updates = options.training ? options.device_iterations / timed.device_iterations : 1;
+  return updates * (call.call_ns + more * call.micro_batch_ns);
 }
 
 std::vector<PlacementTrial> tryCandidates(const std::vector<PlacementCandidate>& candidates, const Try& run) {

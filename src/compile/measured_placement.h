@@ -52,11 +52,18 @@ std::vector<PlacementCandidate> placementCandidates(int cores, int64_t micro_bat
 /// The candidates for a replica of this program on this machine.
 std::vector<PlacementCandidate> placementCandidates(const ProgramOptions& options);
 
-/// The options of a call with one update, and with as few micro-batches as keep this number of devices busy. Trials of
-/// long calls run such a call.
+/// The options of a call with one update and one micro-batch for each of these devices. Trials of long calls run such a
+/// call.
 ProgramOptions shortCall(ProgramOptions options, int devices);
-/// Number of times that a device of this candidate works on a micro-batch, or waits as long, in a call.
-int64_t roundsOfCall(const ProgramOptions& options, const PlacementCandidate& candidate);
+
+/// A call of a program that was timed.
+struct TimedCall {
+  int threads = 1;             // threads of each device
+  int64_t call_ns = 0;         // time of the call
+  int64_t micro_batch_ns = 0;  // time that one more micro-batch would add, from the work of the busiest device
+};
+/// The time of a call of the program, from the call that was timed. timed: the options of that call.
+int64_t wholeCallNs(const ProgramOptions& options, const ProgramOptions& timed, const TimedCall& call);
 
 /// Tries the candidates in order. Stops after two numbers of devices in a row with which all ways were slower than the
 /// best. Then tries those within a fifth of the best once more, and keeps the shorter times. A candidate whose
@@ -86,8 +93,8 @@ class PlacementStore {
 std::string writePlacement(const MeasuredPlacement& placement);
 std::optional<MeasuredPlacement> readPlacement(const std::string& text);
 
-/// Loads a program onto its devices, times its steps, and removes it again.
-using TimeProgram = std::function<PlacementTrial(MadeProgram program, const ProgramOptions& options)>;
+/// Loads a program onto its devices, times its calls, and removes it again.
+using TimeProgram = std::function<TimedCall(MadeProgram program, const ProgramOptions& options)>;
 
 /// Returns the options with the fastest candidate, measured now or earlier; unchanged if they do not choose
 /// measured devices. Warns about a program that cannot be tried, and gives it one device per core. recording, made:

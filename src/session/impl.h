@@ -213,9 +213,9 @@ at::Tensor lossScaleAnchor(const compile::ProgramOptions& options, const compile
 /// median is reliable: at least three in half a second, fewer if a call takes long. The model, its random stream and
 /// the inputs do not change. inputs: of this number of micro-batches; a call of the program takes the first ones.
 /// pages: memory that the devices of one trial leave to the next. Throws the errors of loading and running.
-compile::PlacementTrial timeTrial(const compile::Program& program, compile::MadeProgram made,
-                                  const compile::ProgramOptions& options, const std::vector<at::Tensor>& inputs,
-                                  int64_t micro_batches, memory::ReusedPages& pages);
+compile::TimedCall timeTrial(const compile::Program& program, compile::MadeProgram made,
+                             const compile::ProgramOptions& options, const std::vector<at::Tensor>& inputs,
+                             int64_t micro_batches, memory::ReusedPages& pages);
 
 // device_links.cc
 /// Connects the accelerators of a loaded program directly with those of other processes. Does nothing unless

@@ -19,27 +19,40 @@ constexpr size_t kFewestSteps = 3;
 
 int64_t nsSince(Clock::time_point start) { return std::chrono::nanoseconds(Clock::now() - start).count(); }
 
-/// Makes a call of the model as Session::run does. Returns: its time.
-int64_t callNs(Compiled& compiled, const compile::ProgramOptions& options, const std::vector<at::Tensor>& inputs,
-               const compile::Poll& poll) {
+/// Returns the time that the busiest device, or link, worked on micro-batches in a step.
+int64_t busiestNs(const Compiled& compiled, const runtime::StepReport& step) {
+  std::vector<int64_t> worked(compiled.executable.workers.size(), 0);
+  for (const runtime::ActionTime& action : step.actions)
+    if (compiled.executable.segments[static_cast<size_t>(action.segment)].direction != exe::Direction::kUpdate)
+      worked[static_cast<size_t>(action.worker)] += action.end_ns - action.begin_ns;
+  return std::ranges::max(worked);
+}
+
+/// Makes a call of the model as Session::run does, and times it.
+compile::TimedCall timeCall(Compiled& compiled, const compile::ProgramOptions& options,
+                            const std::vector<at::Tensor>& inputs, const compile::Poll& poll) {
+  compile::TimedCall call;
   const Clock::time_point start = Clock::now();
   Results results = allocateResults(options, compiled);
   const int64_t steps = compile::stepsPerCall(options);
   for (int64_t step = 0; step < steps; ++step) {
     compiled.backend->bindInputs(partOf(inputs, step, steps));
     compiled.backend->bindOutputs(partOf(results, step, steps));
-    compiled.runtime->run(poll);
+    const runtime::StepReport& report = compiled.runtime->run(poll);
+    call.micro_batch_ns += busiestNs(compiled, report);
     adaptLossScale(compiled, options);
   }
   finishResults(options, compiled, results);
-  return nsSince(start);
+  call.call_ns = nsSince(start);
+  call.micro_batch_ns /= compile::microBatchesInWork(options) * (options.training ? options.device_iterations : 1);
+  return call;
 }
 
 }  // namespace
 
-compile::PlacementTrial timeTrial(const compile::Program& program, compile::MadeProgram made,
-                                  const compile::ProgramOptions& options, const std::vector<at::Tensor>& inputs,
-                                  int64_t micro_batches, memory::ReusedPages& pages) {
+compile::TimedCall timeTrial(const compile::Program& program, compile::MadeProgram made,
+                             const compile::ProgramOptions& options, const std::vector<at::Tensor>& inputs,
+                             int64_t micro_batches, memory::ReusedPages& pages) {
   const at::NoGradGuard no_grad;
   compile::ProgramOptions apart = options;
   apart.share_weights = false;
@@ -63,17 +76,18 @@ compile::PlacementTrial timeTrial(const compile::Program& program, compile::Made
           : syntheticLike(compiled->input_types,
                           is_synthetic ? options.synthetic_data : compile::SyntheticData::kNormal),
       compile::inputMicroBatches(options), micro_batches);
-  callNs(*compiled, apart, bound, program.poll);  // gets pages, and kernels tune themselves
-  std::vector<int64_t> times;
+  timeCall(*compiled, apart, bound, program.poll);  // gets pages, and kernels tune themselves
+  std::vector<compile::TimedCall> calls;
   const Clock::time_point start = Clock::now();
-  while (nsSince(start) < (times.size() < kFewestSteps ? kMostNs : kFewestNs) || times.empty())
-    times.push_back(callNs(*compiled, apart, bound, program.poll));
-  const size_t middle = (times.size() - 1) / 2;  // the shorter one of two
-  std::ranges::nth_element(times, times.begin() + static_cast<std::ptrdiff_t>(middle));
-  const int threads = threadsPerDevice(apart, compiled->executable);
+  while (nsSince(start) < (calls.size() < kFewestSteps ? kMostNs : kFewestNs) || calls.empty())
+    calls.push_back(timeCall(*compiled, apart, bound, program.poll));
+  const size_t middle = (calls.size() - 1) / 2;  // the shorter one of two
+  std::ranges::nth_element(calls, calls.begin() + static_cast<std::ptrdiff_t>(middle), {},
+                           &compile::TimedCall::call_ns);
+  calls[middle].threads = threadsPerDevice(apart, compiled->executable);
   const memory::IntoReusedPages reuse(pages);
   compiled.reset();
-  return {.threads = threads, .step_ns = times[middle]};
+  return calls[middle];
 }
 
 }  // namespace abele::session

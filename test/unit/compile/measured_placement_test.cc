@@ -116,31 +116,32 @@ TEST(MeasuredPlacement, ALongCallIsTriedWithSomeOfItsMicroBatches) {
   options.training = true;
   options.gradient_accumulation = 64;
   options.device_iterations = 3;
-  for (const auto& [devices, expected] : std::map<int, int>{{1, 4}, {2, 4}, {3, 6}, {8, 16}}) {
+  for (const auto& [devices, expected] : std::map<int, int>{{1, 1}, {2, 2}, {8, 8}}) {
     const ProgramOptions brief = shortCall(options, devices);
     EXPECT_EQ(brief.gradient_accumulation, expected) << devices;
     EXPECT_EQ(brief.device_iterations, 1);
   }
   options.gradient_accumulation = 2;
-  EXPECT_EQ(shortCall(options, 2).gradient_accumulation, 2);
+  EXPECT_EQ(shortCall(options, 4).gradient_accumulation, 2);
   options.training = false;
   options.gradient_accumulation = 1;
   options.device_iterations = 50;
-  EXPECT_EQ(shortCall(options, 2).device_iterations, 4);
+  EXPECT_EQ(shortCall(options, 2).device_iterations, 2);
   EXPECT_EQ(shortCall(options, 2).gradient_accumulation, 1);
 }
 
-TEST(MeasuredPlacement, RoundsOfACallCountFillingAPipeline) {
+TEST(MeasuredPlacement, AWholeCallTakesMoreMicroBatchesAndUpdatesThanAShortOne) {
+  const TimedCall call{.call_ns = 1000, .micro_batch_ns = 100};
   ProgramOptions options;
   options.training = true;
   options.gradient_accumulation = 10;
   options.device_iterations = 2;
-  EXPECT_EQ(roundsOfCall(options, {1}), 20);
-  EXPECT_EQ(roundsOfCall(options, {4}), 2 * 13);
-  EXPECT_EQ(roundsOfCall(options, {4, /*in_turn=*/true}), 2 * 3);
+  EXPECT_EQ(wholeCallNs(options, shortCall(options, 4), call), 2 * (1000 + 6 * 100));
+  EXPECT_EQ(wholeCallNs(options, options, call), 1000);
   options.training = false;
   options.gradient_accumulation = 1;
-  EXPECT_EQ(roundsOfCall(options, {4}), 2 + 3);  // a call that predicts fills a pipeline once
+  options.device_iterations = 50;
+  EXPECT_EQ(wholeCallNs(options, shortCall(options, 4), call), 1000 + 46 * 100);
 }
 
 TEST(MeasuredPlacement, WhatIsRefusedIsNotTaken) {
