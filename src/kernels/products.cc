@@ -22,7 +22,7 @@
 namespace abele::kernels {
 namespace {
 
-constexpr int kTimings = 4;           // per library; the shortest counts, and the first prepares it
+constexpr int kTimings = 4;           // for each way; the shortest counts, and the first prepares it
 constexpr double kClearly = 0.95;     // share of ATen's time; smaller differences may be noise
 constexpr int64_t kThreadRange = 64;  // rows or columns; fewer are not worth another thread
 
@@ -47,16 +47,19 @@ std::optional<Matrix> matrixOf(const at::Tensor& tensor) {
 #ifdef ABELE_HAS_BLIS
 constexpr bool kHasBlis = true;
 
-void multiply(const Matrix& out, const Matrix& left, const Matrix& right, bool adds) {
+void multiply(const Matrix& out, const Matrix& left, const Matrix& right, bool adds, BlisWay way) {
   float one = 1, beta = adds ? 1 : 0;
-  bli_sgemm(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, out.rows, out.columns, left.columns, &one, left.data, left.row_stride,
-            left.column_stride, right.data, right.row_stride, right.column_stride, &beta, out.data, out.row_stride,
-            out.column_stride);
+  rntm_t settings;
+  bli_rntm_init_from_global(&settings);
+  bli_rntm_set_l3_sup(way == BlisWay::kInPlace, &settings);
+  bli_sgemm_ex(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, out.rows, out.columns, left.columns, &one, left.data,
+               left.row_stride, left.column_stride, right.data, right.row_stride, right.column_stride, &beta, out.data,
+               out.row_stride, out.column_stride, nullptr, &settings);
 }
 #else
 constexpr bool kHasBlis = false;
 
-void multiply(const Matrix&, const Matrix&, const Matrix&, bool) {}
+void multiply(const Matrix&, const Matrix&, const Matrix&, bool, BlisWay) {}
 #endif
 
 void atenProduct(at::Tensor out, const at::Tensor& left, const at::Tensor& right, bool adds) {
@@ -77,7 +80,7 @@ std::optional<Product> productOf(const at::Tensor& out, const at::Tensor& left, 
   return to && a && b ? std::optional(Product{*to, *a, *b}) : std::nullopt;
 }
 
-void multiply(const Product& whole, bool adds) {
+void multiply(const Product& whole, bool adds, BlisWay way) {
   const bool by_rows = whole.out.rows >= whole.out.columns;
   shareOut(by_rows ? whole.out.rows : whole.out.columns, kThreadRange, [&](int64_t begin, int64_t end) {
     auto [out, left, right] = whole;
@@ -90,7 +93,7 @@ void multiply(const Product& whole, bool adds) {
       out.data += begin * out.column_stride;
       right.data += begin * right.column_stride;
     }
-    multiply(out, left, right, adds);
+    multiply(out, left, right, adds, way);
   });
 }
 
@@ -100,34 +103,39 @@ int64_t leastNs(int64_t least, const c10::function_ref<void()>& product) {
   return std::min<int64_t>(least, std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
 }
 
-bool isBlisFaster(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right) {
-  static auto& known = *new KnownTrials<std::vector<int64_t>, bool>;
+// The way of BLIS that is clearly faster than ATen; nothing if none is.
+std::optional<BlisWay> fasterWay(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right) {
+  static auto& known = *new KnownTrials<std::vector<int64_t>, std::optional<BlisWay>>;
   std::vector<int64_t> key = {at::get_num_threads()};
   for (const at::Tensor* tensor : {&out, &left, &right})
     for (int64_t d = 0; d < 2; ++d) key.insert(key.end(), {tensor->size(d), tensor->stride(d)});
   return known.of(key, [&] {
     const at::Tensor scratch = at::empty_like(out);
-    int64_t aten_ns = std::numeric_limits<int64_t>::max(), blis_ns = aten_ns;
+    const Product product = *productOf(scratch, left, right);
+    int64_t aten_ns = std::numeric_limits<int64_t>::max(), in_place_ns = aten_ns, packed_ns = aten_ns;
     for (int i = 0; i < kTimings; ++i) {
       aten_ns = leastNs(aten_ns, [&] { atenProduct(scratch, left, right, /*adds=*/false); });
-      blis_ns = leastNs(blis_ns, [&] { multiply(*productOf(scratch, left, right), /*adds=*/false); });
+      in_place_ns = leastNs(in_place_ns, [&] { multiply(product, /*adds=*/false, BlisWay::kInPlace); });
+      packed_ns = leastNs(packed_ns, [&] { multiply(product, /*adds=*/false, BlisWay::kPacked); });
     }
-    return static_cast<double>(blis_ns) < kClearly * static_cast<double>(aten_ns);
+    const bool is_faster =
+        static_cast<double>(std::min(in_place_ns, packed_ns)) < kClearly * static_cast<double>(aten_ns);
+    return is_faster ? std::optional(packed_ns < in_place_ns ? BlisWay::kPacked : BlisWay::kInPlace) : std::nullopt;
   });
 }
 
 }  // namespace
 
-bool blisProduct(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds) {
+bool blisProduct(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds, BlisWay way) {
   const std::optional<Product> product = productOf(out, left, right);
-  if (product) multiply(*product, adds);
+  if (product) multiply(*product, adds, way);
   return product.has_value();
 }
 
 void fastProduct(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds) {
   const std::optional<Product> product = productOf(out, left, right);
-  if (product && isBlisFaster(out, left, right))
-    multiply(*product, adds);
+  if (const auto way = product ? fasterWay(out, left, right) : std::nullopt)
+    multiply(*product, adds, *way);
   else
     atenProduct(out, left, right, adds);
 }

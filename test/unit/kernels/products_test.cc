@@ -1,6 +1,7 @@
 #include "kernels/products.h"
 
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@ struct Products : ::testing::TestWithParam<int> {
     at::set_num_threads(GetParam());
     at::manual_seed(3);
     const at::Tensor one = at::ones({1, 1});
-    if (!blisProduct(at::empty({1, 1}), one, one, /*adds=*/false)) GTEST_SKIP() << "built without BLIS";
+    if (!blisProduct(at::empty({1, 1}), one, one, /*adds=*/false, BlisWay::kPacked))
+      GTEST_SKIP() << "built without BLIS";
   }
   void TearDown() override { at::set_num_threads(before); }
   int before = 1;
@@ -39,7 +41,7 @@ void expectWithinBound(const at::Tensor& out, const at::Tensor& before, const at
   EXPECT_TRUE((error <= static_cast<double>(left.size(1) + 1) * 0x1p-24 * size).all().item<bool>());
 }
 
-TEST_P(Products, BothLibrariesAreWithinTheBoundInEveryLayout) {
+TEST_P(Products, EveryWayIsWithinTheBoundInEveryLayout) {
   const std::vector<std::vector<int64_t>> sizes = {{1, 1, 1},     {1, 7, 33},     {5, 300, 1},    {4, 768, 70},
                                                    {130, 17, 64}, {67, 700, 259}, {300, 129, 12}, {1, 1, 90}};
   const auto layouts = {Layout::kRows, Layout::kColumns, Layout::kPartOfRows};
@@ -47,13 +49,14 @@ TEST_P(Products, BothLibrariesAreWithinTheBoundInEveryLayout) {
     for (const Layout left_layout : layouts)
       for (const Layout right_layout : layouts)
         for (const bool adds : {false, true})
-          for (const bool is_blis : {false, true}) {
+          for (const std::optional<BlisWay> way :
+               {std::optional<BlisWay>(), std::optional(BlisWay::kInPlace), std::optional(BlisWay::kPacked)}) {
             const at::Tensor left = matrix(size[0], size[1], left_layout),
                              right = matrix(size[1], size[2], right_layout);
             const at::Tensor out = at::randn({size[0], size[2]}), before = out.clone();
             if (!adds) out.fill_(std::numeric_limits<float>::quiet_NaN());  // it must not be read
-            if (is_blis)
-              ASSERT_TRUE(blisProduct(out, left, right, adds));
+            if (way)
+              ASSERT_TRUE(blisProduct(out, left, right, adds, *way));
             else
               fastProduct(out, left, right, adds);
             SCOPED_TRACE(::testing::Message()
@@ -66,10 +69,10 @@ TEST_P(Products, WhatBlisCannotComputeIsLeftToATen) {
   const at::Tensor left = at::randn({6, 5}), right = at::randn({5, 4}), apart = at::randn({6, 10}).slice(1, 0, 10, 2);
   const at::Tensor repeated = at::randn({1, 5}).expand({6, 5}), wide = left.to(at::kDouble);
   const at::Tensor out = at::full({6, 4}, 2.0);
-  EXPECT_FALSE(blisProduct(out, apart, right, false));
-  EXPECT_FALSE(blisProduct(out, repeated, right, false));
-  EXPECT_FALSE(blisProduct(out, at::empty({6, 0}), at::empty({0, 4}), false));
-  EXPECT_FALSE(blisProduct(out.to(at::kDouble), wide, right.to(at::kDouble), false));
+  EXPECT_FALSE(blisProduct(out, apart, right, false, BlisWay::kPacked));
+  EXPECT_FALSE(blisProduct(out, repeated, right, false, BlisWay::kPacked));
+  EXPECT_FALSE(blisProduct(out, at::empty({6, 0}), at::empty({0, 4}), false, BlisWay::kPacked));
+  EXPECT_FALSE(blisProduct(out.to(at::kDouble), wide, right.to(at::kDouble), false, BlisWay::kPacked));
   EXPECT_TRUE((out == 2.0).all().item<bool>());
 
   fastProduct(out, repeated, right, /*adds=*/false);
