@@ -21,6 +21,7 @@
 #include "device/aten/refusal.h"
 #include "exe/instruction_slots.h"
 #include "kernels/basic.h"
+#include "kernels/bernoulli.h"
 #include "kernels/constants.h"
 #include "kernels/operator_lookup.h"
 #include "memory/steering_allocator.h"
@@ -208,6 +209,16 @@ class InPlaceCall final : public OperatorCall {
   void run(CallState& state) override {
     pushOperands(state);
     call(state);
+  }
+};
+
+// bernoulli_ with a number, on the CPU.
+class BernoulliCall final : public OperatorCall {
+ public:
+  using OperatorCall::OperatorCall;
+  void run(CallState& state) override {
+    pushOperands(state);
+    kernels::drawBernoulli(state.stack[0].toTensor(), state.stack[1].toDouble(), state.stack[2].toGenerator());
   }
 };
 
@@ -559,6 +570,8 @@ std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& recorded, const S
   requireSignature(recorded, kernels::findOperator(recorded.op, keyOf(slots)).schema(), slots.device());
   bool tensors_only = true;
   std::vector<Result> results = homesOf(instruction, op, slots, tensors_only);
+  if (results.empty() && instruction.op == "aten::bernoulli_.float" && slots.device().is_cpu())
+    return std::make_unique<BernoulliCall>(instruction, op, slots);
   if (results.empty()) return std::make_unique<InPlaceCall>(instruction, op, slots);
   if (isCopy(instruction))
     return callOf(
