@@ -46,7 +46,7 @@ LAYERS = {
     "src/operators": (
         "base ir capture/annotate.h capture/capture_body.h capture/elements_text.h include kernels/basic.h "
         "kernels/constants.h kernels/gelu_loops.h kernels/norm_loops.h kernels/operator_lookup.h kernels/parallel.h "
-        "kernels/products.h",
+        "kernels/products.h kernels/convolutions.h",
         TORCH,
     ),
     # From the user's options to a program that runs, each over those before it.

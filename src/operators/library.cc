@@ -27,6 +27,11 @@ TORCH_LIBRARY(abele_op, m) {
   m.def("mm.out(Tensor left, Tensor right, *, Tensor(a!) out) -> Tensor(a!)");
   m.def("addmm(Tensor term, Tensor left, Tensor right) -> Tensor");
   m.def("addmm.out(Tensor term, Tensor left, Tensor right, *, Tensor(a!) out) -> Tensor(a!)");
+  m.def(
+      "convolution(Tensor images, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation) -> Tensor");
+  m.def(
+      "convolution_backward(Tensor grad, Tensor images, Tensor weight, int[] stride, int[] padding, int[] dilation,"
+      " bool[3] wanted) -> (Tensor, Tensor, Tensor)");
   m.def("gelu(Tensor x) -> Tensor");
   m.def("gelu.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)");
   m.def("gelu_backward(Tensor grad, Tensor x) -> Tensor");
@@ -70,6 +75,8 @@ TORCH_LIBRARY_IMPL(abele_op, CPU, m) {
   m.impl("mm.out", productInto);
   m.impl("addmm", addedProductKernel);
   m.impl("addmm.out", addedProductInto);
+  m.impl("convolution", convolutionKernel);
+  m.impl("convolution_backward", convolutionBackwardKernel);
   m.impl("gelu", geluKernel);
   m.impl("gelu.out", geluInto);
   m.impl("gelu_backward", geluBackwardKernel);

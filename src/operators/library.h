@@ -1,6 +1,7 @@
 // Calls of the operators of library.cc and declarations of their kernels. Only operators/ includes it.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -46,6 +47,11 @@ at::Tensor productKernel(const at::Tensor& left, const at::Tensor& right);
 at::Tensor& productInto(const at::Tensor& left, const at::Tensor& right, at::Tensor& out);
 at::Tensor addedProductKernel(const at::Tensor& term, const at::Tensor& left, const at::Tensor& right);
 at::Tensor& addedProductInto(const at::Tensor& term, const at::Tensor& left, const at::Tensor& right, at::Tensor& out);
+at::Tensor convolutionKernel(const at::Tensor& images, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                             at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation);
+std::tuple<at::Tensor, at::Tensor, at::Tensor> convolutionBackwardKernel(
+    const at::Tensor& grad, const at::Tensor& images, const at::Tensor& weight, at::IntArrayRef stride,
+    at::IntArrayRef padding, at::IntArrayRef dilation, std::array<bool, 3> wanted);
 at::Tensor geluKernel(const at::Tensor& x);
 at::Tensor& geluInto(const at::Tensor& x, at::Tensor& out);
 at::Tensor geluBackwardKernel(const at::Tensor& grad, const at::Tensor& x);

@@ -184,7 +184,7 @@ double Estimate::flops() const {
   if (op == ownOpName(OwnOp::kAccumulateProduct) || op == "aten::addmm" || op == "abele_op::addmm" ||
       op == "aten::baddbmm")
     return product(1, 2);
-  if (is("aten::convolution_backward")) {
+  if (is("aten::convolution_backward") || is("abele_op::convolution_backward")) {
     // One convolution for each of the two large gradients that are wanted.
     const bool is_transposed = node_.args.size() > 7 && node_.args[7].kind == Arg::Kind::kBool && node_.args[7].i != 0;
     const double one = convolution(operand(2), static_cast<double>(operand(0).numel()), is_transposed, operand(1));
@@ -192,7 +192,7 @@ double Estimate::flops() const {
     const bool has_mask = mask && mask->kind == Arg::Kind::kBoolList && mask->ints.size() >= 2;
     return has_mask ? one * static_cast<double>((mask->ints[0] != 0) + (mask->ints[1] != 0)) : 2 * one;
   }
-  if (is("aten::convolution") || is("aten::mkldnn_convolution")) {
+  if (is("aten::convolution") || is("abele_op::convolution") || is("aten::mkldnn_convolution")) {
     const bool is_transposed = node_.args.size() > 6 && node_.args[6].kind == Arg::Kind::kBool && node_.args[6].i != 0;
     return convolution(operand(1), result_elements_, is_transposed, operand(0));
   }

@@ -1,6 +1,7 @@
 """Options.fusion("fast"): functions of our own and products, within a bound of eager PyTorch."""
 
 import copy
+import re
 
 import abele
 import poptorch
@@ -172,3 +173,50 @@ def test_layer_norm_of_inference_and_of_a_frozen_layer():
     frozen = Normed()
     frozen.norm.requires_grad_(False)
     assert train(frozen, "fast", 7)[0] < 2e-5
+
+
+class Convolved(nn.Module):
+    """Convolutions over few elements of many channels: with and without a bias, of one element, and in groups."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.deep = nn.Conv2d(1, 64, 3, (1, 2), 1), nn.Conv2d(64, 64, 3, 1, 1, bias=False)
+        self.point, self.groups = nn.Conv2d(64, 16, 1), nn.Conv2d(16, 16, 3, 1, 1, groups=4)
+        self.down = nn.Linear(16, 5)
+
+    def forward(self, x, target=None):
+        x = self.deep(F.relu(self.up(x.view(-1, 1, 2, 4))))
+        out = self.down(self.groups(self.point(F.relu(x))).mean((2, 3)))
+        return out if target is None else (out, F.cross_entropy(out, target))
+
+
+# Sums of at most 576 terms, three steps.
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("fusion", "bound"), [("fast", 2e-5), ("exact", 0)])
+def test_convolutions_are_within_a_bound(fusion, bound, threads):
+    difference, text = train(Convolved(), fusion, 40, threads)
+    assert difference <= bound
+    for op in ("convolution(", "convolution_backward("):
+        assert (f"abele_op::{op}" in text) == (fusion == "fast")
+        assert f"aten::{op}" in text  # in groups
+
+
+def test_a_zero_bubble_schedule_computes_gradients_of_weights_apart():
+    model = Convolved()
+    reference = copy.deepcopy(model)
+    poptorch.BeginBlock(model.point, ipu_id=1)
+    options = poptorch.Options().fusion("fast").threadsPerDevice(1)
+    options.setExecutionStrategy(poptorch.PipelinedExecution().schedule("zero-bubble"))
+    options.Training.gradientAccumulation(4)
+    executor = abele.trainingModel(model, options, torch.optim.SGD(model.parameters(), lr=0.1))
+    x, target = torch.randn(32, 8), torch.randint(5, (32,))
+    executor(x, target)
+    for part in zip(x.chunk(4), target.chunk(4), strict=True):
+        (reference(*part)[1] / 4).backward()
+    torch.optim.SGD(reference.parameters(), lr=0.1).step()
+    state = executor.state_dict()
+    for name, value in reference.state_dict().items():
+        assert torch.allclose(state[name], value, rtol=0, atol=1e-5), name
+    text = executor._executable.session.executableText()
+    assert re.search(r"abele_op::convolution_backward\(.*\[true, false, false\]", text)  # in the second stage
+    executor.destroy()
