@@ -25,6 +25,7 @@ namespace {
 constexpr int kTimings = 3;                     // for each way; the shortest counts, and the first prepares it
 constexpr double kClearly = 0.95;               // share of ATen's time; smaller differences may be noise
 constexpr int64_t kColumnElements = 1 << 20;    // elements of a matrix of patches; more would not stay in the cache
+constexpr int64_t kMostElements = 1 << 23;      // if one image needs more, its memory matters and ATen computes it
 constexpr int64_t kElementsOfThread = 1 << 14;  // fewer are not worth another thread
 
 // A convolution over some of the images. A matrix of patches has a row for each channel and place of the weight, and a
@@ -57,8 +58,10 @@ struct Convolution {
   int64_t rows() const { return channels * axes[0].taps * axes[1].taps; }
   /// True if the channels of an image are the rows of its matrix.
   bool isPointwise() const { return axes[0].isPointwise() && axes[1].isPointwise(); }
+  /// Elements of the matrix of one image.
+  int64_t elements() const { return rows() * places(); }
   int64_t imagesAtOnce() const {
-    return std::clamp<int64_t>(kColumnElements / std::max<int64_t>(rows() * places(), 1), 1, count);
+    return std::clamp<int64_t>(kColumnElements / std::max<int64_t>(elements(), 1), 1, count);
   }
 };
 
@@ -160,7 +163,8 @@ at::Tensor fasterOf(Result result, const at::Tensor& images, const at::Tensor& w
   std::vector<int64_t> key = {static_cast<int64_t>(result), at::get_num_threads()};
   for (const at::IntArrayRef numbers : {images.sizes(), weight.sizes(), steps.stride, steps.padding, steps.dilation})
     key.insert(key.end(), numbers.begin(), numbers.end());
-  if (images.numel() == 0 || weight.numel() == 0) return aten();
+  const Convolution c(images, weight, steps);
+  if (images.numel() == 0 || weight.numel() == 0 || c.elements() > kMostElements) return aten();
   const bool by_products = known.of(
       key, [&] { return static_cast<double>(leastNs(products)) < kClearly * static_cast<double>(leastNs(aten)); });
   return by_products ? products() : aten();

@@ -73,10 +73,14 @@ TEST_P(Convolutions, EveryWayIsWithinItsBound) {
   }
 }
 
-TEST_P(Convolutions, NoImagesAreLeftToATen) {
+TEST_P(Convolutions, NoImagesAndLargeImagesAreLeftToATen) {
   const Shape shape = kShapes[4];
-  const at::Tensor images = at::empty({0, 3, 9, 8}), weight = at::randn(shape.weight);
-  EXPECT_EQ(fastConvolution(images, weight, shape.steps()).sizes(), (std::vector<int64_t>{0, 6, 9, 8}));
+  const at::Tensor none = at::empty({0, 3, 9, 8}), weight = at::randn(shape.weight);
+  EXPECT_EQ(fastConvolution(none, weight, shape.steps()).sizes(), (std::vector<int64_t>{0, 6, 9, 8}));
+
+  const Shape large{{1, 8, 200, 200}, {1, 8, 7, 7}, {1, 1}, {3, 3}, {1, 1}};  // 392 x 40,000 patches
+  const at::Tensor images = at::randn(large.images), taps = at::randn(large.weight);
+  EXPECT_TRUE(at::equal(fastConvolution(images, taps, large.steps()), forward(images, taps, large)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, Convolutions, ::testing::Values(1, 2),
