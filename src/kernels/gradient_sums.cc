@@ -8,6 +8,7 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/addmm_cpu_dispatch.h>
 #include <ATen/ops/embedding_dense_backward.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mm_cpu_dispatch.h>
 
@@ -110,6 +111,13 @@ class SumTrial {
 // Whether ATen's kernels see the sum as contiguous rows.
 bool isDense(const at::Tensor& tensor) { return tensor.is_cpu() && tensor.is_contiguous(); }
 
+at::Tensor productOf(const at::Tensor& left, const at::Tensor& right) {
+  if (!left.is_cpu()) return at::mm(left, right);
+  at::Tensor product = at::empty({left.size(0), right.size(1)}, left.options());
+  exactProduct(product, left, right, /*adds=*/false);
+  return product;
+}
+
 // If the processor turns denormal results into zeros, sums may become -0.
 bool flushesDenormals() {
   volatile float least = std::numeric_limits<float>::min();
@@ -144,18 +152,18 @@ void ProductSum::add(const at::Tensor& sum, const at::Tensor& left, const at::Te
   at::Tensor to = sum;
   if (!way_) way_ = wayOfProduct(sum, left, right, /*sum_is_free=*/first);
   if (first && isDense(sum)) {
-    at::cpu::mm_out(to, left, right);
+    exactProduct(to, left, right, /*adds=*/false);
   } else if (!first && *way_ == ProductWay::kInOne) {
     if (sum.is_cpu())
-      at::cpu::addmm_out(to, to, left, right, 1, 1);
+      exactProduct(to, left, right, /*adds=*/true);
     else
       at::addmm_out(to, to, left, right, 1, 1);
   } else if (!first && *way_ == ProductWay::kInPieces) {
     forEachPiece(sum, [&](int64_t row, int64_t rows) {
-      addInto(sum.narrow(0, row, rows), at::mm(left.narrow(0, row, rows), right), /*first=*/false);
+      addInto(sum.narrow(0, row, rows), productOf(left.narrow(0, row, rows), right), /*first=*/false);
     });
   } else {
-    addInto(sum, at::mm(left, right), first);
+    addInto(sum, productOf(left, right), first);
   }
 }
 

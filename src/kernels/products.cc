@@ -1,8 +1,10 @@
 #include "kernels/products.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/addmm_cpu_dispatch.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/mm_cpu_dispatch.h>
 
 #include <algorithm>
@@ -14,6 +16,7 @@
 
 #include "kernels/known_trials.h"
 #include "kernels/parallel.h"
+#include "kernels/scratch.h"
 
 #ifdef ABELE_HAS_BLIS
 #include <blis.h>
@@ -22,9 +25,13 @@
 namespace abele::kernels {
 namespace {
 
-constexpr int kTimings = 4;           // for each way; the shortest counts, and the first prepares it
-constexpr double kClearly = 0.95;     // share of ATen's time; smaller differences may be noise
-constexpr int64_t kThreadRange = 64;  // rows or columns; fewer are not worth another thread
+constexpr int kTimings = 4;                        // for each way; the shortest counts, and the first prepares it
+constexpr double kClearly = 0.95;                  // share of ATen's time; smaller differences may be noise
+constexpr int64_t kThreadRange = 64;               // rows or columns; fewer are not worth another thread
+constexpr int64_t kLongNs = 20'000'000;            // products from here on are timed twice
+constexpr int64_t kLeastTerms = int64_t{1} << 20;  // if a product has fewer, calling it takes most of its time
+constexpr int64_t kFewRows = 64;                   // up to here BLIS may be faster with operands where they are
+constexpr int64_t kLongestParts[] = {192, 384};    // see termsOfPart; with AVX2, and with AVX-512
 
 // A matrix as BLIS takes it: it ends the process for strides that it does not know.
 struct Matrix {
@@ -80,20 +87,50 @@ std::optional<Product> productOf(const at::Tensor& out, const at::Tensor& left, 
   return to && a && b ? std::optional(Product{*to, *a, *b}) : std::nullopt;
 }
 
-void multiply(const Product& whole, bool adds, BlisWay way) {
+// How BLIS computes a product: some terms of each element at a time, with the bits of ATen's sums or not.
+struct Plan {
+  BlisWay way;
+  int64_t terms;
+  bool is_exact;
+};
+
+void fillZero(const Matrix& m) {
+  const bool has_dense_rows = m.column_stride == 1;
+  const int64_t lines = has_dense_rows ? m.rows : m.columns, length = has_dense_rows ? m.columns : m.rows;
+  for (int64_t i = 0; i < lines; ++i)
+    std::fill_n(m.data + i * (has_dense_rows ? m.row_stride : m.column_stride), length, 0.0F);
+}
+
+void multiplyInParts(const Product& whole, bool adds, const Plan& plan) {
+  // ATen adds the first sum to 0, so that -0 becomes +0.
+  if (plan.is_exact && !adds) {
+    fillZero(whole.out);
+    adds = true;
+  }
+  const int64_t terms = whole.left.columns, step = std::min(plan.terms, terms);
+  for (int64_t begin = 0; begin < terms; begin += step) {
+    auto [out, left, right] = whole;
+    left.columns = right.rows = std::min(step, terms - begin);
+    left.data += begin * left.column_stride;
+    right.data += begin * right.row_stride;
+    multiply(out, left, right, adds || begin > 0, plan.way);
+  }
+}
+
+void multiply(const Product& whole, bool adds, const Plan& plan) {
   const bool by_rows = whole.out.rows >= whole.out.columns;
   shareOut(by_rows ? whole.out.rows : whole.out.columns, kThreadRange, [&](int64_t begin, int64_t end) {
-    auto [out, left, right] = whole;
+    Product part = whole;
     if (by_rows) {
-      out.rows = left.rows = end - begin;
-      out.data += begin * out.row_stride;
-      left.data += begin * left.row_stride;
+      part.out.rows = part.left.rows = end - begin;
+      part.out.data += begin * part.out.row_stride;
+      part.left.data += begin * part.left.row_stride;
     } else {
-      out.columns = right.columns = end - begin;
-      out.data += begin * out.column_stride;
-      right.data += begin * right.column_stride;
+      part.out.columns = part.right.columns = end - begin;
+      part.out.data += begin * part.out.column_stride;
+      part.right.data += begin * part.right.column_stride;
     }
-    multiply(out, left, right, adds, way);
+    multiplyInParts(part, adds, plan);
   });
 }
 
@@ -103,39 +140,133 @@ int64_t leastNs(int64_t least, const c10::function_ref<void()>& product) {
   return std::min<int64_t>(least, std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
 }
 
+bool isClearlyLess(int64_t blis_ns, int64_t aten_ns) {
+  return static_cast<double>(blis_ns) < kClearly * static_cast<double>(aten_ns);
+}
+
 // The way of BLIS that is clearly faster than ATen; nothing if none is.
-std::optional<BlisWay> fasterWay(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right) {
-  static auto& known = *new KnownTrials<std::vector<int64_t>, std::optional<BlisWay>>;
+std::optional<Plan> fasterPlan(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right) {
+  static auto& known = *new KnownTrials<std::vector<int64_t>, std::optional<Plan>>;
   std::vector<int64_t> key = {at::get_num_threads()};
   for (const at::Tensor* tensor : {&out, &left, &right})
     for (int64_t d = 0; d < 2; ++d) key.insert(key.end(), {tensor->size(d), tensor->stride(d)});
   return known.of(key, [&] {
     const at::Tensor scratch = at::empty_like(out);
     const Product product = *productOf(scratch, left, right);
+    const Plan in_place{BlisWay::kInPlace, left.size(1), /*is_exact=*/false},
+        packed{BlisWay::kPacked, left.size(1), /*is_exact=*/false};
     int64_t aten_ns = std::numeric_limits<int64_t>::max(), in_place_ns = aten_ns, packed_ns = aten_ns;
     for (int i = 0; i < kTimings; ++i) {
       aten_ns = leastNs(aten_ns, [&] { atenProduct(scratch, left, right, /*adds=*/false); });
-      in_place_ns = leastNs(in_place_ns, [&] { multiply(product, /*adds=*/false, BlisWay::kInPlace); });
-      packed_ns = leastNs(packed_ns, [&] { multiply(product, /*adds=*/false, BlisWay::kPacked); });
+      in_place_ns = leastNs(in_place_ns, [&] { multiply(product, /*adds=*/false, in_place); });
+      packed_ns = leastNs(packed_ns, [&] { multiply(product, /*adds=*/false, packed); });
     }
-    const bool is_faster =
-        static_cast<double>(std::min(in_place_ns, packed_ns)) < kClearly * static_cast<double>(aten_ns);
-    return is_faster ? std::optional(packed_ns < in_place_ns ? BlisWay::kPacked : BlisWay::kInPlace) : std::nullopt;
+    if (!isClearlyLess(std::min(in_place_ns, packed_ns), aten_ns)) return std::optional<Plan>();
+    return std::optional(packed_ns < in_place_ns ? packed : in_place);
   });
+}
+
+// Compares ATen and BLIS on random numbers, in operands and results of the same layouts. Both operands share one piece
+// of memory.
+class ExactTrial {
+ public:
+  ExactTrial(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds)
+      : operands_(std::max(extentOf(left), extentOf(right)), left.options()),
+        results_{{extentOf(out), out.options()}, {extentOf(out), out.options()}},
+        left_(operands_.like(left)),
+        right_(operands_.like(right)),
+        expected_(results_[0].like(out)),
+        found_(results_[1].like(out)),
+        product_(*productOf(found_, left_, right_)),
+        adds_(adds) {}
+
+  /// The fastest way with ATen's bits; nothing if that is ATen's own.
+  std::optional<Plan> best() {
+    std::vector<BlisWay> ways = {BlisWay::kPacked};
+    if (std::min(found_.size(0), found_.size(1)) <= kFewRows) ways.push_back(BlisWay::kInPlace);
+    std::optional<Plan> best;
+    int64_t best_ns = std::numeric_limits<int64_t>::max();
+    for (const int64_t longest : kLongestParts) {
+      bool has_bits = false;
+      for (const BlisWay way : ways) {
+        const Plan plan{way, termsOfPart(left_.size(1), longest), /*is_exact=*/true};
+        if (!hasBits(plan)) continue;
+        has_bits = true;
+        const int64_t ns = nsIfFaster(plan);
+        if (ns < best_ns) best = plan, best_ns = ns;
+      }
+      if (has_bits) break;
+    }
+    return best;
+  }
+
+ private:
+  bool hasBits(const Plan& plan) {
+    const int64_t rounds = trialRounds(found_.numel(), left_.numel() + right_.numel(), /*least=*/1);
+    for (int64_t i = 0; i < rounds; ++i) {
+      operands_.fill(generator_);
+      if (adds_) {
+        results_[0].fill(generator_);
+        found_.copy_(expected_);
+      }
+      atenProduct(expected_, left_, right_, adds_);
+      multiply(product_, adds_, plan);
+      if (!at::equal(expected_, found_)) return false;
+    }
+    return true;
+  }
+
+  // The time of BLIS; the largest number if ATen is as fast.
+  int64_t nsIfFaster(const Plan& plan) {
+    int64_t aten_ns = std::numeric_limits<int64_t>::max(), blis_ns = aten_ns;
+    for (int i = 0; i < kTimings && (i < 2 || aten_ns < kLongNs); ++i) {
+      aten_ns = leastNs(aten_ns, [&] { atenProduct(expected_, left_, right_, adds_); });
+      blis_ns = leastNs(blis_ns, [&] { multiply(product_, adds_, plan); });
+    }
+    return isClearlyLess(blis_ns, aten_ns) ? blis_ns : std::numeric_limits<int64_t>::max();
+  }
+
+  at::Generator generator_ = at::detail::createCPUGenerator(/*seed_val=*/20261130);
+  ScratchMemory operands_, results_[2];
+  at::Tensor left_, right_, expected_, found_;
+  Product product_;
+  bool adds_;
+};
+
+std::optional<Plan> exactPlan(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds) {
+  static auto& known = *new KnownTrials<std::vector<int64_t>, std::optional<Plan>>;
+  std::vector<int64_t> key = {at::get_num_threads(), adds};
+  for (const at::Tensor* tensor : {&out, &left, &right}) addLayout(*tensor, key);
+  return known.of(key, [&] { return ExactTrial(out, left, right, adds).best(); });
 }
 
 }  // namespace
 
-bool blisProduct(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds, BlisWay way) {
+bool blisProduct(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds, BlisWay way,
+                 int64_t terms) {
   const std::optional<Product> product = productOf(out, left, right);
-  if (product) multiply(*product, adds, way);
+  if (product) multiply(*product, adds, {way, terms, /*is_exact=*/false});
   return product.has_value();
+}
+
+int64_t termsOfPart(int64_t terms, int64_t longest) {
+  if (terms <= longest) return terms;
+  return terms <= 2 * longest ? terms / 2 : longest;
+}
+
+void exactProduct(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds) {
+  const bool is_large = out.numel() * left.size(1) >= kLeastTerms;
+  const std::optional<Product> product = is_large ? productOf(out, left, right) : std::nullopt;
+  if (const auto plan = product ? exactPlan(out, left, right, adds) : std::nullopt)
+    multiply(*product, adds, *plan);
+  else
+    atenProduct(out, left, right, adds);
 }
 
 void fastProduct(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds) {
   const std::optional<Product> product = productOf(out, left, right);
-  if (const auto way = product ? fasterWay(out, left, right) : std::nullopt)
-    multiply(*product, adds, *way);
+  if (const auto plan = product ? fasterPlan(out, left, right) : std::nullopt)
+    multiply(*product, adds, *plan);
   else
     atenProduct(out, left, right, adds);
 }

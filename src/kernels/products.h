@@ -1,7 +1,8 @@
-// Products of float32 matrices for Options.fusion("fast").
+// Products of float32 matrices, by ATen or by BLIS.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 namespace at {
 class Tensor;
@@ -9,19 +10,30 @@ class Tensor;
 
 namespace abele::kernels {
 
-/// Writes left.mm(right) into `out`, or adds it to `out`. BLIS computes the product, in the faster of its ways, if it
-/// is clearly faster than ATen in a trial: at the first product of these sizes and strides, with this number of
-/// intra-op threads. The choice is kept for the life of the process. All add k terms for an element, in orders of their
-/// own, so each element is within k * u * sum |left| |right| of the real one, where u is half the distance from 1 to
-/// the next number. Threads: any.
+/// Writes left.mm(right) into `out`, or adds it to `out`, with ATen's bits. ATen's library adds the terms of an element
+/// one after the other, in parts if there are many, and BLIS can do the same. BLIS computes the product if it gives
+/// ATen's bits in a trial with random numbers and is clearly faster: at the first product of these sizes, strides and
+/// alignment, with this number of intra-op threads. The choice is kept for the life of the process. Threads: any.
+void exactProduct(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds);
+
+/// The same for Options.fusion("fast"), without regard to ATen's bits: BLIS computes the product, in the faster of its
+/// ways, if it is clearly faster than ATen in a trial: at the first product of these sizes and strides, with this
+/// number of intra-op threads. The choice is kept for the life of the process. All add k terms for an element, in
+/// orders of their own, so each element is within k * u * sum |left| |right| of the real one, where u is half the
+/// distance from 1 to the next number. Threads: any.
 void fastProduct(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds);
 
 /// BLIS can read operands where they are, or copy them into packed blocks first. Copies pay off for large products, and
 /// for transposed operands.
 enum class BlisWay : uint8_t { kInPlace, kPacked };
 
-/// The same by BLIS, without a trial. Returns false and does nothing if BLIS cannot compute it: for other types than
-/// float32, for operands in which neither rows nor columns are dense, and in builds without BLIS.
-bool blisProduct(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds, BlisWay way);
+/// The same by BLIS, without a trial. terms: it adds so many terms of an element one after the other, then the sum of
+/// the next ones. Returns false and does nothing if BLIS cannot compute it: for other types than float32, for operands
+/// in which neither rows nor columns are dense, and in builds without BLIS.
+bool blisProduct(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds, BlisWay way,
+                 int64_t terms = std::numeric_limits<int64_t>::max());
+
+/// The number of terms that ATen's library of products adds one after the other, if its longest part has this number.
+int64_t termsOfPart(int64_t terms, int64_t longest);
 
 }  // namespace abele::kernels

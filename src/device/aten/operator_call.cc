@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/own_generator.h"
 #include "device/aten/operator_signature.h"
+#include "device/aten/product_call.h"
 #include "device/aten/refusal.h"
 #include "exe/instruction_slots.h"
 #include "kernels/basic.h"
@@ -582,6 +583,7 @@ std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& recorded, const S
                        instruction.args.size() == op.schema().arguments().size();
   if (has_all)
     if (std::unique_ptr<Call> call = BinaryCall::make(instruction, op, slots, results[0])) return call;
+  if (std::unique_ptr<Call> call = makeProductCall(instruction, slots, results[0].slot)) return call;
   if (has_all && !isShapedByValues(instruction, op, slots) && outKernelReads(instruction, slots))
     if (const auto out = kernels::findOutVariant(op, keyOf(slots)))
       return std::make_unique<OutCall>(instruction, *out, slots, results);

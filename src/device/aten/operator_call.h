@@ -64,8 +64,8 @@ std::unique_ptr<Call> callOf(Fn fn) {
 
 /// Makes the call of an ATen operator, in the first form that works: written operands in place; a native `out=` kernel
 /// that writes the slots; the functional operator with an allocator that returns the slots' memory, and copies for
-/// results in other memory. All of them run the kernel that eager PyTorch runs. Throws E0106 for an operator without a
-/// CPU kernel.
+/// results in other memory. All of them run the kernel that eager PyTorch runs, or one with the same bits. Throws E0106
+/// for an operator without a CPU kernel.
 std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& instruction, const SlotTable& slots);
 
 /// The call of an operator with a float16 result, which computes in float32 and rounds stochastically. Null for other

@@ -65,6 +65,62 @@ TEST_P(Products, EveryWayIsWithinTheBoundInEveryLayout) {
           }
 }
 
+// The same numbers in both, with the sign of zero; every NaN is the same.
+void expectSameBits(const at::Tensor& found, const at::Tensor& expected) {
+  const at::Tensor is_nan = expected.isnan();
+  EXPECT_TRUE(at::equal(found.isnan(), is_nan));
+  EXPECT_TRUE(at::equal(found.masked_fill(is_nan, 0).view(at::kInt), expected.masked_fill(is_nan, 0).view(at::kInt)));
+}
+
+// Rows of zeros of both signs, of denormal numbers, of large numbers; an infinite number, and NaN.
+at::Tensor unusual(const at::Tensor& matrix) {
+  const at::Tensor m = matrix.clone(at::MemoryFormat::Preserve);
+  m.narrow(0, 0, 2).zero_();
+  m.narrow(0, 2, 2).fill_(-0.0);
+  m.narrow(0, 4, 2).mul_(1e-40);
+  m.narrow(0, 6, 2).mul_(1e25);
+  m[8][3] = std::numeric_limits<float>::infinity();
+  m[9][5] = std::numeric_limits<float>::quiet_NaN();
+  return m;
+}
+
+TEST_P(Products, ExactOnesHaveTheBitsOfATen) {
+  // Sums of one part, of two halves that are even or not, and of several parts; products that are too small for a
+  // trial.
+  const std::vector<std::vector<int64_t>> sizes = {{20, 30, 40},    {130, 64, 140},  {96, 193, 80},   {200, 256, 70},
+                                                   {64, 384, 64},   {100, 400, 129}, {256, 512, 192}, {12, 768, 300},
+                                                   {300, 1030, 20}, {40, 3072, 33},  {65, 577, 260}};
+  for (const std::vector<int64_t>& size : sizes)
+    for (const Layout left_layout : {Layout::kRows, Layout::kColumns, Layout::kPartOfRows})
+      for (const Layout right_layout : {Layout::kRows, Layout::kColumns})
+        for (const bool adds : {false, true})
+          for (const bool is_unusual : {false, true}) {
+            at::Tensor left = matrix(size[0], size[1], left_layout), right = matrix(size[1], size[2], right_layout);
+            if (is_unusual) left = unusual(left), right = unusual(right.t()).t();
+            const at::Tensor term = at::randn({size[0], size[2]});
+            at::Tensor out = term.clone();
+            SCOPED_TRACE(::testing::Message()
+                         << size << " " << left.strides() << " " << right.strides() << " " << adds);
+            if (adds)
+              at::addmm_out(out, out, left, right);
+            else
+              at::mm_out(out, left, right);
+            const at::Tensor expected = out.clone();
+            out.copy_(term);
+            exactProduct(out, left, right, adds);
+            expectSameBits(out, expected);
+          }
+}
+
+TEST(TermsOfPart, AreAllHalfOrTheMost) {
+  EXPECT_EQ(termsOfPart(192, 192), 192);
+  EXPECT_EQ(termsOfPart(193, 192), 96);
+  EXPECT_EQ(termsOfPart(384, 192), 192);
+  EXPECT_EQ(termsOfPart(385, 192), 192);
+  EXPECT_EQ(termsOfPart(385, 384), 192);
+  EXPECT_EQ(termsOfPart(3072, 384), 384);
+}
+
 TEST_P(Products, WhatBlisCannotComputeIsLeftToATen) {
   const at::Tensor left = at::randn({6, 5}), right = at::randn({5, 4}), apart = at::randn({6, 10}).slice(1, 0, 10, 2);
   const at::Tensor repeated = at::randn({1, 5}).expand({6, 5}), wide = left.to(at::kDouble);
