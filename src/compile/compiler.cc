@@ -364,7 +364,7 @@ ProgramOptions placedAt(ProgramOptions options, const PlacementCandidate& candid
   return options;
 }
 
-constexpr int64_t kLongNs = 1'000'000'000;  // a call from here on is long for a trial
+constexpr int64_t kLongNs = 200'000'000;  // a call from here on is long for a trial
 
 /// Builds the program for a call of another number of micro-batches. The stages and the schedule stay.
 void buildFor(MadeProgram& made, const ProgramOptions& options) {
