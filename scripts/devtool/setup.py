@@ -31,7 +31,7 @@ PACKAGES = {
     "libblis-serial-dev": "blis-serial/blis.h",
     "ccache": "ccache",
 }
-OPTIONAL = ("ccache", "libblis-serial-dev")  # these save time: of builds, and of steps with fusion("fast")
+OPTIONAL = ("ccache", "libblis-serial-dev")  # these save time: of builds, and of steps
 VENV = ROOT / ".venv"
 MAY_INSTALL = "ABELE_PYTHON_INSTALL"  # 1: an interpreter that ABELE_PYTHON names may get what is missing
 STAMP = ROOT / "build" / "setup.json"

@@ -166,8 +166,7 @@ std::optional<Plan> fasterPlan(const at::Tensor& out, const at::Tensor& left, co
   });
 }
 
-// Compares ATen and BLIS on random numbers, in operands and results of the same layouts. Both operands share one piece
-// of memory.
+// Compares ATen and BLIS on random numbers, in operands and results of the same layouts. The operands share one memory.
 class ExactTrial {
  public:
   ExactTrial(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds)

@@ -27,7 +27,7 @@ void fastProduct(const at::Tensor& out, const at::Tensor& left, const at::Tensor
 /// for transposed operands.
 enum class BlisWay : uint8_t { kInPlace, kPacked };
 
-/// The same by BLIS, without a trial. terms: it adds so many terms of an element one after the other, then the sum of
+/// The same by BLIS, without a trial. terms: it adds this many terms of an element one after the other, then the sum of
 /// the next ones. Returns false and does nothing if BLIS cannot compute it: for other types than float32, for operands
 /// in which neither rows nor columns are dense, and in builds without BLIS.
 bool blisProduct(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds, BlisWay way,
