@@ -28,7 +28,7 @@ namespace {
 constexpr int kTimings = 4;                        // for each way; the shortest counts, and the first prepares it
 constexpr double kClearly = 0.95;                  // share of ATen's time; smaller differences may be noise
 constexpr int64_t kThreadRange = 64;               // rows or columns; fewer are not worth another thread
-constexpr int64_t kLongNs = 20'000'000;            // products from here on are timed twice
+constexpr int64_t kLongNs = 20'000'000;            // a product from here on is long for a trial
 constexpr int64_t kLeastTerms = int64_t{1} << 20;  // if a product has fewer, calling it takes most of its time
 constexpr int64_t kFewRows = 64;                   // up to here BLIS may be faster with operands where they are
 constexpr int64_t kLongestParts[] = {192, 384};    // see termsOfPart; with AVX2, and with AVX-512
@@ -189,10 +189,10 @@ class ExactTrial {
       bool has_bits = false;
       for (const BlisWay way : ways) {
         const Plan plan{way, termsOfPart(left_.size(1), longest), /*is_exact=*/true};
-        if (!hasBits(plan)) continue;
-        has_bits = true;
-        const int64_t ns = nsIfFaster(plan);
-        if (ns < best_ns) best = plan, best_ns = ns;
+        const std::optional<Times> took = times(plan);
+        has_bits = has_bits || took;
+        if (took && isClearlyLess(took->blis_ns, took->aten_ns) && took->blis_ns < best_ns)
+          best = plan, best_ns = took->blis_ns;
       }
       if (has_bits) break;
     }
@@ -200,7 +200,18 @@ class ExactTrial {
   }
 
  private:
-  bool hasBits(const Plan& plan) {
+  struct Times {
+    int64_t aten_ns = std::numeric_limits<int64_t>::max(), blis_ns = aten_ns;
+  };
+
+  void compute(const Plan& plan, Times& least) {
+    least.aten_ns = leastNs(least.aten_ns, [&] { atenProduct(expected_, left_, right_, adds_); });
+    least.blis_ns = leastNs(least.blis_ns, [&] { multiply(product_, adds_, plan); });
+  }
+
+  // Nothing if the bits differ. A long product is computed once.
+  std::optional<Times> times(const Plan& plan) {
+    Times least;
     const int64_t rounds = trialRounds(found_.numel(), left_.numel() + right_.numel(), /*least=*/1);
     for (int64_t i = 0; i < rounds; ++i) {
       operands_.fill(generator_);
@@ -208,21 +219,11 @@ class ExactTrial {
         results_[0].fill(generator_);
         found_.copy_(expected_);
       }
-      atenProduct(expected_, left_, right_, adds_);
-      multiply(product_, adds_, plan);
-      if (!at::equal(expected_, found_)) return false;
+      compute(plan, least);
+      if (!at::equal(expected_, found_)) return std::nullopt;
     }
-    return true;
-  }
-
-  // The time of BLIS; the largest number if ATen is as fast.
-  int64_t nsIfFaster(const Plan& plan) {
-    int64_t aten_ns = std::numeric_limits<int64_t>::max(), blis_ns = aten_ns;
-    for (int i = 0; i < kTimings && (i < 2 || aten_ns < kLongNs); ++i) {
-      aten_ns = leastNs(aten_ns, [&] { atenProduct(expected_, left_, right_, adds_); });
-      blis_ns = leastNs(blis_ns, [&] { multiply(product_, adds_, plan); });
-    }
-    return isClearlyLess(blis_ns, aten_ns) ? blis_ns : std::numeric_limits<int64_t>::max();
+    for (int i = 0; i < kTimings && least.aten_ns < kLongNs; ++i) compute(plan, least);
+    return least;
   }
 
   at::Generator generator_ = at::detail::createCPUGenerator(/*seed_val=*/20261130);
