@@ -114,7 +114,7 @@ bool isDense(const at::Tensor& tensor) { return tensor.is_cpu() && tensor.is_con
 at::Tensor productOf(const at::Tensor& left, const at::Tensor& right) {
   if (!left.is_cpu()) return at::mm(left, right);
   at::Tensor product = at::empty({left.size(0), right.size(1)}, left.options());
-  exactProduct(product, left, right, /*adds=*/false);
+  exactProduct(product, left, right, /*term=*/nullptr);
   return product;
 }
 
@@ -152,10 +152,10 @@ void ProductSum::add(const at::Tensor& sum, const at::Tensor& left, const at::Te
   at::Tensor to = sum;
   if (!way_) way_ = wayOfProduct(sum, left, right, /*sum_is_free=*/first);
   if (first && isDense(sum)) {
-    exactProduct(to, left, right, /*adds=*/false);
+    exactProduct(to, left, right, /*term=*/nullptr);
   } else if (!first && *way_ == ProductWay::kInOne) {
     if (sum.is_cpu())
-      exactProduct(to, left, right, /*adds=*/true);
+      addExactProduct(to, left, right);
     else
       at::addmm_out(to, to, left, right, 1, 1);
   } else if (!first && *way_ == ProductWay::kInPieces) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "base/fork.h"
 
@@ -30,13 +31,16 @@ class KnownTrials {
   /// two threads run the same trial, the result of the one that ends first counts.
   template <class Attempt>
   Answer of(const Key& key, const Attempt& attempt) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (const auto found = known_.find(key); found != known_.end()) return found->second;
-    }
+    if (const std::optional<Answer> known = find(key)) return *known;
     const Answer answer = attempt();
     const std::lock_guard lock(mutex_);
     return known_.try_emplace(key, answer).first->second;
+  }
+  /// Nothing if the result is not known.
+  std::optional<Answer> find(const Key& key) {
+    const std::lock_guard lock(mutex_);
+    const auto found = known_.find(key);
+    return found == known_.end() ? std::nullopt : std::optional(found->second);
   }
 
  private:

@@ -14,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/basic.h"
 #include "kernels/known_trials.h"
 #include "kernels/parallel.h"
 #include "kernels/scratch.h"
@@ -25,13 +26,14 @@
 namespace abele::kernels {
 namespace {
 
-constexpr int kTimings = 4;                        // for each way; the shortest counts, and the first prepares it
-constexpr double kClearly = 0.95;                  // share of ATen's time; smaller differences may be noise
-constexpr int64_t kThreadRange = 64;               // rows or columns; fewer are not worth another thread
-constexpr int64_t kLongNs = 20'000'000;            // a product from here on is long for a trial
-constexpr int64_t kLeastTerms = int64_t{1} << 20;  // if a product has fewer, calling it takes most of its time
-constexpr int64_t kFewRows = 64;                   // up to here BLIS may be faster with operands where they are
-constexpr int64_t kLongestParts[] = {192, 384};    // see termsOfPart; with AVX2, and with AVX-512
+constexpr int kTimings = 4;                           // for each way; the shortest counts, and the first prepares it
+constexpr double kClearly = 0.95;                     // share of ATen's time; smaller differences may be noise
+constexpr int64_t kThreadRange = 64;                  // rows or columns; fewer are not worth another thread
+constexpr int64_t kLongNs = 20'000'000;               // a product from here on is long for a trial
+constexpr int64_t kLeastTerms = int64_t{1} << 20;     // if a product has fewer, calling it takes most of its time
+constexpr int64_t kFewRows = 64;                      // up to here BLIS may be faster with operands where they are
+constexpr int64_t kTrialElements = int64_t{1} << 18;  // elements of a result that a trial compares at a time
+constexpr int64_t kLongestParts[] = {192, 384};       // see termsOfPart; with AVX2, and with AVX-512
 
 // A matrix as BLIS takes it: it ends the process for strides that it does not know.
 struct Matrix {
@@ -166,23 +168,24 @@ std::optional<Plan> fasterPlan(const at::Tensor& out, const at::Tensor& left, co
   });
 }
 
-// Compares ATen and BLIS on random numbers, in operands and results of the same layouts. The operands share one memory.
+// Compares ATen and BLIS on random numbers, in operands of the same layouts, which share one memory. ATen writes to
+// `out`, and BLIS to a few rows at a time, so that the trial needs little memory of its own.
 class ExactTrial {
  public:
   ExactTrial(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds)
-      : operands_(std::max(extentOf(left), extentOf(right)), left.options()),
-        results_{{extentOf(out), out.options()}, {extentOf(out), out.options()}},
+      : out_(out),
+        rows_(std::clamp<int64_t>(kTrialElements / out.size(1), 1, out.size(0))),
+        adds_(adds),
+        operands_(std::max(extentOf(left), extentOf(right)), left.options()),
+        term_(rows_ * out.size(1), out.options()),
+        found_(rows_ * out.size(1), out.options()),
         left_(operands_.like(left)),
-        right_(operands_.like(right)),
-        expected_(results_[0].like(out)),
-        found_(results_[1].like(out)),
-        product_(*productOf(found_, left_, right_)),
-        adds_(adds) {}
+        right_(operands_.like(right)) {}
 
   /// The fastest way with ATen's bits; nothing if that is ATen's own.
   std::optional<Plan> best() {
     std::vector<BlisWay> ways = {BlisWay::kPacked};
-    if (std::min(found_.size(0), found_.size(1)) <= kFewRows) ways.push_back(BlisWay::kInPlace);
+    if (std::min(out_.size(0), out_.size(1)) <= kFewRows) ways.push_back(BlisWay::kInPlace);
     std::optional<Plan> best;
     int64_t best_ns = std::numeric_limits<int64_t>::max();
     for (const int64_t longest : kLongestParts) {
@@ -204,40 +207,73 @@ class ExactTrial {
     int64_t aten_ns = std::numeric_limits<int64_t>::max(), blis_ns = aten_ns;
   };
 
-  void compute(const Plan& plan, Times& least) {
-    least.aten_ns = leastNs(least.aten_ns, [&] { atenProduct(expected_, left_, right_, adds_); });
-    least.blis_ns = leastNs(least.blis_ns, [&] { multiply(product_, adds_, plan); });
+  // Calls fn(first row, rows) for parts of the result.
+  template <class Fn>
+  void forEachPart(const Fn& fn) const {
+    for (int64_t row = 0; row < out_.size(0); row += rows_) fn(row, std::min(rows_, out_.size(0) - row));
+  }
+  at::Tensor rowsOf(const ScratchMemory& memory, int64_t rows) const { return memory.rows(rows, out_.size(1)); }
+
+  bool hasBits(const Plan& plan) {
+    bool is_same = true;
+    forEachPart([&](int64_t row, int64_t rows) {
+      if (!is_same) return;
+      const at::Tensor found = rowsOf(found_, rows);
+      if (adds_) found.copy_(rowsOf(term_, rows));
+      multiply(*productOf(found, left_.narrow(0, row, rows), right_), adds_, plan);
+      is_same = at::equal(found, out_.narrow(0, row, rows));
+    });
+    return is_same;
   }
 
   // Nothing if the bits differ. A long product is computed once.
   std::optional<Times> times(const Plan& plan) {
     Times least;
-    const int64_t rounds = trialRounds(found_.numel(), left_.numel() + right_.numel(), /*least=*/1);
+    const auto by_aten = [&] { atenProduct(out_, left_, right_, adds_); };
+    const auto by_blis = [&] { multiply(*productOf(out_, left_, right_), adds_, plan); };
+    const int64_t rounds = trialRounds(out_.numel(), left_.numel() + right_.numel(), /*least=*/1);
     for (int64_t i = 0; i < rounds; ++i) {
       operands_.fill(generator_);
       if (adds_) {
-        results_[0].fill(generator_);
-        found_.copy_(expected_);
+        term_.fill(generator_);
+        forEachPart([&](int64_t row, int64_t rows) { out_.narrow(0, row, rows).copy_(rowsOf(term_, rows)); });
       }
-      compute(plan, least);
-      if (!at::equal(expected_, found_)) return std::nullopt;
+      least.aten_ns = leastNs(least.aten_ns, by_aten);
+      if (!hasBits(plan)) return std::nullopt;
+      least.blis_ns = leastNs(least.blis_ns, by_blis);
     }
-    for (int i = 0; i < kTimings && least.aten_ns < kLongNs; ++i) compute(plan, least);
+    for (int i = 0; i < kTimings && least.aten_ns < kLongNs; ++i) {
+      least.aten_ns = leastNs(least.aten_ns, by_aten);
+      least.blis_ns = leastNs(least.blis_ns, by_blis);
+    }
     return least;
   }
 
-  at::Generator generator_ = at::detail::createCPUGenerator(/*seed_val=*/20261130);
-  ScratchMemory operands_, results_[2];
-  at::Tensor left_, right_, expected_, found_;
-  Product product_;
+  at::Tensor out_;
+  int64_t rows_;  // rows of the result in a part
   bool adds_;
+  at::Generator generator_ = at::detail::createCPUGenerator(/*seed_val=*/20261130);
+  ScratchMemory operands_, term_, found_;
+  at::Tensor left_, right_;
 };
 
-std::optional<Plan> exactPlan(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds) {
-  static auto& known = *new KnownTrials<std::vector<int64_t>, std::optional<Plan>>;
+using ExactPlans = KnownTrials<std::vector<int64_t>, std::optional<Plan>>;
+
+ExactPlans& exactPlans() {
+  static auto& known = *new ExactPlans;
+  return known;
+}
+
+std::vector<int64_t> layoutOf(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds) {
   std::vector<int64_t> key = {at::get_num_threads(), adds};
   for (const at::Tensor* tensor : {&out, &left, &right}) addLayout(*tensor, key);
-  return known.of(key, [&] { return ExactTrial(out, left, right, adds).best(); });
+  return key;
+}
+
+// The matrices of a product that BLIS may compute with ATen's bits.
+std::optional<Product> exactProductOf(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right) {
+  const bool is_large = out.numel() * left.size(1) >= kLeastTerms && out.is_contiguous();
+  return is_large ? productOf(out, left, right) : std::nullopt;
 }
 
 }  // namespace
@@ -254,13 +290,26 @@ int64_t termsOfPart(int64_t terms, int64_t longest) {
   return terms <= 2 * longest ? terms / 2 : longest;
 }
 
-void exactProduct(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds) {
-  const bool is_large = out.numel() * left.size(1) >= kLeastTerms;
-  const std::optional<Product> product = is_large ? productOf(out, left, right) : std::nullopt;
-  if (const auto plan = product ? exactPlan(out, left, right, adds) : std::nullopt)
+void exactProduct(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, const at::Tensor* term) {
+  const bool adds = term != nullptr;
+  std::optional<Plan> plan;
+  const std::optional<Product> product = exactProductOf(out, left, right);
+  if (product)
+    plan = exactPlans().of(layoutOf(out, left, right, adds), [&] { return ExactTrial(out, left, right, adds).best(); });
+  if (adds) copyInto(out, term->expand_as(out));
+  if (plan)
     multiply(*product, adds, *plan);
   else
     atenProduct(out, left, right, adds);
+}
+
+void addExactProduct(const at::Tensor& sum, const at::Tensor& left, const at::Tensor& right) {
+  const std::optional<Product> product = exactProductOf(sum, left, right);
+  const auto known = product ? exactPlans().find(layoutOf(sum, left, right, /*adds=*/false)) : std::nullopt;
+  if (known && *known)
+    multiply(*product, /*adds=*/true, **known);
+  else
+    atenProduct(sum, left, right, /*adds=*/true);
 }
 
 void fastProduct(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds) {

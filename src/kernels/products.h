@@ -10,11 +10,16 @@ class Tensor;
 
 namespace abele::kernels {
 
-/// Writes left.mm(right) into `out`, or adds it to `out`, with ATen's bits. ATen's library adds the terms of an element
-/// one after the other, in parts if there are many, and BLIS can do the same. BLIS computes the product if it gives
-/// ATen's bits in a trial with random numbers and is clearly faster: at the first product of these sizes, strides and
-/// alignment, with this number of intra-op threads. The choice is kept for the life of the process. Threads: any.
-void exactProduct(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds);
+/// Writes left.mm(right) to `out`, or its sum with `term`, with the bits of ATen's mm or addmm. ATen's library adds the
+/// terms of an element one after the other, in parts if there are many, and BLIS can do the same. BLIS computes the
+/// product if it gives ATen's bits in a trial with random numbers and is clearly faster: at the first product of these
+/// sizes, strides and alignment, with this number of intra-op threads. The choice is kept for the life of the process.
+/// term: null, or of a shape that expands to that of `out`, in other memory. Threads: any.
+void exactProduct(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, const at::Tensor* term);
+
+/// Adds left.mm(right) to `sum` with the bits of ATen's addmm. BLIS computes it if exactProduct chose BLIS for this
+/// layout before. Requires: ATen's addmm has the bits of a product that is added afterwards.
+void addExactProduct(const at::Tensor& sum, const at::Tensor& left, const at::Tensor& right);
 
 /// The same for Options.fusion("fast"), without regard to ATen's bits: BLIS computes the product, in the faster of its
 /// ways, if it is clearly faster than ATen in a trial: at the first product of these sizes and strides, with this

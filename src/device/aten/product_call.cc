@@ -1,6 +1,5 @@
 #include "device/aten/product_call.h"
 
-#include "kernels/basic.h"
 #include "kernels/products.h"
 
 namespace abele::device {
@@ -29,12 +28,11 @@ std::unique_ptr<Call> makeProductCall(const exe::Instruction& instruction, const
   if (!has_term)
     return callOf([out, a = slots.ref(left), b = slots.ref(right)](CallState& state) {
       const int32_t* frames = state.frame_of_group;
-      kernels::exactProduct(out.at(frames), a.at(frames), b.at(frames), /*adds=*/false);
+      kernels::exactProduct(out.at(frames), a.at(frames), b.at(frames), /*term=*/nullptr);
     });
   return callOf([out, term = slots.ref(id(0)), a = slots.ref(left), b = slots.ref(right)](CallState& state) {
     const int32_t* frames = state.frame_of_group;
-    kernels::copyInto(out.at(frames), term.at(frames).expand_as(out.at(frames)));
-    kernels::exactProduct(out.at(frames), a.at(frames), b.at(frames), /*adds=*/true);
+    kernels::exactProduct(out.at(frames), a.at(frames), b.at(frames), &term.at(frames));
   });
 }
 

@@ -106,10 +106,21 @@ TEST_P(Products, ExactOnesHaveTheBitsOfATen) {
             else
               at::mm_out(out, left, right);
             const at::Tensor expected = out.clone();
-            out.copy_(term);
-            exactProduct(out, left, right, adds);
+            exactProduct(out, left, right, adds ? &term : nullptr);
             expectSameBits(out, expected);
           }
+}
+
+TEST_P(Products, SumsOfExactOnesHaveTheBitsOfATen) {
+  const at::Tensor left = at::randn({130, 128}), right = at::randn({128, 140}), term = at::randn({130, 140});
+  at::Tensor sum = at::empty({130, 140});
+  exactProduct(sum, left, right, nullptr);  // chooses
+  sum.copy_(term);
+  at::addmm_out(sum, sum, left, right);
+  const at::Tensor expected = sum.clone();
+  sum.copy_(term);
+  addExactProduct(sum, left, right);
+  EXPECT_TRUE(at::equal(sum, expected));
 }
 
 TEST(TermsOfPart, AreAllHalfOrTheMost) {
