@@ -14,7 +14,7 @@ namespace abele::kernels {
 /// terms of an element one after the other, in parts if there are many, and BLIS can do the same. BLIS computes the
 /// product if it gives ATen's bits in a trial with random numbers and is clearly faster: at the first product of these
 /// sizes, strides and alignment, with this number of intra-op threads. The choice is kept for the life of the process.
-/// term: null, or of a shape that expands to that of `out`, in other memory. Threads: any.
+/// term: null, or a tensor in other memory that can be expanded to the shape of `out`. Threads: any.
 void exactProduct(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, const at::Tensor* term);
 
 /// Adds left.mm(right) to `sum` with the bits of ATen's addmm. BLIS computes it if exactProduct chose BLIS for this
