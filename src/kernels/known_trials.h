@@ -40,7 +40,8 @@ class KnownTrials {
   std::optional<Answer> find(const Key& key) {
     const std::lock_guard lock(mutex_);
     const auto found = known_.find(key);
-    return found == known_.end() ? std::nullopt : std::optional(found->second);
+    if (found == known_.end()) return std::nullopt;
+    return std::optional<Answer>(std::in_place, found->second);
   }
 
  private:
