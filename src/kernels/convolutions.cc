@@ -1,9 +1,10 @@
 #include "kernels/convolutions.h"
 
 #include <algorithm>
-#include <chrono>
+#include <array>
 #include <functional>
 #include <limits>
+#include <tuple>
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -23,7 +24,6 @@ namespace abele::kernels {
 namespace {
 
 constexpr int kTimings = 3;                     // for each way; the shortest counts, and the first prepares it
-constexpr double kClearly = 0.95;               // share of ATen's time; smaller differences may be noise
 constexpr int64_t kColumnElements = 1 << 20;    // elements of a matrix of patches; more would not stay in the cache
 constexpr int64_t kMostElements = 1 << 23;      // if one image needs more, its memory matters and ATen computes it
 constexpr int64_t kElementsOfThread = 1 << 14;  // fewer are not worth another thread
@@ -145,13 +145,9 @@ void productInto(const at::Tensor& images, const at::Tensor& left, const at::Ten
 
 using Way = std::function<at::Tensor()>;
 
-int64_t leastNs(const Way& way) {
+int64_t timeOf(const Way& way) {
   int64_t least = std::numeric_limits<int64_t>::max();
-  for (int i = 0; i < kTimings; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    way();
-    least = std::min<int64_t>(least, std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
-  }
+  for (int i = 0; i < kTimings; ++i) least = leastNs(least, way);
   return least;
 }
 
@@ -165,9 +161,15 @@ at::Tensor fasterOf(Result result, const at::Tensor& images, const at::Tensor& w
     key.insert(key.end(), numbers.begin(), numbers.end());
   const Convolution c(images, weight, steps);
   if (images.numel() == 0 || weight.numel() == 0 || c.elements() > kMostElements) return aten();
-  const bool by_products = known.of(
-      key, [&] { return static_cast<double>(leastNs(products)) < kClearly * static_cast<double>(leastNs(aten)); });
+  const bool by_products = known.of(key, [&] { return isClearlyLess(timeOf(products), timeOf(aten)); });
   return by_products ? products() : aten();
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> gradientsOfATen(const at::Tensor& grad, const at::Tensor& images,
+                                                               const at::Tensor& weight, const Steps& steps,
+                                                               std::array<bool, 3> wanted) {
+  return at::convolution_backward(grad, images, weight, at::OptionalIntArrayRef(), steps.stride, steps.padding,
+                                  steps.dilation, /*transposed=*/false, {0, 0}, /*groups=*/1, wanted);
 }
 
 }  // namespace
@@ -222,11 +224,7 @@ at::Tensor fastImageGradient(const at::Tensor& grad, const at::Tensor& images, c
                              const Steps& steps) {
   return fasterOf(
       Result::kImageGradient, images, weight, steps,
-      [&] {
-        return std::get<0>(at::convolution_backward(grad, images, weight, at::OptionalIntArrayRef(), steps.stride,
-                                                    steps.padding, steps.dilation, /*transposed=*/false, {0, 0},
-                                                    /*groups=*/1, {true, false, false}));
-      },
+      [&] { return std::get<0>(gradientsOfATen(grad, images, weight, steps, {true, false, false})); },
       [&] { return imageGradientByProducts(grad, images, weight, steps); });
 }
 
@@ -234,11 +232,7 @@ at::Tensor fastWeightGradient(const at::Tensor& grad, const at::Tensor& images, 
                               const Steps& steps) {
   return fasterOf(
       Result::kWeightGradient, images, weight, steps,
-      [&] {
-        return std::get<1>(at::convolution_backward(grad, images, weight, at::OptionalIntArrayRef(), steps.stride,
-                                                    steps.padding, steps.dilation, /*transposed=*/false, {0, 0},
-                                                    /*groups=*/1, {false, true, false}));
-      },
+      [&] { return std::get<1>(gradientsOfATen(grad, images, weight, steps, {false, true, false})); },
       [&] { return weightGradientByProducts(grad, images, weight, steps); });
 }
 

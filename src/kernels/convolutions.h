@@ -13,12 +13,13 @@ struct Steps {
   at::IntArrayRef stride, padding, dilation;  // for height and width
 };
 
-/// The convolution and its gradients, each by the faster of two ways: ATen's, and products of the weight with matrices
-/// whose columns are the patches of the images (fastProduct). A trial on the operands of the first call of these sizes
-/// chooses; the choice is kept for the life of the process. An element adds k terms, and is within k * u * (the sum of
-/// their absolute values) of the real one. u is half the distance from 1 to the next number. k is the size of a weight
-/// of one channel of the result; for gradients of images, of one channel of the images; for gradients of weights, the
-/// number of places in all images. Requires: dense tensors of float32 on the CPU. Threads: any.
+/// The convolution and its gradients, each by the faster of two ways: ATen's, and products of the weight with a matrix
+/// that has a column for each patch of the images (fastProduct). At the first call of these sizes a trial on its
+/// operands chooses, and the choice is kept for the life of the process. An element adds k terms, and is within k * u *
+/// (the sum of their absolute values) of the real one. u is half the distance from 1 to the next number. In the result,
+/// k is the number of weights for one of its channels. In gradients of images it is the number of weights for one
+/// channel of the images, and in gradients of weights the number of places in all images. Requires: dense tensors of
+/// float32 on the CPU. Threads: any.
 at::Tensor fastConvolution(const at::Tensor& images, const at::Tensor& weight, const Steps& steps);
 at::Tensor fastImageGradient(const at::Tensor& grad, const at::Tensor& images, const at::Tensor& weight,
                              const Steps& steps);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -20,6 +21,19 @@ inline int64_t trialRounds(int64_t elements, int64_t numbers, int64_t least) {
   constexpr int64_t kNumbers = int64_t{1} << 21;
   const int64_t wanted = kFewTrialElements / std::max<int64_t>(1, elements);
   return std::clamp(std::min(wanted, kNumbers / std::max<int64_t>(1, numbers)), least, kMostTrialRounds);
+}
+
+/// The time of work(), or `least` if that is less.
+template <class Work>
+int64_t leastNs(int64_t least, const Work& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::min<int64_t>(least, std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
+}
+
+/// Smaller differences of times may be noise.
+inline bool isClearlyLess(int64_t ns, int64_t than_ns) {
+  return static_cast<double>(ns) < 0.95 * static_cast<double>(than_ns);
 }
 
 /// The results of trials, kept for the life of the process. The object must never be destroyed, because models of

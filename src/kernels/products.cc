@@ -8,7 +8,6 @@
 #include <ATen/ops/mm_cpu_dispatch.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -27,7 +26,6 @@ namespace abele::kernels {
 namespace {
 
 constexpr int kTimings = 4;                           // for each way; the shortest counts, and the first prepares it
-constexpr double kClearly = 0.95;                     // share of ATen's time; smaller differences may be noise
 constexpr int64_t kThreadRange = 64;                  // rows or columns; fewer are not worth another thread
 constexpr int64_t kLongNs = 20'000'000;               // a product from here on is long for a trial
 constexpr int64_t kLeastTerms = int64_t{1} << 20;     // if a product has fewer, calling it takes most of its time
@@ -134,16 +132,6 @@ void multiply(const Product& whole, bool adds, const Plan& plan) {
     }
     multiplyInParts(part, adds, plan);
   });
-}
-
-int64_t leastNs(int64_t least, const c10::function_ref<void()>& product) {
-  const auto start = std::chrono::steady_clock::now();
-  product();
-  return std::min<int64_t>(least, std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
-}
-
-bool isClearlyLess(int64_t blis_ns, int64_t aten_ns) {
-  return static_cast<double>(blis_ns) < kClearly * static_cast<double>(aten_ns);
 }
 
 // The way of BLIS that is clearly faster than ATen; nothing if none is.

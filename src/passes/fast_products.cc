@@ -58,18 +58,16 @@ bool hasDenseResults(const ir::Graph& graph, const ir::Node& node) {
 }
 
 bool makeFastConvolution(const ir::Graph& graph, ir::Node& node) {
-  if (!hasDenseResults(graph, node)) return false;
-  if (node.op == "aten::convolution" && isPlainConvolution(graph, node, 2, 3)) {
-    node.op = "abele_op::convolution";
-    node.args.resize(6);
-    return true;
-  }
-  if (node.op == "aten::convolution_backward" && node.args.size() == 11 && isPlainConvolution(graph, node, 3, 4)) {
-    node.op = "abele_op::convolution_backward";
+  const bool is_backward = node.op == "aten::convolution_backward" && node.args.size() == 11;
+  if (!is_backward && node.op != "aten::convolution") return false;
+  if (!isPlainConvolution(graph, node, is_backward ? 3 : 2, is_backward ? 4 : 3) || !hasDenseResults(graph, node))
+    return false;
+  node.op = is_backward ? "abele_op::convolution_backward" : "abele_op::convolution";
+  if (is_backward)
     node.args = {node.args[0], node.args[1], node.args[2], node.args[4], node.args[5], node.args[6], node.args[10]};
-    return true;
-  }
-  return false;
+  else
+    node.args.resize(6);
+  return true;
 }
 
 }  // namespace

@@ -571,9 +571,11 @@ std::unique_ptr<Call> makeOperatorCall(const exe::Instruction& recorded, const S
   requireSignature(recorded, kernels::findOperator(recorded.op, keyOf(slots)).schema(), slots.device());
   bool tensors_only = true;
   std::vector<Result> results = homesOf(instruction, op, slots, tensors_only);
-  if (results.empty() && instruction.op == "aten::bernoulli_.float" && slots.device().is_cpu())
-    return std::make_unique<BernoulliCall>(instruction, op, slots);
-  if (results.empty()) return std::make_unique<InPlaceCall>(instruction, op, slots);
+  if (results.empty()) {
+    if (instruction.op == "aten::bernoulli_.float" && slots.device().is_cpu())
+      return std::make_unique<BernoulliCall>(instruction, op, slots);
+    return std::make_unique<InPlaceCall>(instruction, op, slots);
+  }
   if (isCopy(instruction))
     return callOf(
         [to = results[0].slot, from = slots.ref(static_cast<int32_t>(instruction.args[0].i))](CallState& state) {
