@@ -294,7 +294,8 @@ void exactProduct(const at::Tensor& out, const at::Tensor& left, const at::Tenso
 void addExactProduct(const at::Tensor& sum, const at::Tensor& left, const at::Tensor& right) {
   const std::optional<Product> product = exactProductOf(sum, left, right);
   const auto known = product ? exactPlans().find(layoutOf(sum, left, right, /*adds=*/false)) : std::nullopt;
-  if (known && *known)
+  // ATen's call has the bits of an addition afterwards only if the product is one part.
+  if (known && *known && (*known)->terms == left.size(1))
     multiply(*product, /*adds=*/true, **known);
   else
     atenProduct(sum, left, right, /*adds=*/true);

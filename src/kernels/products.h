@@ -18,7 +18,7 @@ namespace abele::kernels {
 void exactProduct(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, const at::Tensor* term);
 
 /// Adds left.mm(right) to `sum` with the bits of ATen's addmm. BLIS computes it if exactProduct chose BLIS for this
-/// layout before. Requires: ATen's addmm has the bits of a product that is added afterwards.
+/// layout before and all terms are one part. Requires: ATen's addmm has the bits of a product that is added afterwards.
 void addExactProduct(const at::Tensor& sum, const at::Tensor& left, const at::Tensor& right);
 
 /// The same for Options.fusion("fast"), without regard to ATen's bits: BLIS computes the product, in the faster of its
