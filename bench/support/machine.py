@@ -23,13 +23,13 @@ def built(name):
 
 def describe():
     """Processor, cores, torch and commit, for the head of a result file."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+    lines = (line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines())
+    of = {key.strip(): value.strip() for key, _, value in lines}
     commit = subprocess.run(
         ["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
     ).stdout.strip()
     return {
-        "processor": model,
+        "processor": f"{of.get('model name')} (family {of.get('cpu family')}, model {of.get('model')})",
         "cores": os.cpu_count(),
         "system": platform.platform(),
         "torch": torch.__version__,

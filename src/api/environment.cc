@@ -17,6 +17,7 @@
 #include "abele/model.h"
 #include "base/cat.h"
 #include "base/error.h"
+#include "base/processor_name.h"
 #include "base/version.h"
 #include "compile/from_options.h"
 #include "options/notes.h"
@@ -34,9 +35,9 @@ constexpr std::string_view kVariables[] = {"ABELE_",  "POPTORCH_",   "POPLAR_", 
                                            "PVTI_",   "RANK=",       "WORLD_SIZE=", "MASTER_", "OMP_NUM_THREADS=",
                                            "GLOO_SO", "LD_PRELOAD=", "MALLOC_"};
 
-/// The value after "key :" in the first line of a file of /proc that begins with the key. Empty if no line does.
-std::string fieldOf(const char* file, std::string_view key) {
-  std::ifstream in(file);
+/// The value after "key:" in the first line of /proc/meminfo that begins with the key. Empty if no line does.
+std::string memoryField(std::string_view key) {
+  std::ifstream in("/proc/meminfo");
   for (std::string line; std::getline(in, line);) {
     if (line.compare(0, key.size(), key) != 0) continue;
     const size_t colon = line.find(':');
@@ -50,14 +51,12 @@ std::string cores() {
   cpu_set_t set;
   const int ours = ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
   const long all = ::sysconf(_SC_NPROCESSORS_ONLN);
-  const std::string model = fieldOf("/proc/cpuinfo", "model name");
-  return cat(ours > 0 ? ours : all, " of ", all, model.empty() ? "" : ", ", model, ", kernels for ",
-             at::get_cpu_capability());
+  return cat(ours > 0 ? ours : all, " of ", all, ", ", processorName(), ", kernels for ", at::get_cpu_capability());
 }
 
 std::string hostMemory() {
   // "65807284 kB"
-  const std::string all = fieldOf("/proc/meminfo", "MemTotal"), free = fieldOf("/proc/meminfo", "MemAvailable");
+  const std::string all = memoryField("MemTotal"), free = memoryField("MemAvailable");
   if (all.empty()) return "unknown";
   const auto mib = [](const std::string& kib) { return std::strtoll(kib.c_str(), nullptr, 10) / 1024; };
   return cat(mib(all), " MiB, ", mib(free), " MiB available");

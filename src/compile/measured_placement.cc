@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <ranges>
@@ -21,6 +20,7 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/processor_name.h"
 #include "base/whole_file.h"
 #include "compile/placement.h"
 #include "split/explain.h"
@@ -38,16 +38,6 @@ std::string hashText(const std::string& text) {
   std::snprintf(digits, sizeof digits, "%016llx",
                 static_cast<unsigned long long>(XXH3_64bits(text.data(), text.size())));
   return digits;
-}
-
-std::string processorName() {
-  std::ifstream in("/proc/cpuinfo");
-  for (std::string line; std::getline(in, line);) {
-    if (!line.starts_with("model name")) continue;
-    const size_t colon = line.find(": ");
-    if (colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "unknown processor";
 }
 
 std::string oneLine(std::string text) {

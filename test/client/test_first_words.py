@@ -30,6 +30,13 @@ def test_the_environment_is_listed_without_a_warning():
     assert "a pipeline of two stages trains" in done.stdout
 
 
+def test_the_environment_tells_processors_of_one_name_apart():
+    first_core = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+    of = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first_core.splitlines())}
+    named = f"{of['model name']} (family {of['cpu family']}, model {of['model']})"
+    assert named in run("-m", "abele.cli.environment").stdout
+
+
 def test_compiling_warns_of_nothing():
     """Bytecode hides these warnings from the second import on."""
     with warnings.catch_warnings():
