@@ -157,16 +157,18 @@ std::optional<Plan> fasterPlan(const at::Tensor& out, const at::Tensor& left, co
 }
 
 // Compares ATen and BLIS on random numbers, in operands of the same layouts, which share one memory. ATen writes to
-// `out`, and BLIS to a few rows at a time, so that the trial needs little memory of its own.
+// `out`, and BLIS to a few rows or columns at a time, so that the trial needs little memory of its own. They are cut
+// off the longer side: for each part BLIS packs the operand of the other side again.
 class ExactTrial {
  public:
   ExactTrial(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, bool adds)
       : out_(out),
-        rows_(std::clamp<int64_t>(kTrialElements / out.size(1), 1, out.size(0))),
+        side_(out.size(0) >= out.size(1) ? 0 : 1),
+        lines_(std::clamp<int64_t>(kTrialElements / out.size(1 - side_), 1, out.size(side_))),
         adds_(adds),
         operands_(std::max(extentOf(left), extentOf(right)), left.options()),
-        term_(rows_ * out.size(1), out.options()),
-        found_(rows_ * out.size(1), out.options()),
+        term_(lines_ * out.size(1 - side_), out.options()),
+        found_(lines_ * out.size(1 - side_), out.options()),
         left_(operands_.like(left)),
         right_(operands_.like(right)) {}
 
@@ -195,21 +197,25 @@ class ExactTrial {
     int64_t aten_ns = std::numeric_limits<int64_t>::max(), blis_ns = aten_ns;
   };
 
-  // Calls fn(first row, rows) for parts of the result.
+  // Calls fn(first row or column, number of them) for parts of the result.
   template <class Fn>
   void forEachPart(const Fn& fn) const {
-    for (int64_t row = 0; row < out_.size(0); row += rows_) fn(row, std::min(rows_, out_.size(0) - row));
+    for (int64_t line = 0; line < out_.size(side_); line += lines_) fn(line, std::min(lines_, out_.size(side_) - line));
   }
-  at::Tensor rowsOf(const ScratchMemory& memory, int64_t rows) const { return memory.rows(rows, out_.size(1)); }
+  at::Tensor partOf(const ScratchMemory& memory, int64_t lines) const {
+    return side_ == 0 ? memory.rows(lines, out_.size(1)) : memory.rows(out_.size(0), lines);
+  }
 
   bool hasBits(const Plan& plan) {
     bool is_same = true;
-    forEachPart([&](int64_t row, int64_t rows) {
+    forEachPart([&](int64_t line, int64_t lines) {
       if (!is_same) return;
-      const at::Tensor found = rowsOf(found_, rows);
-      if (adds_) found.copy_(rowsOf(term_, rows));
-      multiply(*productOf(found, left_.narrow(0, row, rows), right_), adds_, plan);
-      is_same = at::equal(found, out_.narrow(0, row, rows));
+      const at::Tensor found = partOf(found_, lines);
+      if (adds_) found.copy_(partOf(term_, lines));
+      multiply(*productOf(found, side_ == 0 ? left_.narrow(0, line, lines) : left_,
+                          side_ == 1 ? right_.narrow(1, line, lines) : right_),
+               adds_, plan);
+      is_same = at::equal(found, out_.narrow(side_, line, lines));
     });
     return is_same;
   }
@@ -224,7 +230,7 @@ class ExactTrial {
       operands_.fill(generator_);
       if (adds_) {
         term_.fill(generator_);
-        forEachPart([&](int64_t row, int64_t rows) { out_.narrow(0, row, rows).copy_(rowsOf(term_, rows)); });
+        forEachPart([&](int64_t line, int64_t lines) { out_.narrow(side_, line, lines).copy_(partOf(term_, lines)); });
       }
       least.aten_ns = leastNs(least.aten_ns, by_aten);
       if (!hasBits(plan)) return std::nullopt;
@@ -238,7 +244,8 @@ class ExactTrial {
   }
 
   at::Tensor out_;
-  int64_t rows_;  // rows of the result in a part
+  int64_t side_;   // along which the result is cut into parts: 0, its rows, or 1, its columns
+  int64_t lines_;  // rows or columns of a part
   bool adds_;
   at::Generator generator_ = at::detail::createCPUGenerator(/*seed_val=*/20261130);
   ScratchMemory operands_, term_, found_;

@@ -86,10 +86,11 @@ at::Tensor unusual(const at::Tensor& matrix) {
 
 TEST_P(Products, ExactOnesHaveTheBitsOfATen) {
   // Sums of one part, of two halves that are even or not, and of several parts; products that are too small for a
-  // trial.
+  // trial; results that a trial compares in parts of rows, or of columns.
   const std::vector<std::vector<int64_t>> sizes = {{20, 30, 40},    {130, 64, 140},  {96, 193, 80},   {200, 256, 70},
                                                    {64, 384, 64},   {100, 400, 129}, {256, 512, 192}, {12, 768, 300},
-                                                   {300, 1030, 20}, {40, 3072, 33},  {65, 577, 260}};
+                                                   {300, 1030, 20}, {40, 3072, 33},  {65, 577, 260},  {3000, 70, 130},
+                                                   {96, 200, 4096}};
   for (const std::vector<int64_t>& size : sizes)
     for (const Layout left_layout : {Layout::kRows, Layout::kColumns, Layout::kPartOfRows})
       for (const Layout right_layout : {Layout::kRows, Layout::kColumns})
