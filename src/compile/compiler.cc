@@ -393,12 +393,12 @@ ProgramOptions measureDevices(const CompileRequest& request, const capture::Reco
     placement = *std::move(kept);
   } else {
     std::optional<bool> is_long;  // the first candidate that runs tells
-    const auto tried = [&](const PlacementCandidate& candidate) {
+    const auto tried = [&](const PlacementCandidate& candidate, bool again) {
       const ProgramOptions whole = placedAt(options, candidate);
       MadeProgram lowered = made;
       lower(lowered, recording, whole, request);
       const auto timed = [&](MadeProgram trial, const ProgramOptions& with) {
-        const TimedCall call = time(std::move(trial), with);
+        const TimedCall call = time(std::move(trial), with, again);
         return PlacementTrial{
             .candidate = candidate, .threads = call.threads, .step_ns = wholeCallNs(whole, with, call)};
       };

@@ -154,7 +154,7 @@ std::vector<PlacementTrial> tryCandidates(const std::vector<PlacementCandidate>&
   for (const PlacementCandidate& candidate : candidates) {
     if (slower.size() == kSlowerInARow && !slower.contains(candidate.devices)) break;
     try {
-      trials.push_back(run(candidate));
+      trials.push_back(run(candidate, /*again=*/false));
     } catch (const UserError& error) {
       if (!first_error) first_error = std::current_exception();
       trials.push_back({.candidate = candidate, .refused = oneLine(error.message().what)});
@@ -175,7 +175,7 @@ std::vector<PlacementTrial> tryCandidates(const std::vector<PlacementCandidate>&
   // Noise should not decide between close ones, so they run again, in the opposite order. It only makes a time longer.
   if (std::ranges::count_if(trials, isClose) > 1)
     for (PlacementTrial& trial : std::views::reverse(trials))
-      if (isClose(trial)) trial.step_ns = std::min(trial.step_ns, run(trial.candidate).step_ns);
+      if (isClose(trial)) trial.step_ns = std::min(trial.step_ns, run(trial.candidate, /*again=*/true).step_ns);
   return trials;
 }
 

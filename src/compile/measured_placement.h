@@ -66,9 +66,9 @@ struct TimedCall {
 int64_t wholeCallNs(const ProgramOptions& options, const ProgramOptions& timed, const TimedCall& call);
 
 /// Tries the candidates in order. Stops after two numbers of devices in a row with which all ways were slower than the
-/// best. Then tries those within a fifth of the best once more, and keeps the shorter times. A candidate whose
-/// trial throws a UserError is refused. If all are refused, throws the first one's error.
-using Try = std::function<PlacementTrial(const PlacementCandidate& candidate)>;
+/// best. Then tries those within a fifth of the best again, and keeps the shorter times. A candidate whose trial throws
+/// a UserError is refused. If all are refused, throws the first one's error.
+using Try = std::function<PlacementTrial(const PlacementCandidate& candidate, bool again)>;
 std::vector<PlacementTrial> tryCandidates(const std::vector<PlacementCandidate>& candidates, const Try& run);
 
 /// Processor, cores, intra-op threads and torch. Measured times are valid only on a machine with the same text.
@@ -93,8 +93,8 @@ class PlacementStore {
 std::string writePlacement(const MeasuredPlacement& placement);
 std::optional<MeasuredPlacement> readPlacement(const std::string& text);
 
-/// Loads a program onto its devices, times its calls, and removes it again.
-using TimeProgram = std::function<TimedCall(MadeProgram program, const ProgramOptions& options)>;
+/// Loads a program onto its devices, times its calls, and removes it. again: the program ran in an earlier trial.
+using TimeProgram = std::function<TimedCall(MadeProgram program, const ProgramOptions& options, bool again)>;
 
 /// Returns the options with the fastest candidate, measured now or earlier; unchanged if they do not choose
 /// measured devices. Warns about a program that cannot be tried, and gives it one device per core. recording, made:

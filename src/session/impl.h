@@ -209,13 +209,14 @@ at::Tensor lossScaleAnchor(const compile::ProgramOptions& options, const compile
 
 // trial.cc
 /// Times the calls of another program than the session's, to measure a placement (compile/measured_placement.h). Loads
-/// it onto devices with copies of the model's weights, runs a call that does not count, and further ones until their
-/// median is reliable: at least three in half a second, fewer if a call takes long. The model, its random stream and
-/// the inputs do not change. inputs: of this number of micro-batches; a call of the program takes the first ones.
-/// pages: memory that the devices of one trial leave to the next. Throws the errors of loading and running.
+/// it onto devices with copies of the model's weights, and runs calls until their median is reliable: at least three in
+/// half a second, fewer if a call takes long. The model, its random stream and the inputs do not change. inputs: of
+/// this number of micro-batches; a call of the program takes the first ones. again: the program ran before; otherwise
+/// the first call does not count, because kernels tune themselves. pages: memory that the devices of one trial leave
+/// to the next. Throws the errors of loading and running.
 compile::TimedCall timeTrial(const compile::Program& program, compile::MadeProgram made,
                              const compile::ProgramOptions& options, const std::vector<at::Tensor>& inputs,
-                             int64_t micro_batches, memory::ReusedPages& pages);
+                             int64_t micro_batches, bool again, memory::ReusedPages& pages);
 
 // device_links.cc
 /// Connects the accelerators of a loaded program directly with those of other processes. Does nothing unless

@@ -203,8 +203,8 @@ void Session::compile(const compile::Program& program, const std::vector<at::Ten
   const double capture_s = secondsSince(capture_start);
   options = compile::measureDevices(
       request, recording, *next,
-      [&](compile::MadeProgram made, const compile::ProgramOptions& with) {
-        return timeTrial(program, std::move(made), with, inputs, compile::inputMicroBatches(options), *pages);
+      [&](compile::MadeProgram made, const compile::ProgramOptions& with, bool again) {
+        return timeTrial(program, std::move(made), with, inputs, compile::inputMicroBatches(options), again, *pages);
       },
       next->placement);
   if (!next->placement.trials.empty()) next->phases.end("measure devices");

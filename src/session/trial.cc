@@ -52,7 +52,7 @@ compile::TimedCall timeCall(Compiled& compiled, const compile::ProgramOptions& o
 
 compile::TimedCall timeTrial(const compile::Program& program, compile::MadeProgram made,
                              const compile::ProgramOptions& options, const std::vector<at::Tensor>& inputs,
-                             int64_t micro_batches, memory::ReusedPages& pages) {
+                             int64_t micro_batches, bool again, memory::ReusedPages& pages) {
   const at::NoGradGuard no_grad;
   compile::ProgramOptions apart = options;
   apart.share_weights = false;
@@ -76,7 +76,7 @@ compile::TimedCall timeTrial(const compile::Program& program, compile::MadeProgr
           : syntheticLike(compiled->input_types,
                           is_synthetic ? options.synthetic_data : compile::SyntheticData::kNormal),
       compile::inputMicroBatches(options), micro_batches);
-  timeCall(*compiled, apart, bound, program.poll);  // gets pages, and kernels tune themselves
+  if (!again) timeCall(*compiled, apart, bound, program.poll);
   std::vector<compile::TimedCall> calls;
   const Clock::time_point start = Clock::now();
   while (nsSince(start) < (calls.size() < kFewestSteps ? kMostNs : kFewestNs) || calls.empty())

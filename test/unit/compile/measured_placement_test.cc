@@ -1,5 +1,6 @@
 #include "compile/measured_placement.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -37,7 +38,7 @@ TEST(MeasuredPlacement, SeveralDevicesAreTriedInTurnAndAsAPipeline) {
 
 // Trials on a machine of 8 cores where a call takes these times.
 std::vector<PlacementTrial> tried(const std::map<int, int64_t>& ns, Numbers* asked = nullptr) {
-  return tryCandidates(placementCandidates(8, 8, false), [&](const PlacementCandidate& candidate) {
+  return tryCandidates(placementCandidates(8, 8, false), [&](const PlacementCandidate& candidate, bool) {
     const int devices = candidate.devices;
     if (asked) asked->push_back(devices);
     if (!ns.contains(devices)) throwUser(ErrorCode::E0406, {.what = "too few pieces"});
@@ -61,7 +62,7 @@ TEST(MeasuredPlacement, EndsWhereTwoInARowAreSlower) {
 std::vector<PlacementCandidate> askedBothWays(const std::map<int, int64_t>& in_turn,
                                               const std::map<int, int64_t>& pipeline) {
   std::vector<PlacementCandidate> asked;
-  tryCandidates(placementCandidates(16, 16, true), [&](const PlacementCandidate& candidate) {
+  tryCandidates(placementCandidates(16, 16, true), [&](const PlacementCandidate& candidate, bool) {
     asked.push_back(candidate);
     return PlacementTrial{.candidate = candidate,
                           .step_ns = (candidate.in_turn ? in_turn : pipeline).at(candidate.devices)};
@@ -84,7 +85,8 @@ TEST(MeasuredPlacement, EndsWhereBothWaysOfTwoNumbersAreSlower) {
 
 // Trials whose times are those of a list, by number of devices and in order of the trials.
 std::vector<PlacementTrial> triedWithNoise(std::map<int, Numbers> ns, Numbers* asked) {
-  return tryCandidates(placementCandidates(4, 8, false), [&](const PlacementCandidate& candidate) {
+  return tryCandidates(placementCandidates(4, 8, false), [&](const PlacementCandidate& candidate, bool again) {
+    EXPECT_EQ(again, std::ranges::count(*asked, candidate.devices) > 0);
     asked->push_back(candidate.devices);
     Numbers& times = ns.at(candidate.devices);
     const int first = times.front();
