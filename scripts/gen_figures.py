@@ -486,7 +486,8 @@ def performance() -> str:
         measured += present
         if present:
             rows += [*map(cells, present), means(title, present)]
-    rows.append(means("all of these", measured))
+    if measured:
+        rows.append(means("all of these", measured))
     rows += [cells(OVERHEAD)] if OVERHEAD in steps else []
     text = "\n".join("| " + " | ".join(row) + " |" for row in rows)
     listed = ", ".join(sorted(used))

@@ -101,6 +101,11 @@ def test_the_table_of_what_limits_each_workload(results):
     assert "smoke-2026-01-01-peers.json, smoke-2026-01-02.json." in page and "published" not in page
 
 
+def test_a_processor_without_all_levels_gives_no_row_of_what_limits(results):
+    write(results, "smoke-2026-01-01", "2026-01-01T10:00", {"1x2": 0.9})
+    assert "| workload | exact |" in gen_figures.performance() and "**" not in gen_figures.performance()
+
+
 def test_check_notices_a_stale_page(results, monkeypatch):
     write(results, "smoke-2026-01-01", "2026", PLACEMENTS, **OF_A_STEP)
     monkeypatch.setattr(sys, "argv", ["gen_figures.py"])
