@@ -22,6 +22,7 @@ namespace {
 constexpr std::size_t kSmallest = 256;
 constexpr int kClassesPerDoubling = 4;
 constexpr int kNumClasses = 64 * kClassesPerDoubling;
+constexpr int kServedClasses = 2 * kClassesPerDoubling;  // a block serves tensors from a fourth of its size on
 
 std::atomic<int64_t> misses{0}, miss_bytes{0};
 c10::Allocator* previous = nullptr;  // torch's own, based on malloc
@@ -107,14 +108,23 @@ void releaseRaw(void* address) {
 
 void keep(void* /*address*/) {}
 
+// The smallest free block that serves this class; null if every free one is too small or too large.
+void* takeFree(Cache& cache, int size_class) {
+  const int end = std::min(size_class + kServedClasses + 1, kNumClasses);
+  for (int index = size_class; index < end; ++index) {
+    auto& blocks = cache.free_blocks[index];
+    if (blocks.empty()) continue;
+    void* block = blocks.back();
+    blocks.pop_back();
+    return block;
+  }
+  return nullptr;
+}
+
 c10::DataPtr fromCache(std::size_t bytes) {
   const SizeClass size_class = roundUp(bytes);
-  auto& blocks = state.cache->free_blocks[size_class.index];
-  void* block = nullptr;
-  if (!blocks.empty()) {
-    block = blocks.back();
-    blocks.pop_back();
-  } else {
+  void* block = takeFree(*state.cache, size_class.index);
+  if (block == nullptr) {
     misses.fetch_add(1, std::memory_order_relaxed);
     miss_bytes.fetch_add(static_cast<int64_t>(size_class.bytes), std::memory_order_relaxed);
     block = previous->raw_allocate(size_class.bytes);

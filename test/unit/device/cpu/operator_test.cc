@@ -226,6 +226,21 @@ TEST(Operator, SteadyStateAllocatesNothing) {
   EXPECT_GT(before, 0);
 }
 
+TEST(Operator, WorkspacesServeForSmallerOnes) {
+  const auto missesOf = [](int64_t elements) {
+    const int64_t before = memory::cpuAllocatorMisses();
+    at::empty({elements}, at::kByte);
+    return memory::cpuAllocatorMisses() - before;
+  };
+  const memory::CacheScope cache;
+  memory::dropCache();
+  EXPECT_EQ(missesOf(4 << 20), 1);
+  EXPECT_EQ(missesOf(1 << 20), 0);
+  EXPECT_EQ(missesOf(4 << 20), 0);  // the block is free again as a whole
+  EXPECT_EQ(missesOf(1 << 19), 1);  // a small tensor does not take a large block from others
+  memory::dropCache();
+}
+
 // ATen's kernel reads the missing statistics, and a signal ends eager PyTorch.
 TEST(Operator, BatchNormWithoutStatisticsIsRefusedWhenLoaded) {
   Program p;
