@@ -29,7 +29,8 @@ def write(result, path, name):
 def write_if_asked(args, **results):
     """Writes results and the options they were measured with to the file of --json, if there is one."""
     if args.json:
-        text = json.dumps({"machine": describe(), "options": vars(args), **results}, indent=1)
+        options = {name: value for name, value in vars(args).items() if name != "json"}
+        text = json.dumps({"machine": describe(), "options": options, **results}, indent=1)
         Path(args.json).write_text(text + "\n")
 
 
